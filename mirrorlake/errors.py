@@ -1,0 +1,168 @@
+"""Every error that mirrorlake raises on purpose, as one tree.
+
+```
+MirrorlakeError            exit   .cause .consequence .remedy
+├── ConfigError              2    .faults: file, path, value, remedy; all of them at once
+├── UsageError               2    a name or an argument that does not exist
+├── SafetyError              3    refused, because going on could lose or repeat records
+│   ├── CheckpointLost            .location      checkpoint location and table disagree
+│   ├── SourceGap                 .gaps          records that left the source before they were landed (law E)
+│   ├── LaneFenced                .flow          another republisher owns the flow now
+│   ├── TopicConflict             .topic         the remote topic exists and does not fit
+│   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
+├── ClusterError             4    .alias
+│   ├── ClusterUnreachable
+│   ├── NotAuthorized
+│   └── RecordTooLarge            .topic .partition .offset
+├── StoreError               4    the lake could not be read or written
+└── SandboxError             4    a local broker could not be started or stopped
+```
+
+Each message names the cause, the consequence and the next command; a front end prints `str(error)` and exits with
+`error.exit_code`, never with a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+class MirrorlakeError(Exception):
+    """State what happened, what it means, and what to do next.
+
+    Args:
+        cause: what was found, with the names needed to find it again.
+        consequence: what was not done, or what would happen otherwise.
+        remedy: the next command or edit.
+        **facts: objects that a caller may want (`flow`, `alias`, `topic`, `offset` ...); each becomes an attribute.
+
+    Example:
+        >>> error = MirrorlakeError("the lake is full", consequence="nothing was landed", remedy="free space")
+        >>> str(error)
+        'the lake is full; nothing was landed. Next: free space'
+    """
+
+    exit_code: ClassVar[int] = 4
+
+    def __init__(self, cause: str, *, consequence: str = "", remedy: str = "", **facts: Any) -> None:
+        self.cause = cause
+        self.consequence = consequence
+        self.remedy = remedy
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        text = self.cause
+        if self.consequence:
+            text += f"; {self.consequence}"
+        if self.remedy:
+            text += f". Next: {self.remedy}"
+        return text
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the error as the JSON document that `--json` prints."""
+        return {
+            "error": type(self).__name__,
+            "cause": self.cause,
+            "consequence": self.consequence,
+            "remedy": self.remedy,
+            "exit_code": self.exit_code,
+        }
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong in a settings file: where, what, and how to mend it."""
+
+    file: str
+    path: str
+    problem: str
+    remedy: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        where = f"{place} {self.path}" if self.path else place
+        return f"{where}: {self.problem}" + (f" — {self.remedy}" if self.remedy else "")
+
+
+class ConfigError(MirrorlakeError):
+    """Report every fault of a settings file at once."""
+
+    exit_code = 2
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        count = len(self.faults)
+        super().__init__(
+            f"{count} fault{'s' if count != 1 else ''} in the settings\n" + "\n".join(f"  {fault}" for fault in faults),
+            consequence="nothing was started",
+            remedy="mend the lines above and run the same command again",
+        )
+
+    def _text(self) -> str:
+        return f"{self.cause}\n{self.consequence}. Next: {self.remedy}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the error with its faults as a JSON-ready document."""
+        return super().as_dict() | {"faults": [vars(fault) for fault in self.faults]}
+
+
+class UsageError(MirrorlakeError):
+    """Refuse a name or an argument that does not exist, listing the ones that do."""
+
+    exit_code = 2
+
+
+class SafetyError(MirrorlakeError):
+    """Refuse to go on where going on could lose, repeat or hide records."""
+
+    exit_code = 3
+
+
+class CheckpointLost(SafetyError):
+    """Refuse a checkpoint location that disagrees with the table or the ledger it belongs to."""
+
+
+class SourceGap(SafetyError):
+    """Stop because records left the source before they were landed (law E)."""
+
+
+class LaneFenced(SafetyError):
+    """Stop because another republisher took the flow over."""
+
+
+class TopicConflict(SafetyError):
+    """Refuse a remote topic that exists and does not fit its source."""
+
+
+class UnsendableRecord(SafetyError):
+    """Stop at a record that no client library can send unchanged (law C)."""
+
+
+class ClusterError(MirrorlakeError):
+    """Report an operation that a cluster refused or did not answer."""
+
+
+class ClusterUnreachable(ClusterError):
+    """Report a cluster that does not answer at its configured addresses."""
+
+
+class NotAuthorized(ClusterError):
+    """Report a missing permission, with the ACL that would grant it."""
+
+
+class RecordTooLarge(ClusterError):
+    """Report a record that the target topic does not accept because of its size."""
+
+
+class StoreError(MirrorlakeError):
+    """Report a table or path of the lake that cannot be read or written."""
+
+
+class SandboxError(MirrorlakeError):
+    """Report a local broker that could not be started or stopped."""

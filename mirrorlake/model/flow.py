@@ -1,0 +1,59 @@
+"""Clusters by alias, directed flows between them, and the Kafka names that belong to a flow.
+
+A flow prints as `east->central`. Kafka names allow letters, digits, `.`, `_` and `-` only, so `->` becomes `.` there:
+ledger topic `mirrorlake.east.central.ledger`, transactional ids `mirrorlake.east.central.0` and so on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NOT_ALLOWED_IN_KAFKA = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    """One partition of one topic; prints as Kafka does, `orders-3`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class SourcePartition:
+    """One partition of one generation of a source topic.
+
+    A topic that is deleted and created again starts at offset 0 under the same name; its `generation` (1, 2, …, counted
+    by topic id, KIP-516) keeps the offsets of the two lives apart.
+    """
+
+    topic: str
+    generation: int
+    partition: int
+
+    def __str__(self) -> str:
+        suffix = f"~{self.generation}" if self.generation > 1 else ""
+        return f"{self.topic}{suffix}-{self.partition}"
+
+
+def kafka_name(flow: str) -> str:
+    """Return the flow's name in the letters that Kafka allows.
+
+    >>> kafka_name("east->central")
+    'east.central'
+    """
+    return _NOT_ALLOWED_IN_KAFKA.sub("_", flow.replace("->", "."))
+
+
+def ledger_topic(flow: str) -> str:
+    """Return the name of the flow's ledger on the target (DESIGN 9)."""
+    return f"mirrorlake.{kafka_name(flow)}.ledger"
+
+
+def transactional_id(flow: str, lane: int) -> str:
+    """Return the id that fences every older holder of this lane; never derived from worker or attempt."""
+    return f"mirrorlake.{kafka_name(flow)}.{lane}"
