@@ -24,7 +24,7 @@ class LedgerRecord:
 
     `epoch` counts the owners of the flow: a holder that meets a higher epoch than its own has been replaced and stops.
     `seq` counts the records of the lane without a break, so that a missing copy in the table is noticed.
-    `checkpoint` numbers the checkpoint location that the owner uses.
+    `checkpoint` numbers the checkpoint location that the owner uses, `batch` is the newest batch sent from it, -1 for none.
     """
 
     flow: str
@@ -34,6 +34,7 @@ class LedgerRecord:
     owner: str
     seq: int
     checkpoint: int
+    batch: int = -1
     positions: Mapping[SourcePartition, int] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     committed_at_ms: int = 0
@@ -50,6 +51,7 @@ class LedgerRecord:
                 "owner": self.owner,
                 "seq": self.seq,
                 "checkpoint": self.checkpoint,
+                "batch": self.batch,
                 "positions": [
                     [tp.topic, tp.generation, tp.partition, offset] for tp, offset in sorted(self.positions.items())
                 ],
@@ -78,6 +80,7 @@ class LedgerRecord:
                 owner=document["owner"],
                 seq=document["seq"],
                 checkpoint=document["checkpoint"],
+                batch=document["batch"],
                 positions={SourcePartition(t, g, p): offset for t, g, p, offset in document["positions"]},
                 runs=tuple(_run_from_list(item) for item in document["runs"]),
                 committed_at_ms=document["at"],

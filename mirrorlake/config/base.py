@@ -1,0 +1,79 @@
+"""What every part of the settings shares: frozen, closed, silent about its input, and aware of where it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
+
+from mirrorlake.config import secrets, values
+from mirrorlake.model.patterns import TopicPattern
+
+_as_list = PlainSerializer(lambda pattern: list(pattern.expressions), return_type=list)
+Selection = Annotated[TopicPattern, BeforeValidator(lambda value: values.patterns(value, required=True)), _as_list]
+Exclusion = Annotated[TopicPattern, BeforeValidator(lambda value: values.patterns(value, required=False)), _as_list]
+Size = Annotated[int, BeforeValidator(values.size), PlainSerializer(lambda number: f"{number} B", return_type=str)]
+Interval = Annotated[
+    timedelta,
+    BeforeValidator(values.interval),
+    PlainSerializer(lambda length: f"{length / timedelta(milliseconds=1):.0f}ms", return_type=str),
+]
+Count = Annotated[int, BeforeValidator(values.whole), Field(strict=True, ge=1)]
+Flag = Annotated[bool, BeforeValidator(values.flag)]
+Options = Annotated[dict[str, str], BeforeValidator(values.options)]
+
+
+class Settings(BaseModel):
+    """Base of every part of the settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    _file: str = PrivateAttr(default="settings")
+    _place: str = PrivateAttr(default="")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_absent(cls, data: Any) -> Any:
+        # `client:` with only comments below it is what is left when someone tries things out.
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+    @property
+    def file(self) -> str:
+        """Return the file this part was read from, for messages."""
+        return self._file
+
+    @property
+    def place(self) -> str:
+        """Return where in the file this part stands, like `flows[0]`."""
+        return self._place
+
+    def note_origin(self, file: str, place: str) -> None:
+        """Remember where this part was written; the values themselves stay frozen."""
+        self._file, self._place = file, place
+
+    def resolved(self, text: str, key: str) -> str:
+        """Return a value with its references resolved.
+
+        Args:
+            text: the value as written.
+            key: the setting's path below this part, for the error.
+
+        Raises:
+            ConfigError: a reference cannot be resolved.
+        """
+        return secrets.resolve(text, file=self._file, path=f"{self._place}.{key}".removeprefix("."))
+
+
+def masked(pairs: Any, options: str) -> Iterator[tuple[str | None, Any]]:
+    """Return what `repr` shows of a part: secrets written in place are masked, references are shown."""
+    for name, value in pairs:
+        if name == options:
+            yield name, {key: _shown(key, text) for key, text in value.items()}
+        else:
+            yield name, value
+
+
+def _shown(key: str, text: str) -> str:
+    return secrets.MASK if secrets.looks_secret(key) and not secrets.is_reference(text) else text

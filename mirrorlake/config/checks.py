@@ -1,0 +1,86 @@
+"""What no part of the settings can check alone: aliases that exist, names that are unique, flows that go in circles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from mirrorlake.config.faults import Finding, did_you_mean
+from mirrorlake.model.cycles import FlowLike, find_cycle
+from mirrorlake.model.flow import kafka_name
+
+_ALIAS = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class End(NamedTuple):
+    """What is known of a flow before the rest of it is valid.
+
+    Attributes:
+        position: in the list of the file, from 0.
+        name: as written, or made from the pair.
+        source: alias.
+        target: alias.
+    """
+
+    position: int
+    name: str
+    source: str
+    target: str
+
+
+def check_ends(ends: Sequence[End], aliases: Iterable[str]) -> list[Finding]:
+    """Return what is wrong with aliases and names across the file.
+
+    Args:
+        ends: the flows, in the order of the file.
+        aliases: the clusters of the file.
+    """
+    known = tuple(aliases)
+    found = [
+        Finding(
+            ("clusters", alias),
+            f"'{alias}' is no alias",
+            "use letters, digits, _ and -; a dot parts remote topic names",
+        )
+        for alias in known
+        if not _ALIAS.fullmatch(alias)
+    ]
+    holders: dict[str, str] = {}
+    for end in ends:
+        for key, alias in (("source", end.source), ("target", end.target)):
+            if alias not in known:
+                found.append(
+                    Finding(("flows", end.position, key), f"there is no cluster '{alias}'", did_you_mean(alias, known))
+                )
+        if end.source == end.target:
+            problem = f"source and target are both '{end.source}'"
+            found.append(Finding(("flows", end.position, "target"), problem, "mirror to another cluster"))
+        holder = holders.setdefault(kafka_name(end.name), end.name)
+        place = ("flows", end.position, "name")
+        if any(other.name == end.name for other in ends if other.position < end.position):
+            found.append(Finding(place, f"a second flow '{end.name}'", "give each flow a name of its own"))
+        elif holder != end.name:
+            problem = f"'{end.name}' and '{holder}' are both '{kafka_name(end.name)}' in Kafka names"
+            found.append(Finding(place, problem, "rename one: they would share ledger and transactional ids"))
+    return found
+
+
+def check_cycles(flows: Sequence[tuple[int, FlowLike]]) -> list[Finding]:
+    """Return the first round trip that no policy keeps apart (DESIGN 9, Loops).
+
+    Args:
+        flows: (position in the file, flow) of every flow that is valid in itself.
+    """
+    apart = [(index, flow) for index, flow in flows if flow.source != flow.target]
+    path = find_cycle([flow for _, flow in apart])
+    if path is None:
+        return []
+    index = next(index for index, flow in apart if flow.name == path[0])
+    return [
+        Finding(
+            ("flows", index, "policy"),
+            f"records could go round for ever: {', '.join((*path, path[0]))}",
+            "use policy: default on these flows, or topics that do not meet",
+        )
+    ]

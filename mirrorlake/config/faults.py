@@ -1,0 +1,164 @@
+"""From what a check found to the `Fault` a person reads: file, line, path, problem, remedy.
+
+pydantic's own texts print the offending input, secrets included, and do not know the file; so every one is rewritten
+here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from mirrorlake.config.secrets import has_reference, looks_secret
+
+Place = tuple[str | int, ...]
+"""Keys and list positions from the top of the file."""
+
+_FREE = {("clusters", "client"), ("flows", "producer")}
+_QUOTED = re.compile(r"'([^']*)'")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing wrong, by its place in the settings; the file and the line are added by whoever read them."""
+
+    place: Place
+    problem: str
+    remedy: str = ""
+
+
+def finding_error(*findings: Finding) -> PydanticCustomError:
+    """Return the error that a validator raises; places are relative to the validated value."""
+    return PydanticCustomError("findings", "{count} finding(s)", {"count": len(findings), "findings": findings})
+
+
+def fault_error(problem: str, remedy: str = "") -> PydanticCustomError:
+    """Return the error that a validator of one value raises."""
+    return finding_error(Finding((), problem, remedy))
+
+
+def dotted(place: Place) -> str:
+    """Return a place as it is printed.
+
+    >>> dotted(("flows", 1, "policy"))
+    'flows[1].policy'
+    """
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+    return text.removeprefix(".")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `did you mean 'x'?` for the nearest known word, else the list of known words."""
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    return f"known are {', '.join(names)}" if names else ""
+
+
+def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[Finding]:
+    """Return every finding of a validation.
+
+    Args:
+        error: what pydantic raised.
+        model: the model it validated.
+        data: the plain value it validated, to show what was found.
+    """
+    found: list[Finding] = []
+    for detail in error.errors(include_url=False, include_input=False):
+        place = detail["loc"]
+        if detail["type"] == "findings":
+            found.extend(
+                Finding((*place, *inner.place), inner.problem, inner.remedy) for inner in detail["ctx"]["findings"]
+            )
+        else:
+            found.append(_finding(detail, model, data))
+    return found
+
+
+def shown(data: Any, place: Place) -> str:
+    """Return the value at a place as it may be printed: quoted, cut, and hidden where it may be a secret."""
+    value = data
+    if not place:
+        return "the whole"
+    for key in place:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return "nothing"
+    if isinstance(value, str) and has_reference(value):
+        return f"'{value}'"
+    if (place[0], *place[2:3]) in _FREE or any(isinstance(key, str) and looks_secret(key) for key in place):
+        return "the value (hidden)"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
+
+
+def _finding(detail: ErrorDetails, model: type[BaseModel], data: Any) -> Finding:
+    place, kind, context = detail["loc"], detail["type"], detail.get("ctx", {})
+    value = shown(data, place)
+    if kind == "missing":
+        return Finding(place[:-1], f"'{place[-1]}' is missing", _describe(model, place))
+    if kind == "extra_forbidden":
+        known = _keys_at(model, place[:-1])
+        return Finding(place, f"unknown key '{str(place[-1])[:60]}'", did_you_mean(str(place[-1]), known))
+    if kind == "literal_error":
+        allowed = _QUOTED.findall(str(context.get("expected", "")))
+        return Finding(place, f"{value} is not allowed", did_you_mean(value.strip("'"), allowed))
+    if kind in ("greater_than_equal", "less_than_equal", "greater_than", "less_than"):
+        return Finding(place, f"{value} is out of range", detail["msg"].replace("Input should", "it should"))
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return Finding(place, f"{value} stands where a mapping is expected", "write `key: value` lines below it")
+    if kind in ("list_type", "tuple_type"):
+        return Finding(place, f"{value} stands where a list is expected", "begin each item with `- `")
+    if kind == "string_type":
+        return Finding(
+            place, f"{value} is no text", "quote it; YAML reads words such as no, on and 1 as something else"
+        )
+    return Finding(place, f"{value} does not fit", detail["msg"].replace("Input should", "it should"))
+
+
+def _describe(model: type[BaseModel], place: Place) -> str:
+    owner = _model_at(model, place[:-1])
+    for name, field in owner.model_fields.items() if owner else ():
+        if (field.alias or name) == place[-1] and field.description:
+            return f"add `{place[-1]}:` ({field.description})"
+    return f"add `{place[-1]}:`"
+
+
+def _keys_at(model: type[BaseModel], place: Place) -> list[str]:
+    owner = _model_at(model, place)
+    return [field.alias or name for name, field in owner.model_fields.items()] if owner else []
+
+
+def _model_at(model: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel] | None:
+    annotation: Any = model
+    for key in place:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            fields = {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
+            annotation = _plain(fields.get(str(key)))
+        else:
+            members = [member for member in get_args(annotation) if member is not Ellipsis]
+            annotation = _plain(members[-1]) if members else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _plain(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next((member for member in get_args(annotation) if member is not type(None)), None)
+    return annotation

@@ -1,0 +1,128 @@
+"""One flow of the settings, with what follows from it: which topics it takes and how they are named on the target."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+
+from mirrorlake.config import values
+from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
+from mirrorlake.config.client_options import check_producer
+from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.topics import NameMatcher, TopicMatcher
+from mirrorlake.model.flow import ledger_topic
+from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
+from mirrorlake.model.policy import ReplicationPolicy, is_cycle
+
+_FLOW_NAME = re.compile(r"(?:[A-Za-z0-9._-]|->){1,200}")
+
+
+class SyncConfig(Settings):
+    """What a flow keeps in step on the target besides records."""
+
+    groups: Flag = Field(default=True, description="positions of inactive consumer groups")
+    configs: Flag = Field(default=True, description="topic configurations")
+    acls: Flag = Field(default=False, description="topic ACLs")
+    partitions: Flag = Field(default=True, description="partition counts, upwards")
+
+
+class FlowConfig(Settings):
+    """One directed flow from a source to a target."""
+
+    name: str = Field(default="", description="default: source->target")
+    source: str = Field(description="the alias of the cluster to mirror from")
+    target: str = Field(description="the alias of the cluster to mirror to")
+    topics: Selection = Field(description="topics to mirror: names or regular expressions")
+    exclude_topics: Exclusion = Field(default=DEFAULT_EXCLUDE_TOPICS, description="topics to leave out")
+    policy: Annotated[
+        values.PolicyChoice, BeforeValidator(values.policy), PlainSerializer(lambda choice: choice.plain())
+    ] = Field(default=values.PolicyChoice(), description="how topics are named on the target")
+    groups: Exclusion = Field(default=TopicPattern((".*",)), description="consumer groups to translate")
+    exclude_groups: Exclusion = Field(default=DEFAULT_EXCLUDE_GROUPS, description="consumer groups to leave out")
+    sync: SyncConfig = Field(default_factory=SyncConfig, description="what is kept in step besides records")
+    delivery: Literal["exactly_once", "at_least_once"] = Field(
+        default="exactly_once", description="delivery on the target"
+    )
+    start: Annotated[values.Start, BeforeValidator(values.start), PlainSerializer(lambda start: start.plain())] = Field(
+        default=values.Start(), description="where a topic begins"
+    )
+    lanes: Annotated[Count, Field(le=64)] = Field(default=2, description="parallel producers on the target")
+    feeder: Literal["files", "spark"] = Field(default="files", description="who reads the relay's files")
+    chunk_records: Count = Field(default=100_000, description="records in one transaction")
+    chunk_bytes: Size = Field(default=64 * 2**20, description="bytes in one transaction")
+    producer: Options = Field(default_factory=dict, description="further producer options")
+    trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_by_pair(cls, data: Any) -> Any:
+        if isinstance(data, dict) and not data.get("name"):
+            return {**data, "name": f"{data.get('source')}->{data.get('target')}"}
+        return data
+
+    @field_validator("name")
+    @classmethod
+    def _name_letters(cls, name: str) -> str:
+        if not _FLOW_NAME.fullmatch(name):
+            raise finding_error(
+                Finding((), f"'{name}' is no flow name", "use letters, digits, . _ - and ->, at most 200")
+            )
+        return name
+
+    @field_validator("producer")
+    @classmethod
+    def _known_options(cls, producer: dict[str, str]) -> dict[str, str]:
+        if findings := check_producer(producer):
+            raise finding_error(*findings)
+        return producer
+
+    @model_validator(mode="after")
+    def _patterns_compile(self) -> FlowConfig:
+        findings = []
+        for key in ("topics", "exclude_topics", "groups", "exclude_groups"):
+            try:
+                NameMatcher(getattr(self, key))
+            except PatternError as error:
+                findings.append(Finding((key,), error.problem, error.remedy))
+        if findings:
+            raise finding_error(*findings)
+        return self
+
+    @cached_property
+    def selection(self) -> TopicMatcher:
+        """Return the matcher for source topics; internal topics never match."""
+        return TopicMatcher(self.topics, self.exclude_topics)
+
+    @cached_property
+    def group_selection(self) -> NameMatcher:
+        """Return the matcher for consumer groups."""
+        return NameMatcher(self.groups, self.exclude_groups)
+
+    @cached_property
+    def replication_policy(self) -> ReplicationPolicy:
+        """Return how the flow names topics on the target."""
+        return self.policy.build(self.source)
+
+    def remote_topic(self, topic: str) -> str:
+        """Return the topic's name on the target.
+
+        Raises:
+            TopicNameError: Kafka would not accept the name.
+        """
+        return self.replication_policy.remote_topic(self.source, self.target, topic)
+
+    def carries(self, topic: str) -> bool:
+        """Return whether the flow mirrors the topic: selected, and not known to come from the target (DESIGN 9)."""
+        return self.selection.matches(topic) and not is_cycle(self.replication_policy, topic, self.target)
+
+    @property
+    def ledger_topic(self) -> str:
+        """Return the name of the flow's ledger on the target."""
+        return ledger_topic(self.name)
+
+    def __repr_args__(self) -> Any:
+        yield from masked(super().__repr_args__(), "producer")

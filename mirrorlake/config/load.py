@@ -1,0 +1,102 @@
+"""From a YAML file to `MirrorConfig`, or to one `ConfigError` with every fault at once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mirrorlake.config.checks import End, check_cycles, check_ends
+from mirrorlake.config.document import Document, read
+from mirrorlake.config.faults import Finding, dotted, findings_of
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.errors import ConfigError, Fault
+
+
+def load(path: str | Path) -> MirrorConfig:
+    """Read a settings file.
+
+    Args:
+        path: a YAML file; relative to the current directory.
+
+    Raises:
+        ConfigError: the file cannot be read, is no YAML, or holds faults; each with file, line, path and remedy.
+
+    Example:
+        >>> load("conf/missing.yml")
+        Traceback (most recent call last):
+        mirrorlake.errors.ConfigError: 1 fault in the settings
+          conf/missing.yml: there is no such file — name an existing one with --conf
+        nothing was started. Next: mend the lines above and run the same command again
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError([Fault(str(path), "", "there is no such file", "name an existing one with --conf")]) from None
+    except IsADirectoryError:
+        raise ConfigError([Fault(str(path), "", "this is a folder", "name the YAML file in it")]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([Fault(str(path), "", f"not UTF-8 text (byte {error.start})", "save it as UTF-8")]) from None
+    except OSError as error:
+        raise ConfigError(
+            [Fault(str(path), "", f"cannot be read ({error.strerror})", "check its permissions")]
+        ) from None
+    return loads(text, path=file)
+
+
+def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
+    """Read settings from text.
+
+    Args:
+        text: YAML.
+        path: the file it came from, for errors.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    document = read(text, str(path or "settings"))
+    findings = list(document.findings)
+    config: MirrorConfig | None = None
+    try:
+        config = MirrorConfig.model_validate(document.data)
+    except ValidationError as error:
+        found = findings_of(error, MirrorConfig, document.data)
+        found += [extra for extra in _across(document.data) if extra not in found]
+        # What stands at an unresolved reference is judged by the reference alone.
+        findings += [item for item in found if not document.is_unresolved(item.place)]
+    if findings or config is None:
+        raise ConfigError(_faults(findings, document))
+    config.read_from(path)
+    return config
+
+
+def _across(data: Any) -> list[Finding]:
+    """Check what spans the parts also where some part is faulty, so that one run shows every fault."""
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("flows"), list)
+        or not isinstance(data.get("clusters"), dict)
+    ):
+        return []
+    sound: list[tuple[int, FlowConfig]] = []
+    ends: list[End] = []
+    for index, raw in enumerate(data["flows"]):
+        if not isinstance(raw, dict):
+            continue
+        source, target = raw.get("source"), raw.get("target")
+        if isinstance(source, str) and isinstance(target, str):
+            ends.append(End(index, str(raw.get("name") or f"{source}->{target}"), source, target))
+        with suppress(ValidationError):
+            sound.append((index, FlowConfig.model_validate(raw)))
+    return check_ends(ends, data["clusters"]) + check_cycles(sound)
+
+
+def _faults(findings: list[Finding], document: Document) -> list[Fault]:
+    faults = [
+        Fault(document.file, dotted(item.place), item.problem, item.remedy, document.line(item.place))
+        for item in findings
+    ]
+    return sorted(faults, key=lambda fault: (fault.line or 0, fault.path))

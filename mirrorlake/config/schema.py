@@ -1,0 +1,204 @@
+"""The settings as typed, frozen values (DESIGN 6). Unknown keys are errors; `conf/example.yml` shows every key."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+
+from mirrorlake.config import values
+from mirrorlake.config.base import Count, Interval, Options, Settings, Size, masked
+from mirrorlake.config.checks import End, check_cycles, check_ends
+from mirrorlake.config.client_options import check_client
+from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.flow import FlowConfig, SyncConfig
+from mirrorlake.config.topics import TopicMatcher
+from mirrorlake.errors import ConfigError, Fault, UsageError
+from mirrorlake.model.patterns import subscribe_pattern
+
+__all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "SyncConfig", "TopicMatcher"]
+
+
+class LakeConfig(Settings):
+    """Where the relay lives: a path, or a catalog and schema with a place for checkpoint locations."""
+
+    root: str | None = Field(default=None, description="any path Spark can write")
+    catalog: str | None = Field(default=None, description="a Unity Catalog catalog, instead of root")
+    schema_name: str | None = Field(default=None, alias="schema", description="the schema in the catalog")
+    checkpoints: str | None = Field(default=None, description="a volume path for checkpoint locations, with catalog")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> LakeConfig:
+        findings = []
+        named = {"catalog": self.catalog, "schema": self.schema_name, "checkpoints": self.checkpoints}
+        given = [key for key, value in named.items() if value]
+        if self.root and given:
+            findings = [Finding((key,), f"'{key}' beside 'root'", "keep either root or catalog") for key in given]
+        elif not self.root and not given:
+            findings = [
+                Finding((), "no place for the relay", "add `root:` or `catalog:`, `schema:` and `checkpoints:`")
+            ]
+        elif not self.root:
+            missing = [key for key, value in named.items() if not value]
+            findings = [Finding((), f"'{key}' is missing", f"add `{key}:` beside {given[0]}") for key in missing]
+        if findings:
+            raise finding_error(*findings)
+        return self
+
+    def location(self) -> str | None:
+        """Return the root with references resolved and a relative path made absolute; None on a catalog."""
+        if self.root is None:
+            return None
+        root = self.resolved(self.root, "root")
+        return root.rstrip("/") if ":/" in root else str(Path(root).absolute())
+
+    def namespace(self) -> tuple[str, str] | None:
+        """Return (catalog, schema) with references resolved; None on a path."""
+        if self.catalog is None or self.schema_name is None:
+            return None
+        return self.resolved(self.catalog, "catalog"), self.resolved(self.schema_name, "schema")
+
+    def checkpoint_location(self) -> str:
+        """Return the folder for checkpoint locations: `<root>/checkpoints`, or what `checkpoints` says."""
+        if self.checkpoints is not None:
+            return self.resolved(self.checkpoints, "checkpoints")
+        return f"{self.location()}/checkpoints"
+
+
+class LandConfig(Settings):
+    """How the topics of one source cluster are landed."""
+
+    on_gap: Literal["halt", "record"] = Field(
+        default="halt", description="what to do when source records were lost (law E)"
+    )
+    max_records_per_batch: Count = Field(default=2_000_000, description="records a batch may hold")
+    max_bytes_per_batch: Size | None = Field(default=None, description="bytes a batch may hold")
+    trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
+
+
+class ClusterConfig(Settings):
+    """One Kafka cluster; `client` holds Java or librdkafka names, one spelling serves both clients."""
+
+    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(values.addresses)] = Field(
+        description="host:port of one or more brokers"
+    )
+    client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
+    land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
+
+    @field_validator("client")
+    @classmethod
+    def _known_options(cls, client: dict[str, str]) -> dict[str, str]:
+        if findings := check_client(client):
+            raise finding_error(*findings)
+        return client
+
+    @property
+    def alias(self) -> str:
+        """Return the name this cluster has in the settings; empty outside of any."""
+        return self.place.removeprefix("clusters.")
+
+    def servers(self) -> str:
+        """Return `host:port,…` with references resolved.
+
+        Raises:
+            ConfigError: a reference cannot be resolved, or resolves to something else than addresses.
+        """
+        found = ",".join(self.resolved(address, "bootstrap_servers") for address in self.bootstrap_servers)
+        if not values.are_addresses(found):
+            problem = "the reference resolves to something that is no list of host:port"
+            raise ConfigError([Fault(self.file, f"{self.place}.bootstrap_servers", problem, 'set it to "host:9092"')])
+        return found
+
+    def __repr_args__(self) -> Any:
+        yield from masked(super().__repr_args__(), "client")
+
+
+class MirrorConfig(Settings):
+    """The whole settings file.
+
+    Example:
+        >>> from mirrorlake.config.load import loads
+        >>> config = loads('''
+        ... lake: {root: ./lake}
+        ... clusters: {east: {bootstrap_servers: "east:9092"}, central: {bootstrap_servers: "central:9092"}}
+        ... flows: [{source: east, target: central, topics: "orders, clicks.*"}]
+        ... ''')
+        >>> config.flow("east->central").remote_topic("orders")
+        'east.orders'
+    """
+
+    lake: LakeConfig = Field(description="where the relay lives")
+    clusters: dict[str, ClusterConfig] = Field(description="alias: {bootstrap_servers: ...}", min_length=1)
+    flows: tuple[FlowConfig, ...] = Field(description="a list of {source, target, topics}", min_length=1)
+
+    _path: Path | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> MirrorConfig:
+        ends = [End(index, flow.name, flow.source, flow.target) for index, flow in enumerate(self.flows)]
+        findings = check_ends(ends, self.clusters) or check_cycles(list(enumerate(self.flows)))
+        if findings:
+            raise finding_error(*findings)
+        self.read_from(None)
+        return self
+
+    def read_from(self, path: Path | None) -> None:
+        """Tell every part which file and place it came from, for errors at the edge."""
+        self._path = path
+        parts: list[tuple[str, Settings]] = [("lake", self.lake)]
+        parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
+        parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
+        for place, part in parts:
+            part.note_origin(str(path or "settings"), place)
+
+    @property
+    def path(self) -> Path | None:
+        """Return the file these settings were read from, if any."""
+        return self._path
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Return the aliases that are a source of some flow, sorted."""
+        return tuple(sorted({flow.source for flow in self.flows}))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the aliases that are a target of some flow, sorted."""
+        return tuple(sorted({flow.target for flow in self.flows}))
+
+    def flow(self, name: str) -> FlowConfig:
+        """Return the flow of this name.
+
+        Raises:
+            UsageError: there is none; lists the names.
+        """
+        for flow in self.flows:
+            if flow.name == name:
+                return flow
+        names = ", ".join(flow.name for flow in self.flows)
+        raise UsageError(f"there is no flow '{name}'", remedy=f"name one of: {names}", flow=name)
+
+    def cluster(self, alias: str) -> ClusterConfig:
+        """Return the cluster of this alias.
+
+        Raises:
+            UsageError: there is none; lists the aliases.
+        """
+        if alias not in self.clusters:
+            names = ", ".join(self.clusters)
+            raise UsageError(f"there is no cluster '{alias}'", remedy=f"name one of: {names}", alias=alias)
+        return self.clusters[alias]
+
+    def flows_from(self, alias: str) -> tuple[FlowConfig, ...]:
+        """Return the flows whose source is this cluster."""
+        return tuple(flow for flow in self.flows if flow.source == alias)
+
+    def flows_to(self, alias: str) -> tuple[FlowConfig, ...]:
+        """Return the flows whose target is this cluster."""
+        return tuple(flow for flow in self.flows if flow.target == alias)
+
+    def subscribe_pattern(self, alias: str) -> str:
+        """Return what Spark subscribes to on this source: every topic that some flow from it selects."""
+        return subscribe_pattern(*((flow.topics, flow.exclude_topics) for flow in self.flows_from(alias)))

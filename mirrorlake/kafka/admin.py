@@ -1,0 +1,185 @@
+"""Topics of one cluster: list, describe, create, grow, configure, and their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from mirrorlake.kafka.border import client_log, kafka_error, kafka_errors
+from mirrorlake.model import flow
+from mirrorlake.model.plan import TopicSpec
+
+# librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
+TIMEOUT_S = 15.0
+_DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, no default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic as the cluster describes it; `topic_id` changes when it is deleted and created again (KIP-516)."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class ClusterAdmin:
+    """Administer one cluster; keep the object as long as its calls run (a future dies with its AdminClient).
+
+    Args:
+        alias: the cluster's alias, for messages.
+        options: librdkafka options that reach it.
+    """
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        self.alias = alias
+        self._client = AdminClient(dict(options), logger=client_log)
+
+    def broker_count(self) -> int:
+        """Return how many brokers answer; raise `ClusterUnreachable` when none does."""
+        with kafka_errors(alias=self.alias, doing="read the cluster's metadata"):
+            return len(self._client.list_topics(timeout=TIMEOUT_S).brokers)
+
+    def cluster_id(self) -> str:
+        """Return the id that the cluster gave itself."""
+        with kafka_errors(alias=self.alias, doing="read the cluster's id"):
+            return str(self._client.list_topics(timeout=TIMEOUT_S).cluster_id)
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, Kafka's internal ones too, sorted."""
+        with kafka_errors(alias=self.alias, doing="list topics"):
+            return sorted(self._client.list_topics(timeout=TIMEOUT_S).topics)
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return id and partition count of the named topics; a topic that does not exist is left out."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        with kafka_errors(alias=self.alias, doing="describe topics"):
+            futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
+        found = {}
+        for name, future in futures.items():
+            try:
+                topic = future.result()
+            except KafkaException as error:
+                if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
+                    continue
+                raise kafka_error(error.args[0], alias=self.alias, doing=f"describe topic {name}") from error
+            found[name] = TopicState(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
+        return found
+
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings that each topic sets itself (defaults of the cluster are left out)."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
+        if not resources:
+            return {}
+        with kafka_errors(alias=self.alias, doing="read topic configurations"):
+            futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
+            return {
+                resource.name: {
+                    key: entry.value
+                    for key, entry in future.result().items()
+                    if entry.source == _DYNAMIC_TOPIC_CONFIG and not entry.is_sensitive and entry.value is not None
+                }
+                for resource, future in futures.items()
+            }
+
+    def config_value(self, topic: str, key: str) -> str | None:
+        """Return the effective value of one setting of a topic, defaults included."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        with kafka_errors(alias=self.alias, doing=f"read the configuration of {topic}"):
+            [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+            entry = future.result().get(key)
+        return None if entry is None else entry.value
+
+    def create(self, spec: TopicSpec) -> None:
+        """Create a topic; one that appeared meanwhile is left as it is."""
+        topic = NewTopic(
+            spec.name,
+            num_partitions=spec.partitions,
+            replication_factor=spec.replication_factor,
+            config=dict(spec.configs),
+        )
+        with kafka_errors(alias=self.alias, doing=f"create topic {spec.name}"):
+            [future] = self._client.create_topics([topic], request_timeout=TIMEOUT_S).values()
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Raise the partition count of a topic; a topic that is already that large is left as it is."""
+        with kafka_errors(alias=self.alias, doing=f"add partitions to topic {name}"):
+            [future] = self._client.create_partitions(
+                [NewPartitions(name, partitions)], request_timeout=TIMEOUT_S
+            ).values()
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
+                    raise
+                state = self.describe([name]).get(name)
+                if state is None or state.partitions < partitions:
+                    raise
+
+    def set_configs(self, name: str, values: Mapping[str, str]) -> None:
+        """Set some settings of a topic and leave the others alone (KIP-339)."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        with kafka_errors(alias=self.alias, doing=f"configure topic {name}"):
+            [future] = self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values()
+            future.result()
+
+    def earliest(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+        """Return the first offset that each partition still holds."""
+        return self._offsets(partitions, OffsetSpec.earliest())
+
+    def latest(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+        """Return the end of each partition as a `read_committed` reader sees it (the last stable offset)."""
+        return self._offsets(partitions, OffsetSpec.latest())
+
+    def at_time(self, partitions: Iterable[flow.TopicPartition], timestamp_ms: int) -> dict[flow.TopicPartition, int]:
+        """Return the first offset at or after a time; the end where there is none."""
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
+        missing = [partition for partition, offset in found.items() if offset < 0]
+        return found | self.latest(missing)
+
+    def _offsets(self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec) -> dict[flow.TopicPartition, int]:
+        request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
+        if not request:
+            return {}
+        with kafka_errors(alias=self.alias, doing="read offsets"):
+            futures = self._client.list_offsets(
+                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_S
+            )
+            return {
+                flow.TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
+            }
+
+    def delete_records_before(self, offsets: Mapping[flow.TopicPartition, int]) -> None:
+        """Drop the records below the given offsets (KIP-107)."""
+        request: Sequence[TopicPartition] = [
+            TopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()
+        ]
+        if not request:
+            return
+        with kafka_errors(alias=self.alias, doing="delete old ledger records"):
+            for future in self._client.delete_records(request, request_timeout=TIMEOUT_S).values():
+                future.result()

@@ -1,0 +1,161 @@
+"""Client options at the edge: references resolved, files read, what each role needs added.
+
+Spark's options travel in its plan: the session's `spark.redaction.regex` must cover `jaas`, `keystore` and `password`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mirrorlake.config import secrets
+from mirrorlake.config.client_options import ClientOptions, OptionError, Role, resolve, translate
+from mirrorlake.config.jaas import JaasError, Login, parse
+from mirrorlake.config.schema import ClusterConfig
+from mirrorlake.errors import ConfigError, Fault
+
+_ANY = {
+    # KIP-714: a client pushes its metrics to the brokers unless told not to; a source is left alone (law H).
+    "enable.metrics.push": "false",
+}
+_ROLES: dict[Role, dict[str, str]] = {
+    "admin": {"client.id": "mirrorlake-admin"},
+    "consumer": {
+        "client.id": "mirrorlake-consumer",
+        # librdkafka wants a group to exist as a word; the mirror assigns partitions and commits nothing.
+        "group.id": "mirrorlake",
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+        "allow.auto.create.topics": "false",
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": "true",
+        # Off by default in librdkafka, on in Java.
+        "check.crcs": "true",
+    },
+    "producer": {
+        "client.id": "mirrorlake-producer",
+        "enable.idempotence": "true",
+        "acks": "all",
+        "max.in.flight.requests.per.connection": "5",
+        "compression.type": "lz4",
+        # A commit waits for the last linger, so a transaction wants a short one.
+        "linger.ms": "5",
+        "batch.size": "1000000",
+        "batch.num.messages": "100000",
+        # Large enough that one chunk always fits and `produce` never meets a full queue.
+        "queue.buffering.max.messages": "2000000",
+        "queue.buffering.max.kbytes": "1048576",
+        # Every record names its partition; this only speaks for the one that would not.
+        "partitioner": "murmur2_random",
+    },
+}
+_JAVA = {
+    "enable.metrics.push": "false",
+    "isolation.level": "read_committed",
+    # True by default in Java's consumer: reading a topic would create it on the source (law H).
+    "allow.auto.create.topics": "false",
+    "max.poll.records": "10000",
+    "max.partition.fetch.bytes": "8388608",
+}
+
+
+def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what confluent-kafka takes for a cluster.
+
+    Args:
+        cluster: from the settings.
+        role: admin, consumer or producer; each takes its own options and defaults.
+        extra: a flow's `producer` section, which beats the cluster's `client`.
+
+    Raises:
+        ConfigError: a reference cannot be resolved, a PEM file cannot be read, or a resolved value does not fit.
+
+    Example:
+        >>> from mirrorlake.config.load import loads
+        >>> config = loads('''
+        ... lake: {root: ./lake}
+        ... clusters: {east: {bootstrap_servers: "e:9092"}, west: {bootstrap_servers: "w:9092"}}
+        ... flows: [{source: east, target: west, topics: orders}]
+        ... ''')
+        >>> librdkafka_options(config.cluster("east"), role="admin")["bootstrap.servers"]
+        'e:9092'
+    """
+    own = _options(cluster, cluster.client).librdkafka_for(role)
+    more = _options(cluster, extra or {}, section="producer").librdkafka_for(role)
+    return {**_ANY, **_ROLES[role], **own, **more, "bootstrap.servers": cluster.servers()}
+
+
+def java_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
+    """Return what Java's consumer inside Spark takes for a cluster, without Spark's prefix.
+
+    Args:
+        cluster: from the settings.
+        shaded: whether Kafka's classes carry Databricks' prefix `kafkashaded.`.
+
+    Raises:
+        ConfigError: as `librdkafka_options`.
+    """
+    own = _options(cluster, cluster.client, shaded=shaded).java_for("consumer")
+    return {**_JAVA, **own, "bootstrap.servers": cluster.servers()}
+
+
+def spark_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
+    """Return the same for `spark.readStream.format("kafka").options(...)`: every name with the prefix `kafka.`.
+
+    Raises:
+        ConfigError: as `librdkafka_options`.
+    """
+    return {f"kafka.{name}": value for name, value in java_options(cluster, shaded=shaded).items()}
+
+
+def secret_values(cluster: ClusterConfig) -> tuple[str, ...]:
+    """Return every resolved value of the cluster that nobody should read, for `config.secrets.redact`.
+
+    Raises:
+        ConfigError: a reference cannot be resolved.
+    """
+    found: set[str] = set()
+
+    def note(key: str, text: str) -> str:
+        value = cluster.resolved(text, f"client.{key}")
+        if secrets.has_secret(text) or secrets.looks_secret(key.removeprefix("sasl.jaas.config.")):
+            found.add(value)
+        return value
+
+    try:
+        line = resolve(cluster.client, note).get("sasl.jaas.config", "")
+        login = parse(line) if line else Login("", {})
+        found |= {value for name, value in login.options.items() if secrets.looks_secret(name)}
+    except JaasError as error:
+        raise _config_error(cluster, "client", OptionError.of("sasl.jaas.config", error)) from None
+    except OptionError as error:
+        raise _config_error(cluster, "client", error) from None
+    return tuple(sorted(value for value in found if value))
+
+
+def _options(
+    cluster: ClusterConfig, options: Mapping[str, str], *, section: str = "client", shaded: bool = False
+) -> ClientOptions:
+    def expand(key: str, text: str) -> str:
+        return cluster.resolved(text, f"{section}.{key}")
+
+    def read(path: str) -> str:
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = f"the PEM file {path} cannot be read ({type(error).__name__})"
+            fault = Fault(cluster.file, f"{cluster.place}.{section}", problem, "check the path and its permissions")
+            raise ConfigError([fault]) from None
+
+    try:
+        return translate(resolve(options, expand), read=read, shaded=shaded)
+    except OptionError as error:
+        raise _config_error(cluster, section, error) from None
+
+
+def _config_error(cluster: ClusterConfig, section: str, error: OptionError) -> ConfigError:
+    place = f"{cluster.place}.{section}"
+    return ConfigError(
+        [Fault(cluster.file, f"{place}.{item.place[0]}", item.problem, item.remedy) for item in error.findings]
+    )

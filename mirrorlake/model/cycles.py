@@ -1,0 +1,159 @@
+"""Flow cycles that no replication policy can keep apart (DESIGN 9, Loops).
+
+A cycle of default-policy flows ends by itself: every hop is in the topic's name, so nothing returns to a cluster it has
+been on. A flow whose policy cannot tell the origin (identity, template) breaks that. Whether records can go round for
+ever is followed by name: what is certain about the names a flow selects (`Shape`) is renamed hop by hop and compared
+with what the next flow selects.
+
+    east ──identity: orders──> central ──identity: orders──> east        refused: orders comes home as orders
+    east ──identity: orders──> central ──identity: payments──> east      fine: the two never meet
+    east ──template: all.{topic}──> central ──default: orders──> east    fine: all.orders is not orders
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mirrorlake.model.patterns import Shape, TopicPattern, shape_of
+from mirrorlake.model.policy import (
+    DefaultPolicy,
+    IdentityPolicy,
+    ReplicationPolicy,
+    TemplatePolicy,
+    TopicNameError,
+    is_cycle,
+)
+
+# A mesh of flows that all select everything has factorially many ways round; past this many steps the answer is
+# "they may meet" without following names further.
+_STEPS = 20_000
+
+
+class FlowLike(Protocol):
+    """What the search needs to know of a flow."""
+
+    @property
+    def name(self) -> str:
+        """Return the flow's name."""
+
+    @property
+    def source(self) -> str:
+        """Return the source's alias."""
+
+    @property
+    def target(self) -> str:
+        """Return the target's alias."""
+
+    @property
+    def topics(self) -> TopicPattern:
+        """Return what the flow selects, before its exclusions."""
+
+    @property
+    def replication_policy(self) -> ReplicationPolicy:
+        """Return how the flow names topics on the target."""
+
+    def carries(self, topic: str) -> bool:
+        """Return whether the flow sends this topic on: selected, not excluded, not known to come from the target."""
+
+
+def find_cycle(flows: Sequence[FlowLike]) -> tuple[str, ...] | None:
+    """Return the names of flows round which a record could travel for ever, or None.
+
+    Conservative: two regular expressions are taken to overlap unless the characters that their names must begin with
+    differ; literal names are followed exactly, exclusions included.
+
+    Args:
+        flows: all flows of the settings.
+
+    Returns:
+        The flows in the order of travel; the first is one that cannot tell where a record came from.
+    """
+    leaving: dict[str, list[FlowLike]] = {}
+    for flow in flows:
+        leaving.setdefault(flow.source, []).append(flow)
+    for flow in flows:
+        if flow.replication_policy.tells_origin or not _way_back(flow, leaving):
+            continue
+        steps = [_STEPS]
+        for expression in flow.topics.expressions:
+            found = _follow(flow, shape_of(expression), (flow,), leaving, steps)
+            if found is None and steps[0] <= 0:
+                found = _way_back(flow, leaving)
+            if found is not None:
+                return tuple(hop.name for hop in found)
+    return None
+
+
+def _follow(
+    first: FlowLike, shape: Shape, path: tuple[FlowLike, ...], leaving: dict[str, list[FlowLike]], steps: list[int]
+) -> tuple[FlowLike, ...] | None:
+    """Send names of this shape through the last flow of the path, then on, until they are back in the first flow."""
+    steps[0] -= 1
+    last = path[-1]
+    if steps[0] <= 0 or not _passes(last, shape):
+        return None
+    renamed = _rename(last, shape)
+    if renamed is None:
+        return None
+    for onward in leaving.get(last.target, ()):
+        if onward is not first and onward in path:
+            continue
+        for expression in onward.topics.expressions:
+            met = renamed.meet(shape_of(expression))
+            if met is None:
+                continue
+            if onward is first:
+                if _passes(first, met):
+                    return path
+                continue
+            found = _follow(first, met, (*path, onward), leaving, steps)
+            if found is not None:
+                return found
+    return None
+
+
+def _passes(flow: FlowLike, shape: Shape) -> bool:
+    if shape.literal is not None:
+        return flow.carries(shape.literal)
+    # The hops at the front of the name are certain even where its end is not.
+    known = "".join(cell or "\0" for cell in shape.cells) + ("\0" if shape.open else "")
+    return not is_cycle(flow.replication_policy, known, flow.target)
+
+
+def _rename(flow: FlowLike, shape: Shape) -> Shape | None:
+    """Return the shape of the names on the target, or None if the only name would not be legal there."""
+    policy = flow.replication_policy
+    if shape.literal is not None:
+        try:
+            return Shape(tuple(policy.remote_topic(flow.source, flow.target, shape.literal)), open=False)
+        except TopicNameError:
+            return None
+    if isinstance(policy, TemplatePolicy):
+        template = policy.template.replace("{source}", flow.source).replace("{target}", flow.target)
+        before, *rest = template.split("{topic}")
+        if not rest:
+            return Shape(tuple(before), open=False)
+        if shape.open or len(rest) > 1:
+            return Shape((*before, *shape.cells), open=True)
+        return Shape((*before, *shape.cells, *rest[0]), open=False)
+    if isinstance(policy, DefaultPolicy):
+        return Shape((*flow.source, *policy.separator, *shape.cells), shape.open)
+    if isinstance(policy, IdentityPolicy):
+        return shape
+    # A policy of another kind may make any name.
+    return Shape((), open=True)
+
+
+def _way_back(flow: FlowLike, leaving: dict[str, list[FlowLike]]) -> tuple[FlowLike, ...] | None:
+    """Return the shortest way round through the flow, whatever it selects."""
+    ways: list[tuple[FlowLike, ...]] = [(flow,)]
+    seen = {flow.target}
+    for way in ways:
+        if way[-1].target == flow.source:
+            return way
+        for onward in leaving.get(way[-1].target, ()):
+            if onward.target not in seen:
+                seen.add(onward.target)
+                ways.append((*way, onward))
+    return None

@@ -1,0 +1,48 @@
+"""Gaps: upstream offsets that were never landed, each explained (law E: accounted for)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mirrorlake.model.flow import SourcePartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A range of upstream offsets with `missing` offsets that hold no landed record, and why.
+
+    Kinds: `expired` left the source before it was landed; `recreated` the topic was deleted, how much it still held is
+    unknown; `transactional` control records and aborted records; `compacted` removed by the source's log cleaner.
+    """
+
+    source: SourcePartition
+    first_offset: int
+    last_offset: int
+    missing: int
+    kind: str
+
+
+def expired_ranges(positions: Mapping[SourcePartition, int], earliest: Mapping[SourcePartition, int]) -> list[Gap]:
+    """Return what the source no longer holds of what was still to be landed.
+
+    Args:
+        positions: next offset to land of each partition that was landed before.
+        earliest: first offset that the source still holds.
+
+    Example:
+        >>> orders = SourcePartition("orders", 1, 0)
+        >>> [(gap.first_offset, gap.last_offset) for gap in expired_ranges({orders: 10}, {orders: 25})]
+        [(10, 24)]
+    """
+    return [
+        Gap(
+            source=source,
+            first_offset=position,
+            last_offset=earliest[source] - 1,
+            missing=earliest[source] - position,
+            kind="expired",
+        )
+        for source, position in sorted(positions.items())
+        if earliest.get(source, position) > position
+    ]

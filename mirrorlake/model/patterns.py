@@ -1,0 +1,236 @@
+r"""Topic selections: the spellings that MirrorMaker users know, read as one canonical value.
+
+MirrorMaker 1 took one regular expression in which a comma meant `|`; MirrorMaker 2 takes a comma-separated list, joins
+it with `|`, and matches the whole name (`DefaultTopicFilter`). Both spellings, and YAML lists, become one
+`TopicPattern`:
+
+    "orders, clicks.*"   "orders|clicks.*"   ["orders", "clicks.*"]   ──>   expressions ("orders", "clicks.*")
+
+Differences from MirrorMaker 2, on purpose: a comma or `|` inside braces, brackets or parentheses does not end an item
+(`a{1,3}` is torn apart there); an inline flag such as `(?i)` acts on its own item only (there it leaks into later
+ones); `orders*`, which reads as a glob and means "order, then any number of s", is refused with the remedy `orders.*`.
+
+The accepted language is what Java, RE2 and Python read alike; whatever they would read differently is refused here, so
+the lander (Java, inside Spark) and every other part of mirrorlake (RE2) select the same topics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mirrorlake.model.regex import PatternError, Token, tokens
+
+__all__ = [
+    "DEFAULT_EXCLUDE_GROUPS",
+    "DEFAULT_EXCLUDE_TOPICS",
+    "INTERNAL_TOPICS",
+    "PatternError",
+    "Shape",
+    "TopicPattern",
+    "parse_patterns",
+    "shape_of",
+    "subscribe_pattern",
+]
+
+_SCOPED_FLAG = re.compile(r"\(\?(-?i)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """A set of names, as Java regular expressions of which one must match the whole name.
+
+    Example:
+        >>> parse_patterns("orders, (?i)clicks.*")
+        TopicPattern(expressions=('orders', '(?i:clicks.*)'))
+    """
+
+    expressions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(self.expressions)
+
+    def __bool__(self) -> bool:
+        return bool(self.expressions)
+
+    @property
+    def java_regex(self) -> str:
+        """Return one alternation, to be matched against the whole name.
+
+        Each item sits in a group of its own, so that neither `|` nor a flag reaches beyond it.
+
+        >>> parse_patterns("orders, clicks.*").java_regex
+        '(?:orders)|(?:clicks.*)'
+        """
+        return "|".join(f"(?:{expression})" for expression in self.expressions)
+
+
+# KIP-1074 (Kafka 4.0): what MirrorMaker never mirrors, whatever the selection says, and our own ledgers (DESIGN 9).
+INTERNAL_TOPICS = TopicPattern(
+    (r"__.*", r"\..*", r"mm2.*\.internal", r".*\.checkpoints\.internal", r"mirrorlake\..*\.ledger")
+)
+# `topics.exclude` and `groups.exclude` of MirrorMaker 4.x; a value in the settings replaces the whole list.
+DEFAULT_EXCLUDE_TOPICS = TopicPattern((r"mm2.*\.internal", r".*\.replica", r"__.*"))
+DEFAULT_EXCLUDE_GROUPS = TopicPattern((r"console-consumer-.*", r"connect-.*", r"__.*"))
+
+
+def parse_patterns(selection: str | Iterable[str], *, required: bool = True) -> TopicPattern:
+    """Read a selection in any of its spellings.
+
+    Args:
+        selection: one string with `,` or `|` between items, or several such strings. Blanks around items and empty
+            items do not count. A lone `*` means every name, as in MirrorMaker 1's manual.
+        required: whether an empty selection is an error; an empty exclude list excludes nothing.
+
+    Raises:
+        PatternError: an item is not a regular expression that Java, RE2 and Python read alike, or nothing is selected.
+
+    Example:
+        >>> parse_patterns(["orders | payments", "clicks.*"]).expressions
+        ('orders', 'payments', 'clicks.*')
+    """
+    texts = [selection] if isinstance(selection, str) else list(selection)
+    if [text.strip() for text in texts] == ["*"]:
+        return TopicPattern((".*",))
+    items = [item for text in texts for item in _items(text)]
+    if not items and required:
+        raise PatternError("nothing is selected", remedy='name the topics, for example "orders, clicks.*"')
+    return TopicPattern(tuple(dict.fromkeys(items)))
+
+
+def subscribe_pattern(*selections: tuple[TopicPattern, TopicPattern]) -> str:
+    r"""Return the pattern for Spark's `subscribePattern`, which matches with *find*, hence the anchors.
+
+    Args:
+        *selections: (include, exclude) of every flow of one source; a topic that any of them selects is subscribed.
+            Internal topics (KIP-1074) and ledgers are excluded from all.
+
+    Example:
+        >>> subscribe_pattern((TopicPattern(("clicks.*",)), TopicPattern(("clicks-tmp",))))  # doctest: +ELLIPSIS
+        '^(?!(?:(?:__.*)|...|(?:mirrorlake\\..*\\.ledger))$)(?:(?!(?:(?:clicks-tmp))$)(?:(?:clicks.*)))$'
+    """
+    wanted = "|".join(_without(exclude) + f"(?:{include.java_regex})" for include, exclude in selections if include)
+    return f"^{_without(INTERNAL_TOPICS)}(?:{wanted})$" if wanted else "^(?!)$"
+
+
+def _without(exclude: TopicPattern) -> str:
+    return f"(?!(?:{exclude.java_regex})$)" if exclude else ""
+
+
+class Shape(NamedTuple):
+    """What is certain about the names an expression matches: how they begin, and whether they end there.
+
+    Attributes:
+        cells: the leading characters; None where any character may stand.
+        open: whether more characters may follow.
+    """
+
+    cells: tuple[str | None, ...]
+    open: bool
+
+    def meet(self, other: Shape) -> Shape | None:
+        """Return what is certain about a name that has both shapes, or None if no name has."""
+        short, long = sorted((self, other), key=lambda shape: len(shape.cells))
+        if not short.open and len(long.cells) > len(short.cells):
+            return None
+        cells = list(long.cells)
+        for index, cell in enumerate(short.cells):
+            if cell is not None and cells[index] is not None and cell != cells[index]:
+                return None
+            cells[index] = cells[index] if cell is None else cell
+        return Shape(tuple(cells), long.open and short.open)
+
+    @property
+    def literal(self) -> str | None:
+        """Return the only name of this shape, or None if there may be several."""
+        if self.open or None in self.cells:
+            return None
+        return "".join(cell for cell in self.cells if cell is not None)
+
+
+def shape_of(expression: str) -> Shape:
+    r"""Return what is certain about the names that a parsed expression matches.
+
+    >>> shape_of(r"clicks\.eu").literal, shape_of("clicks-.*").open
+    ('clicks.eu', True)
+    """
+    cells: list[str | None] = []
+    for token in tokens(expression):
+        if token.kind == "repeat":
+            return Shape(tuple(cells[:-1]), open=True)
+        if token.kind == "literal":
+            cells.append(token.text[-1])
+        elif token.kind == "dot":
+            cells.append(None)
+        elif token.kind != "edge":
+            return Shape(tuple(cells), open=True)
+    return Shape(tuple(cells), open=False)
+
+
+def _items(text: str) -> Iterator[str]:
+    parts: list[Token] = []
+    depth = 0
+    for token in (*tokens(text), Token("comma", "", len(text))):
+        depth += {"open": 1, "close": -1}.get(token.kind, 0)
+        if depth < 0:
+            raise PatternError(
+                f"'{text.strip()}': unopened )", remedy=r"write \) for the character", position=token.start
+            )
+        if token.kind in ("comma", "pipe") and (depth == 0 or token.start == len(text)):
+            if depth:
+                raise PatternError(f"'{text.strip()}': unclosed group", position=_unclosed(parts))
+            while parts and parts[-1].kind == "blank":
+                parts.pop()
+            if parts:
+                yield _item(parts, text)
+            parts = []
+        elif parts or token.kind != "blank":
+            parts.append(token)
+
+
+def _unclosed(parts: list[Token]) -> int:
+    opened: list[int] = []
+    for token in parts:
+        if token.kind == "open":
+            opened.append(token.start)
+        elif token.kind == "close" and opened:
+            opened.pop()
+    return opened[-1]
+
+
+def _item(parts: list[Token], text: str) -> str:
+    before: Token | None = None
+    for token in parts:
+        if token.kind == "blank":
+            raise PatternError(
+                f"'{text.strip()}': blank inside a name", remedy="put a comma between names", position=token.start
+            )
+        if token.kind == "repeat":
+            _check_repeat(before, token, text, parts[0].start)
+        before = token
+    item = "".join(token.text for token in parts)
+    # Python takes an inline flag only where it is scoped; Java and RE2 read both forms alike.
+    while (flag := _SCOPED_FLAG.match(item)) is not None:
+        item = f"(?{flag.group(1)}:{item[flag.end() :]})"
+    return item
+
+
+def _check_repeat(before: Token | None, token: Token, text: str, start: int) -> None:
+    shown = text.strip()
+    if before is None or before.kind in ("open", "pipe", "flag", "edge"):
+        raise PatternError(
+            f"'{shown}': {token.text} repeats nothing",
+            remedy="write .* for any characters" if "*" in token.text else "name what is repeated before it",
+            position=token.start,
+        )
+    if before.kind == "repeat":
+        raise PatternError(f"'{shown}': {before.text}{token.text} repeats a repeat", position=token.start)
+    if before.kind == "literal" and token.text[0] == "*":
+        name = text[start : token.start]
+        raise PatternError(
+            f"'{shown}': dangling star; `{before.text}*` means any number of `{before.text}`, not any ending",
+            remedy=f"write {name}.* for every name that begins so, or [{before.text}]* if the repeat is meant",
+            position=token.start,
+        )

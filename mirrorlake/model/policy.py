@@ -1,0 +1,252 @@
+"""Replication policies: how a mirrored topic is named on the target, and what a name tells about its origin.
+
+    policy      `orders` from east on central    can tell where a record came from
+    default     east.orders                      yes: names spell out every hop, so nothing is sent back (1)
+    identity    orders                           no
+    template    all.orders                       no
+
+(1) As in MirrorMaker 2 (`DefaultReplicationPolicy`, `MirrorSourceConnector.isCycle`): works only while every mirror
+    uses the same alias for the same cluster (KAFKA-9914).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+_LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDERS = ("topic", "source", "target")
+_HEARTBEATS = "heartbeats"
+
+
+class TopicNameError(ValueError):
+    """Say why a name cannot be a topic's, and what to change.
+
+    Attributes:
+        problem: what was found, with the name.
+        remedy: what to change.
+    """
+
+    def __init__(self, problem: str, *, remedy: str = "") -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+
+
+def is_legal_topic(name: str) -> bool:
+    """Return whether Kafka accepts the name (`org.apache.kafka.common.internals.Topic.validate`).
+
+    >>> [is_legal_topic(name) for name in ("orders.v1", "..", "commandé", "")]
+    [True, False, False, False]
+    """
+    return name not in (".", "..") and _LEGAL_TOPIC.fullmatch(name) is not None
+
+
+def check_topic(name: str) -> str:
+    """Return the name if Kafka accepts it.
+
+    Raises:
+        TopicNameError: it does not.
+    """
+    if not is_legal_topic(name):
+        why = (
+            f"{len(name)} characters"
+            if len(name) > 249
+            else "allowed are letters, digits, . _ and -, not . or .. alone"
+        )
+        raise TopicNameError(
+            f"'{name}' is no legal topic name ({why})", remedy="shorten or change the name or the policy"
+        )
+    return name
+
+
+class ReplicationPolicy(Protocol):
+    """How names are made on the target, and read back (`org.apache.kafka.connect.mirror.ReplicationPolicy`)."""
+
+    @property
+    def tells_origin(self) -> bool:
+        """Return whether a remote topic's name tells every cluster the topic has been on."""
+
+    def remote_topic(self, source: str, target: str, topic: str) -> str:
+        """Return the topic's name on the target.
+
+        Raises:
+            TopicNameError: the name would not be legal.
+        """
+
+    def topic_source(self, topic: str) -> str | None:
+        """Return the alias of the cluster that the topic came from, or None if the name does not tell."""
+
+    def upstream_topic(self, topic: str) -> str | None:
+        """Return the topic's name on the cluster it came from, or None if the name does not tell."""
+
+    def original_topic(self, topic: str) -> str:
+        """Return the topic's name on the cluster where it was born, as far as the name tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultPolicy:
+    """Prefix the source's alias: `orders` from east is `east.orders`.
+
+    Any name with a separator in it reads as a remote topic, also an ordinary `foo.bar`; that is MirrorMaker 2's rule.
+
+    Example:
+        >>> DefaultPolicy().remote_topic("east", "central", "orders")
+        'east.orders'
+        >>> DefaultPolicy().original_topic("central.east.orders")
+        'orders'
+    """
+
+    separator: str = "."
+
+    @property
+    def tells_origin(self) -> bool:
+        """Return True: every hop is in the name."""
+        return True
+
+    def remote_topic(self, source: str, target: str, topic: str) -> str:  # noqa: ARG002 - the protocol's signature
+        """Return `<source><separator><topic>`."""
+        return check_topic(f"{source}{self.separator}{topic}")
+
+    def topic_source(self, topic: str) -> str | None:
+        """Return the text before the first separator, if something other than separators follows.
+
+        Java's `split` drops trailing empty parts, so `east.` is one part and comes from nowhere.
+        """
+        parts = topic.split(self.separator)
+        while len(parts) > 1 and not parts[-1]:
+            parts.pop()
+        return parts[0] if len(parts) > 1 else None
+
+    def upstream_topic(self, topic: str) -> str | None:
+        """Return the name without its first hop."""
+        source = self.topic_source(topic)
+        return None if source is None else topic[len(source) + len(self.separator) :]
+
+    def original_topic(self, topic: str) -> str:
+        """Return the name without any hop."""
+        while (upstream := self.upstream_topic(topic)) is not None and upstream != topic:
+            topic = upstream
+        return topic
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityPolicy:
+    """Keep the name; only heartbeats topics follow the default policy (KIP-690, `IdentityReplicationPolicy`).
+
+    Args:
+        source: the flow's source alias, which is what `topic_source` answers for every topic.
+
+    Example:
+        >>> IdentityPolicy().remote_topic("east", "central", "orders")
+        'orders'
+    """
+
+    source: str | None = None
+    separator: str = "."
+
+    @property
+    def tells_origin(self) -> bool:
+        """Return False: the name is the same everywhere."""
+        return False
+
+    def remote_topic(self, source: str, target: str, topic: str) -> str:
+        """Return the same name, or the default policy's for a heartbeats topic."""
+        if topic.endswith(_HEARTBEATS):
+            return DefaultPolicy(self.separator).remote_topic(source, target, topic)
+        return check_topic(topic)
+
+    def topic_source(self, topic: str) -> str | None:
+        """Return the configured source, or what a heartbeats topic's name tells."""
+        if topic.endswith(_HEARTBEATS):
+            return DefaultPolicy(self.separator).topic_source(topic)
+        return self.source
+
+    def upstream_topic(self, topic: str) -> str | None:
+        """Return the same name, or a heartbeats topic's name without its first hop."""
+        if topic.endswith(_HEARTBEATS):
+            return DefaultPolicy(self.separator).upstream_topic(topic)
+        return topic
+
+    def original_topic(self, topic: str) -> str:
+        """Return the same name, or a heartbeats topic's name without any hop."""
+        if topic.endswith(_HEARTBEATS):
+            return DefaultPolicy(self.separator).original_topic(topic)
+        return topic
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePolicy:
+    """Name remote topics by a template; without `{topic}` every selected topic merges into one.
+
+    Args:
+        template: text with `{topic}`, `{source}` and `{target}` in it.
+
+    Raises:
+        TopicNameError: an unknown placeholder, or text that no legal topic name holds.
+
+    Example:
+        >>> TemplatePolicy("all.{topic}").remote_topic("east", "central", "orders")
+        'all.orders'
+    """
+
+    template: str
+
+    def __post_init__(self) -> None:
+        for name in _PLACEHOLDER.findall(self.template):
+            if name not in _PLACEHOLDERS:
+                raise TopicNameError(
+                    f"template '{self.template}' has the unknown placeholder {{{name}}}",
+                    remedy="known are {topic}, {source} and {target}",
+                )
+        # One legal letter in place of each placeholder: what is wrong then is wrong with the template's own text.
+        if not is_legal_topic(_PLACEHOLDER.sub("x", self.template)):
+            raise TopicNameError(
+                f"template '{self.template}' makes illegal topic names",
+                remedy="use letters, digits, . _ - and {topic}, {source}, {target}",
+            )
+
+    @property
+    def tells_origin(self) -> bool:
+        """Return False: a merged topic holds records of several sources."""
+        return False
+
+    @property
+    def merges_topics(self) -> bool:
+        """Return whether all topics of the flow share one remote topic."""
+        return "{topic}" not in self.template
+
+    def remote_topic(self, source: str, target: str, topic: str) -> str:
+        """Return the template with its placeholders filled."""
+        values = {"topic": topic, "source": source, "target": target}
+        return check_topic(_PLACEHOLDER.sub(lambda match: values[match.group(1)], self.template))
+
+    def topic_source(self, topic: str) -> str | None:  # noqa: ARG002 - the protocol's signature
+        """Return None: the name does not tell."""
+        return None
+
+    def upstream_topic(self, topic: str) -> str | None:  # noqa: ARG002 - the protocol's signature
+        """Return None: the name does not tell."""
+        return None
+
+    def original_topic(self, topic: str) -> str:
+        """Return the same name: the template cannot be undone."""
+        return topic
+
+
+def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
+    """Return whether the topic has been on the target, as far as its name tells (`MirrorSourceConnector.isCycle`).
+
+    >>> is_cycle(DefaultPolicy(), "west.east.orders", "east"), is_cycle(DefaultPolicy(), "west.orders", "east")
+    (True, False)
+    """
+    while (source := policy.topic_source(topic)) is not None:
+        if source == target_alias:
+            return True
+        upstream = policy.upstream_topic(topic)
+        if upstream is None or upstream == topic:
+            return False
+        topic = upstream
+    return False
