@@ -1,0 +1,78 @@
+"""Mirror Kafka topics between clusters through Delta Lake, exactly once, with an exact offset map.
+
+    import mirrorlake as ml
+
+    mirror = ml.load("conf/demo.yml")
+    mirror.plan()
+    mirror.run(once=True)
+    mirror["east->central"].verify()
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mirrorlake import errors as errors
+    from mirrorlake import sandbox as sandbox
+    from mirrorlake.errors import MirrorlakeError as MirrorlakeError
+    from mirrorlake.mirror import FlowHandle as FlowHandle
+    from mirrorlake.mirror import Mirror as Mirror
+    from mirrorlake.mirror import load as load
+    from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst
+    from mirrorlake.model.offset_map import Exact as Exact
+    from mirrorlake.model.offset_map import InHole as InHole
+    from mirrorlake.model.offset_map import NotYetRepublished as NotYetRepublished
+    from mirrorlake.model.offset_map import UnknownPartition as UnknownPartition
+    from mirrorlake.model.plan import Change as Change
+    from mirrorlake.model.plan import Plan as Plan
+
+__version__ = "0.1.0"
+
+# Loaded at first use: importing the package starts nothing and stays below 0.3 s.
+_HOME = {
+    "BeforeFirst": "mirrorlake.model.offset_map",
+    "Change": "mirrorlake.model.plan",
+    "Exact": "mirrorlake.model.offset_map",
+    "FlowHandle": "mirrorlake.mirror",
+    "InHole": "mirrorlake.model.offset_map",
+    "Mirror": "mirrorlake.mirror",
+    "MirrorlakeError": "mirrorlake.errors",
+    "NotYetRepublished": "mirrorlake.model.offset_map",
+    "Plan": "mirrorlake.model.plan",
+    "UnknownPartition": "mirrorlake.model.offset_map",
+    "errors": "",
+    "load": "mirrorlake.mirror",
+    "sandbox": "",
+}
+
+__all__ = [
+    "BeforeFirst",
+    "Change",
+    "Exact",
+    "FlowHandle",
+    "InHole",
+    "Mirror",
+    "MirrorlakeError",
+    "NotYetRepublished",
+    "Plan",
+    "UnknownPartition",
+    "__version__",
+    "errors",
+    "load",
+    "sandbox",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'mirrorlake' has no attribute '{name}'")
+    home = _HOME[name]
+    value = getattr(import_module(home), name) if home else import_module(f"mirrorlake.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,392 @@
+"""The facade: `Mirror` and `FlowHandle`, and the only place where sessions, clients and clocks are wired together."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.load import load as load_config
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.options import librdkafka_options, spark_options
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.offset_map import Translation
+from mirrorlake.model.plan import Plan
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.session import prepare, session
+from mirrorlake.sandbox.jars import jars
+from mirrorlake.sandbox.java import find_java
+from mirrorlake.steps import offsets as offsets_step
+from mirrorlake.steps import set_up, status, verify
+from mirrorlake.streams.land import Lander, LandSettings
+from mirrorlake.streams.ownership import MapCopy, map_rows, merged_positions, read_lanes
+from mirrorlake.streams.republish import Republisher, RepublishSettings
+
+
+def utc_now() -> datetime:
+    """Return the wall clock in UTC; the one clock of the package."""
+    return datetime.now(timezone.utc)
+
+
+def local_session(*, cores: str = "*") -> SparkSession:
+    """Return the active Spark session, or start a local one with the pinned connector and Delta jars."""
+    if SparkSession.getActiveSession() is not None:
+        return session()
+    # Spark's launcher looks nowhere else; the variable is read once, when the JVM starts.
+    os.environ["JAVA_HOME"] = str(find_java().spark_java_home)
+    # Workers run this very interpreter, with the packages that are installed beside it.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return session(jars=jars("spark"), cores=cores)
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What one landing run did."""
+
+    source: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Republishing:
+    """What one republishing run did."""
+
+    flow: str
+    records: int
+
+
+class Mirror:
+    """Everything that one settings file describes.
+
+    Args:
+        config: the settings.
+        spark: the session to use; None takes the active one, or starts a local one when it is first needed.
+        now: the clock.
+
+    Example:
+        >>> mirror = ml.load("conf/demo.yml")  # doctest: +SKIP
+        >>> mirror.plan()  # doctest: +SKIP
+        >>> mirror.run(once=True)  # doctest: +SKIP
+        >>> mirror["east->central"].verify().equal  # doctest: +SKIP
+        True
+    """
+
+    def __init__(
+        self, config: MirrorConfig, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self.config = config
+        self._spark = spark
+        self._now = now
+        self._admins: dict[str, ClusterAdmin] = {}
+
+    def __repr__(self) -> str:
+        return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
+
+    def __getitem__(self, flow: str) -> FlowHandle:
+        return FlowHandle(self, self.config.flow(flow))
+
+    @property
+    def flows(self) -> tuple[FlowHandle, ...]:
+        """The flows in the order of the settings."""
+        return tuple(FlowHandle(self, flow) for flow in self.config.flows)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The Spark session."""
+        spark = self._spark or local_session()
+        prepare(spark)
+        return spark
+
+    @cached_property
+    def lake(self) -> Lake:
+        """The lake."""
+        return Lake(self.spark, self.config.lake)
+
+    def admin(self, alias: str) -> ClusterAdmin:
+        """Return the admin of a cluster."""
+        if alias not in self._admins:
+            options = librdkafka_options(self.config.cluster(alias), role="admin")
+            self._admins[alias] = ClusterAdmin(alias, options)
+        return self._admins[alias]
+
+    # -- set up ---------------------------------------------------------------------------------------------------
+
+    def plan(self, flow: str | None = None) -> Plan:
+        """Return what `apply` would change on the targets and in the lake; changes nothing (law G)."""
+        return set_up.make_plan(self._chosen(flow), admins=self._clusters(), lake=self.lake)
+
+    def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:
+        """Carry out a plan, the present one by default, and return it."""
+        chosen = self.plan(flow) if plan is None else plan
+        sources = {f.source for f in self._chosen(flow)}
+        set_up.apply_plan(chosen, sources=sorted(sources), admins=self._clusters(), lake=self.lake, now=self._now)
+        return chosen
+
+    # -- run ------------------------------------------------------------------------------------------------------
+
+    def land(
+        self, source: str, *, once: bool = False, stop: threading.Event | None = None, rebuild_checkpoint: bool = False
+    ) -> Landing:
+        """Land one source cluster.
+
+        Args:
+            source: its alias.
+            once: land what is there and return; otherwise until `stop` is set.
+            stop: set it to return after the batch under way.
+            rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
+        """
+        if source not in self.config.sources:
+            raise UsageError(
+                f"no flow has '{source}' as its source", remedy=f"name one of: {', '.join(self.config.sources)}"
+            )
+        self.lake.create_all([source])
+        lander = Lander(self.lake, self.admin(source), self._land_settings(source), now=self._now)
+        lander.run(once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
+        return Landing(source, lander.records)
+
+    def republish(
+        self, flow: str, *, once: bool = False, stop: threading.Event | None = None, rebuild_checkpoint: bool = False
+    ) -> Republishing:
+        """Republish one flow; the arguments are those of `land`."""
+        settings = self.config.flow(flow)
+        self.lake.create_all([settings.source])
+        republisher = Republisher(self.lake, self.admin(settings.target), self._republish_settings(settings))
+        republisher.run(once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
+        return Republishing(flow, republisher.records)
+
+    def run(
+        self, flow: str | None = None, *, once: bool = False, stop: threading.Event | None = None
+    ) -> tuple[list[Landing], list[Republishing]]:
+        """Land every source and republish every flow, or one of them.
+
+        With `once`, the sources are drained first and the flows after them. Otherwise all streams run side by side until
+        `stop` is set; the first error stops the others and is raised.
+        """
+        stop = stop or threading.Event()
+        flows = self._chosen(flow)
+        sources = sorted({f.source for f in flows})
+        self.lake.create_all(sources)
+        landings = [lambda s=source: self.land(s, once=once, stop=stop) for source in sources]
+        sendings = [lambda f=each.name: self.republish(f, once=once, stop=stop) for each in flows]
+        if once:
+            return _together(landings, stop), _together(sendings, stop)
+        results = _together([*landings, *sendings], stop)
+        return results[: len(landings)], results[len(landings) :]
+
+    # -- look -----------------------------------------------------------------------------------------------------
+
+    def status(self, flow: str | None = None) -> dict[str, list[status.PartitionStatus]]:
+        """Return per flow where each partition stands."""
+        result = {}
+        for each in self._chosen(flow):
+            with closing(self._ledger(each)) as ledger:
+                result[each.name] = status.flow_status(
+                    each,
+                    source=self.admin(each.source),
+                    target=self.admin(each.target),
+                    ledger=ledger,
+                    lake=self.lake,
+                    now=self._now,
+                )
+        return result
+
+    def verify(self, flow: str | None = None) -> list[verify.Verification]:
+        """Compare source, relay and target of each flow, by count and by content."""
+        return [self._verify(each) for each in self._chosen(flow)]
+
+    def translate(
+        self,
+        flow: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        generation: int | None = None,
+        reverse: bool = False,
+    ) -> Translation:
+        """Return the exact counterpart of an offset, or why there is none.
+
+        With `reverse`, `topic` is the remote topic (its source's name is understood too) and `offset` a downstream one.
+        """
+        settings = self.config.flow(flow)
+        if not reverse:
+            return offsets_step.translate(
+                self.lake, flow, topic=topic, partition=partition, offset=offset, generation=generation
+            )
+        remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
+        return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
+
+    # -- wiring ---------------------------------------------------------------------------------------------------
+
+    def _chosen(self, flow: str | None) -> tuple[FlowConfig, ...]:
+        return self.config.flows if flow is None else (self.config.flow(flow),)
+
+    def _clusters(self) -> Mapping[str, ClusterAdmin]:
+        return {alias: self.admin(alias) for alias in {*self.config.sources, *self.config.targets}}
+
+    def _ledger(self, flow: FlowConfig) -> LedgerReader:
+        return LedgerReader(flow.target, flow.ledger_topic, self._reader_options(flow.target))
+
+    def _reader_options(self, alias: str) -> dict[str, str]:
+        return librdkafka_options(self.config.cluster(alias), role="consumer")
+
+    def _land_settings(self, alias: str) -> LandSettings:
+        cluster = self.config.cluster(alias)
+        flows = self.config.flows_from(alias)
+        return LandSettings(
+            alias=alias,
+            subscribe_pattern=self.config.subscribe_pattern(alias),
+            matches=lambda name: any(flow.selection.matches(name) for flow in flows),
+            kafka_options=spark_options(cluster),
+            on_gap=cluster.land.on_gap,
+            max_records_per_batch=cluster.land.max_records_per_batch,
+            trigger=f"{int(cluster.land.trigger.total_seconds() * 1000)} milliseconds",
+            start=self._start_of(alias, flows),
+        )
+
+    def _start_of(
+        self, alias: str, flows: Iterable[FlowConfig]
+    ) -> Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None:
+        """Return where landing begins: as early as the earliest of the source's flows wants it."""
+        starts = [flow.start for flow in flows]
+        if any(start.kind == "earliest" for start in starts):
+            return None
+        times = [start.timestamp_ms for start in starts if start.timestamp_ms is not None]
+        if times:
+            return lambda partitions: self.admin(alias).at_time(partitions, min(times))
+        return lambda partitions: self.admin(alias).latest(partitions)
+
+    def _republish_settings(self, flow: FlowConfig) -> RepublishSettings:
+        cluster = self.config.cluster(flow.target)
+        return RepublishSettings(
+            flow=flow,
+            producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
+            reader_options=self._reader_options(flow.target),
+        )
+
+    def _verify(self, flow: FlowConfig) -> verify.Verification:
+        into = self.config.flows_to(flow.target)
+        extra: list[Any] = []
+        positions = {}
+        for each in into:
+            with closing(self._ledger(each)) as ledger:
+                last = read_lanes(ledger, self.admin(each.target), each.ledger_topic)
+                held = MapCopy(self.lake, each.name, 0).load()
+                for lane, record in last.items():
+                    if record is not None and record.seq > held.get(lane, -1):
+                        newer = [r for _, r in ledger.since(lane, 0) if r.seq > held.get(lane, -1)]
+                        extra += map_rows(each.name, newer)
+            if each.name == flow.name:
+                positions = merged_positions(last)
+        maps = verify.all_maps(self.lake, {each.name: each.source for each in into}, extra)
+        sides = [
+            verify.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
+            for alias in (flow.source, flow.target)
+        ]
+        return verify.verify_flow(
+            flow, lake=self.lake, source=sides[0], target=sides[1], maps=maps, positions=positions
+        )
+
+
+class FlowHandle:
+    """One flow of a mirror: the same verbs, without its name."""
+
+    def __init__(self, mirror: Mirror, config: FlowConfig) -> None:
+        self._mirror = mirror
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"FlowHandle({self.config.name})"
+
+    @property
+    def name(self) -> str:
+        """The flow's name."""
+        return self.config.name
+
+    @property
+    def offsets(self) -> Offsets:
+        """The offset map."""
+        return Offsets(self._mirror, self.config.name)
+
+    def plan(self) -> Plan:
+        """Return what `apply` would change for this flow."""
+        return self._mirror.plan(self.name)
+
+    def apply(self, plan: Plan | None = None) -> Plan:
+        """Carry out a plan of this flow."""
+        return self._mirror.apply(self.name, plan=plan)
+
+    def republish(self, **options: Any) -> Republishing:
+        """Republish this flow (see `Mirror.republish`)."""
+        return self._mirror.republish(self.name, **options)
+
+    def run(self, **options: Any) -> tuple[list[Landing], list[Republishing]]:
+        """Land this flow's source and republish the flow (see `Mirror.run`)."""
+        return self._mirror.run(self.name, **options)
+
+    def status(self) -> list[status.PartitionStatus]:
+        """Return where each partition of this flow stands."""
+        return self._mirror.status(self.name)[self.name]
+
+    def verify(self) -> verify.Verification:
+        """Compare source, relay and target of this flow."""
+        return self._mirror.verify(self.name)[0]
+
+
+class Offsets:
+    """The offset map of one flow."""
+
+    def __init__(self, mirror: Mirror, flow: str) -> None:
+        self._mirror = mirror
+        self._flow = flow
+
+    def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
+        """Return where the record at an upstream offset stands on the target, or why it stands nowhere."""
+        return self._mirror.translate(
+            self._flow, topic=topic, partition=partition, offset=offset, generation=generation
+        )
+
+    def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
+        """Return which upstream record stands at a downstream offset of a remote topic."""
+        return self._mirror.translate(self._flow, topic=topic, partition=partition, offset=offset, reverse=True)
+
+
+def load(path: str | Path, *, spark: SparkSession | None = None) -> Mirror:
+    """Read a settings file and return its mirror; connects to nothing yet.
+
+    Raises:
+        ConfigError: the file has faults; all of them are named.
+    """
+    return Mirror(load_config(path), spark=spark)
+
+
+def as_rows(results: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return result values as JSON-ready dictionaries."""
+    return [asdict(result) for result in results]
+
+
+def _together(calls: list[Callable[[], Any]], stop: threading.Event) -> list[Any]:
+    """Run the calls side by side; the first error stops the others, which finish their batch, and is raised."""
+    with ThreadPoolExecutor(max_workers=max(1, len(calls)), thread_name_prefix="mirrorlake") as pool:
+        futures = [pool.submit(call) for call in calls]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        if any(future.exception() for future in done):
+            stop.set()
+    for future in futures:
+        error = future.exception()
+        if error is not None:
+            raise error
+    return [future.result() for future in futures]

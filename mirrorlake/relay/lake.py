@@ -1,0 +1,167 @@
+"""The lake: where each table is, how it is created, read and appended to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamReader
+
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.relay.schema import RELAY, SIDE_TABLES, Table
+
+_PLAIN = re.compile(r"[A-Za-z0-9_]+")
+
+
+class Lake:
+    """Address and reach the tables of one lake.
+
+    Args:
+        spark: the session that reads and writes; never created and never stopped here.
+        config: `root`, or `catalog` and `schema` on Unity Catalog.
+    """
+
+    def __init__(self, spark: SparkSession, config: LakeConfig) -> None:
+        self.spark = spark
+        self._root = config.location()
+        self._namespace = config.namespace()
+        self._checkpoints = config.checkpoint_location()
+
+    def relay_location(self, alias: str) -> str:
+        """Return the relay of a source cluster as SQL names it."""
+        return self._place(f"relay/{alias}", f"relay_{_identifier(alias)}")
+
+    def meta_location(self, table: Table) -> str:
+        """Return a side table's path or name."""
+        return self._place(f"meta/{table.name}", table.name)
+
+    def checkpoint_root(self) -> str:
+        """Return the folder that holds the checkpoint locations of all streams."""
+        return self._checkpoints.rstrip("/")
+
+    def sql_name(self, location: str) -> str:
+        """Return a location as it is written in SQL."""
+        return location if self._root is None else f"delta.`{location}`"
+
+    def exists(self, location: str) -> bool:
+        """Tell whether a table is there."""
+        from delta.tables import DeltaTable
+
+        if self._root is None:
+            return bool(self.spark.catalog.tableExists(location))
+        return bool(DeltaTable.isDeltaTable(self.spark, location))
+
+    def create_all(self, aliases: Iterable[str]) -> list[str]:
+        """Create what is missing: a relay per source alias, and the side tables. Return what was created."""
+        created = []
+        wanted = [(self.relay_location(alias), RELAY) for alias in aliases]
+        wanted += [(self.meta_location(table), table) for table in SIDE_TABLES]
+        for location, table in wanted:
+            if not self.exists(location):
+                self._create(location, table)
+                created.append(location)
+        return created
+
+    def missing(self, aliases: Iterable[str]) -> list[str]:
+        """Return the locations of tables that `create_all` would create."""
+        wanted = [self.relay_location(alias) for alias in aliases]
+        wanted += [self.meta_location(table) for table in SIDE_TABLES]
+        return [location for location in wanted if not self.exists(location)]
+
+    def read(self, location: str) -> DataFrame:
+        """Return a table as it is now."""
+        if self._root is None:
+            return self.spark.read.table(location)
+        return self.spark.read.format("delta").load(location)
+
+    def relay(self, alias: str) -> DataFrame:
+        """Return the relay of a source cluster."""
+        return self.read(self.relay_location(alias))
+
+    def relay_at(self, alias: str, version: int) -> DataFrame:
+        """Return the relay of a source cluster as it was at a version."""
+        reader = self.spark.read.option("versionAsOf", version)
+        location = self.relay_location(alias)
+        return reader.table(location) if self._root is None else reader.format("delta").load(location)
+
+    def meta(self, table: Table) -> DataFrame:
+        """Return a side table."""
+        return self.read(self.meta_location(table))
+
+    def read_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
+        """Load the relay of a source cluster as a stream."""
+        location = self.relay_location(alias)
+        if self._root is None:
+            return reader.table(location)
+        return reader.load(location)
+
+    def append(self, frame: DataFrame, location: str, *, app_id: str = "", version: int = 0, signature: str = "") -> None:
+        """Append rows; with `app_id`, a version that is not above the last one of that id is dropped (Delta protocol, SetTransaction).
+
+        `app_id` is what keeps a zombie from writing twice: its versions are old. `signature` goes into the table's
+        history as the commit's user metadata.
+        """
+        writer = frame.write.format("delta").mode("append").option("compression", "zstd")
+        if app_id:
+            writer = writer.option("txnAppId", app_id).option("txnVersion", version)
+        if signature:
+            writer = writer.option("userMetadata", signature)
+        if self._root is None:
+            writer.saveAsTable(location)
+        else:
+            writer.save(location)
+
+    def append_rows(self, table: Table, rows: Sequence[Any], *, app_id: str = "", version: int = 0) -> None:
+        """Append Python tuples to a side table; nothing happens for no rows."""
+        if rows:
+            frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
+            self.append(frame, self.meta_location(table), app_id=app_id, version=version)
+
+    def version(self, location: str) -> int:
+        """Return the newest version of a table."""
+        [row] = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)} LIMIT 1").select("version").collect()  # noqa: S608
+        return int(row.version)
+
+    def properties(self, location: str) -> dict[str, str]:
+        """Return the table properties."""
+        [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("properties").collect()  # noqa: S608
+        return dict(row.properties)
+
+    def set_property(self, location: str, key: str, value: str) -> None:
+        """Set one table property."""
+        self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({_quote(key)} = {_quote(value)})")
+
+    def size(self, location: str) -> tuple[int, int]:
+        """Return files and bytes of a table's newest version."""
+        [row] = (
+            self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}")  # noqa: S608
+            .select("numFiles", "sizeInBytes")
+            .collect()
+        )
+        return int(row.numFiles), int(row.sizeInBytes)
+
+    def _create(self, location: str, table: Table) -> None:
+        columns = ", ".join(
+            f"`{name}` {kind} COMMENT {_quote(comment)}" for name, (kind, comment) in table.columns.items()
+        )
+        properties = ", ".join(f"{_quote(key)} = {_quote(value)}" for key, value in table.properties.items())
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.sql_name(location)} ({columns}) USING delta "
+            f"COMMENT {_quote(table.comment)} TBLPROPERTIES ({properties})"
+        )
+
+    def _place(self, folder: str, table: str) -> str:
+        if self._namespace is None:
+            return f"{self._root}/{folder}"
+        catalog, schema = self._namespace
+        return f"`{catalog}`.`{schema}`.`{table}`"
+
+
+def _identifier(alias: str) -> str:
+    return alias if _PLAIN.fullmatch(alias) else "".join(c if _PLAIN.fullmatch(c) else f"_{ord(c):x}_" for c in alias)
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

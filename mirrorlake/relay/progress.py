@@ -1,0 +1,161 @@
+"""What a checkpoint location says, and how far the relay has really come: the two are compared before every start.
+
+Read through Spark, so that any path Spark can write can be checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import POSITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointLocation:
+    """The batches a query planned and finished in its checkpoint location; -1 for none.
+
+    `planned` and `committed` are the source's own offset documents of the newest such batch.
+    """
+
+    path: str
+    last_planned: int
+    last_committed: int
+    planned: Any = None
+    committed: Any = None
+
+    @property
+    def has_progress(self) -> bool:
+        """Tell whether a query would resume from here."""
+        return self.last_planned >= 0
+
+
+def read_checkpoint_location(spark: SparkSession, path: str) -> CheckpointLocation:
+    """Read `offsets/` and `commits/` of a checkpoint location; an absent one has no progress."""
+    offsets = _numbered_files(spark, f"{path}/offsets")
+    commits = _numbered_files(spark, f"{path}/commits")
+    planned = max(offsets, default=-1)
+    committed = max((batch for batch in commits if batch in offsets), default=-1)
+    return CheckpointLocation(
+        path=path,
+        last_planned=planned,
+        last_committed=committed,
+        planned=_source_offsets(offsets.get(planned)),
+        committed=_source_offsets(offsets.get(committed)),
+    )
+
+
+def _numbered_files(spark: SparkSession, folder: str) -> dict[int, str]:
+    try:
+        rows = (
+            spark.read.option("wholetext", "true")
+            .text(folder)
+            .select(F.element_at(F.split(F.input_file_name(), "/"), -1).alias("name"), "value")
+            .collect()
+        )
+    except AnalysisException:
+        return {}
+    return {int(row.name): row.value for row in rows if row.name.isdigit()}
+
+
+def _source_offsets(text: str | None) -> Any:
+    # Spark's OffsetSeqLog: version, metadata of the batch, then one line a source.
+    lines = (text or "").strip().split("\n")
+    return json.loads(lines[2]) if len(lines) > 2 and lines[2].startswith("{") else None
+
+
+def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[TopicPartition, int]:
+    """Return the offsets of Spark's Kafka source, `{"orders": {"0": 17}}`, as positions."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in (document or {}).items()
+        for partition, offset in partitions.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """How far the relay of a source has come.
+
+    `reached` is the next offset to land of each partition; `accounted` the same as of the last accounting, which ended
+    at `accounted_at`: between the two, holes may still have to be written to `gaps`.
+    """
+
+    reached: Mapping[SourcePartition, int]
+    accounted: Mapping[SourcePartition, int]
+    accounted_at: datetime | None
+
+
+def landed_positions(lake: Lake, alias: str) -> Landed:
+    """Read how far landing a source has come.
+
+    The samples in `positions` save a scan of the whole relay: only what was landed after the newest of them, less an
+    hour for clocks that disagree, is read from the relay itself, and file statistics skip the rest.
+    """
+    samples = (
+        lake.meta(POSITIONS)
+        .where((F.col("source") == alias) & (F.col("kind") == "landed"))
+        .groupBy("topic", "generation", "partition")
+        .agg(F.max("position").alias("position"), F.max("observed_at").alias("observed_at"))
+        .collect()
+    )
+    accounted = {SourcePartition(r.topic, r.generation, r.partition): int(r.position) for r in samples}
+    newest = max((row.observed_at for row in samples), default=None)
+    since = None if newest is None else newest - timedelta(hours=1)
+    reached = dict(accounted)
+    for row in spans_after(lake, alias, {}, since):
+        source = SourcePartition(row.topic, row.generation, row.partition)
+        reached[source] = max(reached.get(source, 0), int(row.last) + 1)
+    return Landed(reached=reached, accounted=accounted, accounted_at=since)
+
+
+def spans_after(lake: Lake, alias: str, positions: Mapping[SourcePartition, int], since: datetime | None) -> list[Any]:
+    """Return first, last and count of what was landed at or after each position, for batches since a time.
+
+    Rows: `topic, generation, partition, first, last, records, newest` (the newest record timestamp).
+    """
+    relay = lake.relay(alias)
+    if since is not None:
+        relay = relay.where(F.col("landed_at") >= F.lit(since))
+    if positions:
+        rows = [(s.topic, s.generation, s.partition, offset) for s, offset in positions.items()]
+        known = lake.spark.createDataFrame(rows, "topic string, generation int, partition int, position bigint")
+        relay = relay.join(F.broadcast(known), ["topic", "generation", "partition"], "left").where(
+            F.col("position").isNull() | (F.col("offset") >= F.col("position"))
+        )
+    return list(_spans(relay).collect())
+
+
+def _spans(relay: DataFrame) -> DataFrame:
+    return relay.groupBy("topic", "generation", "partition").agg(
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+        F.count("*").alias("records"),
+        F.max("timestamp").alias("newest"),
+    )
+
+
+def last_commit(lake: Lake, location: str, *, app: str) -> tuple[int, int] | None:
+    """Return checkpoint number and batch of the newest commit that `app` signed in the table's history.
+
+    None when the newest 1 000 commits hold none.
+    """
+    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.sql_name(location)} LIMIT 1000")  # noqa: S608
+    rows = history.where(F.col("userMetadata").isNotNull()).orderBy(F.desc("version")).select("userMetadata").collect()
+    for row in rows:
+        try:
+            signature = json.loads(row.userMetadata)
+        except ValueError:
+            continue
+        if isinstance(signature, dict) and signature.get("app") == app:
+            return int(signature["checkpoint"]), int(signature["batch"])
+    return None

@@ -1,0 +1,69 @@
+"""The Spark session: the running one where there is one, else a local one with the jars of the pinned set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+# Settings that belong to the host; a session that is already there (Databricks, spark-submit) is taken as it is.
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Two attempts of one lane must never run at once (DESIGN 9).
+    "spark.speculation": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    # G1 spends a third core on a driver of two cores; ParallelGC does not.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dio.netty.tryReflectionSetAccessible=true",
+    # Failures reach the caller as errors; the JVM's own stack traces would only bury them.
+    "spark.log.level": "FATAL",
+    # Secrets travel as reader options; these are the names under which Kafka hides them.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|pem|credential",
+    "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|pem|secret|password|token|credential",
+}
+
+# Runtime settings of the mirror's own queries; each is safe for other queries of the same session.
+RUNTIME = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # The byte check asks every vector for its size after each row, and a NULL header list makes that quadratic.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def session(*, app_name: str = "mirrorlake", jars: Sequence[Path] = (), cores: str = "*") -> SparkSession:
+    """Return the active session, or start a local one.
+
+    Args:
+        app_name: shown in Spark's own pages.
+        jars: the Kafka connector and Delta; ignored where a session is active.
+        cores: for a local session, Spark's `local[cores]`.
+    """
+    active = SparkSession.getActiveSession()
+    if active is None:
+        builder = SparkSession.builder.appName(app_name).master(f"local[{cores}]")
+        for key, value in _LOCAL.items():
+            builder = builder.config(key, value)
+        if jars:
+            builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+        active = builder.getOrCreate()
+    prepare(active)
+    return active
+
+
+def prepare(spark: SparkSession) -> None:
+    """Set what the mirror's queries need at run time; settings that a platform locks are left as they are."""
+    for key, value in RUNTIME.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)

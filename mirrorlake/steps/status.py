@@ -1,0 +1,114 @@
+"""Status: source end, landed, republished and lag per flow and partition, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import Landed, kafka_positions, landed_positions, read_checkpoint_location
+from mirrorlake.streams.land import CHECKPOINT_PROPERTY, land_checkpoint_path
+from mirrorlake.streams.ownership import merged_positions, read_lanes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """Where one source partition stands in one flow; positions are next offsets, lags in offsets and milliseconds.
+
+    Verdicts: `in_step` everything of the source stands on the target; `behind` not yet; `not_started` nothing was landed.
+    """
+
+    topic: str
+    partition: int
+    source_end: int
+    landed: int
+    republished: int
+    offset_lag: int
+    time_lag_ms: int | None
+    verdict: str
+
+
+def flow_status(
+    flow: FlowConfig,
+    *,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    ledger: LedgerReader,
+    lake: Lake,
+    now: Callable[[], datetime],
+) -> list[PartitionStatus]:
+    """Compare the source's ends, the relay and the ledger of a flow.
+
+    Raises:
+        ClusterError: source or target do not answer.
+    """
+    topics = {name: state for name, state in source.describe(source.topic_names()).items() if flow.carries(name)}
+    partitions = [TopicPartition(name, p) for name, state in topics.items() for p in range(state.partitions)]
+    ends = source.latest(partitions)
+    landed = landed_positions(lake, flow.source) if lake.exists(lake.relay_location(flow.source)) else Landed({}, {}, None)
+    read_to = _read_to(lake, flow.source)
+    republished = merged_positions(read_lanes(ledger, target, flow.ledger_topic))
+    newest = _newest_generation(landed.reached)
+    rows = []
+    for tp in sorted(partitions):
+        key = SourcePartition(tp.topic, newest.get(tp.topic, 1), tp.partition)
+        holds = landed.reached.get(key, 0)
+        # Control records at the end are read but never landed: the checkpoint location knows that they are behind us.
+        reached = min(max(holds, read_to.get(tp, 0)), max(ends[tp], holds))
+        sent = republished.get(key, 0)
+        sent = reached if sent >= holds and key in landed.reached else sent
+        lag = max(0, ends[tp] - sent)
+        rows.append(
+            PartitionStatus(
+                topic=tp.topic,
+                partition=tp.partition,
+                source_end=ends[tp],
+                landed=reached,
+                republished=sent,
+                offset_lag=lag,
+                time_lag_ms=0 if lag == 0 else _time_lag(lake, flow.source, key, sent, now()),
+                verdict="in_step" if lag == 0 else "behind" if key in landed.reached else "not_started",
+            )
+        )
+    return rows
+
+
+def _read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
+    location = lake.relay_location(alias)
+    if not lake.exists(location):
+        return {}
+    number = int(lake.properties(location).get(CHECKPOINT_PROPERTY, "0"))
+    known = read_checkpoint_location(lake.spark, land_checkpoint_path(lake, alias, number))
+    return kafka_positions(known.committed)
+
+
+def _newest_generation(reached: Mapping[SourcePartition, int]) -> dict[str, int]:
+    newest: dict[str, int] = {}
+    for source in reached:
+        newest[source.topic] = max(newest.get(source.topic, 1), source.generation)
+    return newest
+
+
+def _time_lag(lake: Lake, alias: str, key: SourcePartition, position: int, now: datetime) -> int | None:
+    """Return how old the oldest record is that the target lacks; None while nothing of the partition was landed.
+
+    A record that is not even landed has no known timestamp; the last landed one bounds its age from above.
+    """
+    if not lake.exists(lake.relay_location(alias)):
+        return None
+    relay = lake.relay(alias).where(
+        (F.col("topic") == key.topic) & (F.col("generation") == key.generation) & (F.col("partition") == key.partition)
+    )
+    waiting = F.min(F.when(F.col("offset") >= position, F.unix_millis("timestamp")))
+    last = F.max(F.when(F.col("offset") >= position - 1, F.unix_millis("timestamp")))
+    [row] = relay.where(F.col("offset") >= position - 1).agg(waiting.alias("waiting"), last.alias("last")).collect()
+    oldest: Any = row.waiting if row.waiting is not None else row.last
+    return None if oldest is None else max(0, int(now.astimezone(timezone.utc).timestamp() * 1000) - int(oldest))

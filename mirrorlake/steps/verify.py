@@ -1,0 +1,343 @@
+"""Verify: source, relay and target hold the same records, by count and by content; every difference is named.
+
+A digest per partition is the sum of a 64-bit hash of each record with its place, so equal digests mean equal records in
+equal places. Only where two digests differ are the records themselves compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import OFFSET_MAP
+
+MOST_DIFFERENCES = 1000
+_SOURCE_KEY = ["topic", "generation", "partition"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One record that differs: `where` (`relay` or `target`), what is wrong, and its coordinates there.
+
+    Problems: `missing`, `extra`, `altered` (other bytes in its place), `out_of_order` (it stands in another's place).
+    """
+
+    where: str
+    problem: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProof:
+    """What was compared of one source partition: record counts that were found equal, or not."""
+
+    topic: str
+    generation: int
+    partition: int
+    landed: int
+    republished: int
+    verified: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The result for one flow; `equal` when there is no difference."""
+
+    flow: str
+    equal: bool
+    partitions: tuple[PartitionProof, ...]
+    differences: tuple[Difference, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {
+            "flow": self.flow,
+            "equal": self.equal,
+            "differences": [asdict(difference) for difference in self.differences],
+            "partitions": [asdict(partition) for partition in self.partitions],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One cluster as verify reads it: its admin and Spark's options to reach it."""
+
+    admin: ClusterAdmin
+    options: Mapping[str, str]
+
+
+def verify_flow(
+    flow: FlowConfig, *, lake: Lake, source: Side, target: Side, maps: DataFrame, positions: Mapping[SourcePartition, int]
+) -> Verification:
+    """Compare the three places a record of the flow stands in.
+
+    Args:
+        flow: the flow.
+        lake: the lake.
+        source: the source cluster; what it no longer holds is compared between relay and target only.
+        target: the target cluster.
+        maps: rows of `offset_map` of every flow into this target, the ledger's newest included.
+        positions: next upstream offset of each source partition of this flow, from its ledger.
+
+    Raises:
+        ClusterError: a cluster does not answer.
+    """
+    relay = lake.relay(flow.source)
+    carried = [row.topic for row in relay.select("topic").distinct().collect() if flow.carries(row.topic)]
+    relay = relay.where(F.col("topic").isin(carried))
+    landed = {_key(row): row for row in _digests(relay, _SOURCE_KEY, F.col("offset")).collect()}
+    differences = _against_source(lake, source, relay, landed)
+    mine = maps.where(F.col("flow") == flow.name)
+    remotes = {flow.remote_topic(topic) for topic in carried}
+    differences += _against_target(lake, target, maps.where(F.col("target_topic").isin(sorted(remotes))))
+    differences += _not_mapped(relay, mine, positions)
+    sent = {
+        SourcePartition(row.topic, row.generation, row.partition): int(row.records)
+        for row in mine.groupBy(
+            F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")
+        )
+        .agg(F.sum("record_count").alias("records"))
+        .collect()
+    }
+    wrong = {(d.topic, d.partition) for d in differences}
+    proofs = tuple(
+        PartitionProof(
+            topic=key.topic,
+            generation=key.generation,
+            partition=key.partition,
+            landed=int(row.records),
+            republished=sent.get(key, 0),
+            verified=0
+            if {(key.topic, key.partition), (flow.remote_topic(key.topic), key.partition)} & wrong
+            else sent.get(key, 0),
+        )
+        for key, row in sorted(landed.items())
+    )
+    found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
+    return Verification(flow=flow.name, equal=not found, partitions=proofs, differences=tuple(found))
+
+
+def _key(row: Any) -> SourcePartition:
+    return SourcePartition(row.topic, row.generation, row.partition)
+
+
+def _content(place: Column) -> Column:
+    # xxhash64 passes over nulls, so null-ness is hashed beside each value: null and empty are different (law C).
+    headers = F.coalesce(F.to_json("headers"), F.lit("[]"))
+    return F.xxhash64(
+        place, F.col("key").isNull(), "key", F.col("value").isNull(), "value", F.unix_millis("timestamp"), headers
+    )
+
+
+def _digests(frame: DataFrame, keys: list[str], place: Column) -> DataFrame:
+    return frame.groupBy(*keys).agg(
+        F.count("*").alias("records"),
+        F.sum(_content(place).cast("decimal(38,0)")).alias("digest"),
+        F.min(place).alias("first"),
+        F.max(place).alias("last"),
+    )
+
+
+def _read(lake: Lake, side: Side, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame | None:
+    """Read offsets `first..last` of each partition as a `read_committed` consumer sees them, now."""
+    ranges = {tp: span for tp, span in ranges.items() if span[0] <= span[1]}
+    if not ranges:
+        return None
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for tp, (first, last) in ranges.items():
+        starts.setdefault(tp.topic, {})[str(tp.partition)] = first
+        ends.setdefault(tp.topic, {})[str(tp.partition)] = last + 1
+    options = {
+        **side.options,
+        "assign": json.dumps({topic: sorted(int(p) for p in parts) for topic, parts in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+    return lake.spark.read.format("kafka").options(**options).load()
+
+
+def _against_source(
+    lake: Lake, source: Side, relay: DataFrame, landed: Mapping[SourcePartition, Any]
+) -> list[Difference]:
+    newest: dict[TopicPartition, SourcePartition] = {}
+    for key in landed:
+        tp = TopicPartition(key.topic, key.partition)
+        if tp not in newest or newest[tp].generation < key.generation:
+            newest[tp] = key
+    existing = source.admin.describe({tp.topic for tp in newest})
+    newest = {tp: key for tp, key in newest.items() if tp.topic in existing}
+    earliest = source.admin.earliest(newest)
+    ranges = {tp: (max(earliest[tp], int(landed[key]["first"])), int(landed[key]["last"])) for tp, key in newest.items()}
+    held = _read(lake, source, ranges)
+    if held is None:
+        return []
+    rows = [
+        (tp.topic, newest[tp].generation, tp.partition, first, last) for tp, (first, last) in ranges.items() if first <= last
+    ]
+    spans = lake.spark.createDataFrame(
+        rows, "topic string, generation int, partition int, first_offset bigint, last_offset bigint"
+    )
+    mine = relay.join(F.broadcast(spans), _SOURCE_KEY).where("offset between first_offset and last_offset")
+    held = held.join(F.broadcast(spans.select(*_SOURCE_KEY)), ["topic", "partition"])
+    return _compare(held, mine, keys=_SOURCE_KEY, place="offset", where="relay")
+
+
+def _against_target(lake: Lake, target: Side, maps: DataFrame) -> list[Difference]:
+    spans = (
+        maps.groupBy("target_topic", "target_partition")
+        .agg(F.min("first_downstream").alias("first"))
+        .collect()
+    )
+    partitions = [TopicPartition(row.target_topic, row.target_partition) for row in spans]
+    existing = target.admin.describe({tp.topic for tp in partitions})
+    gone = [
+        Difference(where="target", problem="missing", topic=tp.topic, partition=tp.partition, offset=-1)
+        for tp in partitions
+        if tp.topic not in existing
+    ]
+    partitions = [tp for tp in partitions if tp.topic in existing]
+    earliest, ends = target.admin.earliest(partitions), target.admin.latest(partitions)
+    first = {TopicPartition(row.target_topic, row.target_partition): int(row["first"]) for row in spans}
+    ranges = {tp: (max(earliest[tp], first[tp]), ends[tp] - 1) for tp in partitions}
+    held = _read(lake, target, ranges)
+    if held is None:
+        return gone
+    bounds = lake.spark.createDataFrame(
+        [(tp.topic, tp.partition, low) for tp, (low, _) in ranges.items()], "topic string, partition int, low bigint"
+    )
+    expected = None
+    for alias, flow in {(row.source, row.flow) for row in _flows_of(maps).collect()}:
+        part = with_downstream(lake.relay(alias), maps.where(F.col("flow") == flow))
+        expected = part if expected is None else expected.unionByName(part)
+    if expected is None:
+        return gone
+    expected = expected.join(F.broadcast(bounds), ["topic", "partition"]).where("offset >= low")
+    return gone + _compare(expected, held, keys=["topic", "partition"], place="offset", where="target")
+
+
+def _flows_of(maps: DataFrame) -> DataFrame:
+    return maps.select("flow", "source").distinct()
+
+
+def with_downstream(relay: DataFrame, runs: DataFrame) -> DataFrame:
+    """Return the records that the runs cover at their place on the target: `topic, partition, offset` are the target's.
+
+    Set-based: runs and records are laid on one line per source partition, each record takes the run before it, and its
+    downstream offset follows from the run's start less the holes between.
+    """
+    line = Window.partitionBy(*_SOURCE_KEY).orderBy("offset", F.desc("is_run"))
+    run = F.struct(
+        "first_upstream", "last_upstream", "holes", "target_topic", "target_partition", "first_downstream"
+    )
+    starts = runs.select(
+        F.col("source_topic").alias("topic"),
+        "generation",
+        F.col("source_partition").alias("partition"),
+        F.col("first_upstream").alias("offset"),
+        run.alias("run"),
+        F.lit(1).alias("is_run"),
+    ).dropDuplicates([*_SOURCE_KEY, "offset"])
+    records = relay.select(*_SOURCE_KEY, "offset", "key", "value", "headers", "timestamp", F.lit(0).alias("is_run"))
+    joined = (
+        records.unionByName(starts, allowMissingColumns=True)
+        .withColumn("run", F.last("run", ignorenulls=True).over(line))
+        .where((F.col("is_run") == 0) & F.col("run").isNotNull() & (F.col("offset") <= F.col("run.last_upstream")))
+    )
+    skipped = F.expr("aggregate(filter(run.holes, h -> h.first < offset), 0L, (sum, h) -> sum + h.length)")
+    place = F.col("run.first_downstream") + F.col("offset") - F.col("run.first_upstream") - skipped
+    return joined.select(
+        F.col("run.target_topic").alias("topic"),
+        F.col("run.target_partition").alias("partition"),
+        place.alias("offset"),
+        "key",
+        "value",
+        "headers",
+        "timestamp",
+    )
+
+
+def _compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], place: str, where: str) -> list[Difference]:
+    """Return how `actual` differs from `expected`, record by record where the digests of a partition differ."""
+    wanted = {tuple(row[k] for k in keys): row for row in _digests(expected, keys, F.col(place)).collect()}
+    found = {tuple(row[k] for k in keys): row for row in _digests(actual, keys, F.col(place)).collect()}
+    wrong = [
+        key
+        for key in wanted.keys() | found.keys()
+        if key not in wanted
+        or key not in found
+        or (wanted[key].records, wanted[key].digest) != (found[key].records, found[key].digest)
+    ]
+    if not wrong:
+        return []
+    schema = ", ".join(f"{k} {'string' if k == 'topic' else 'int'}" for k in keys)
+    some = F.broadcast(expected.sparkSession.createDataFrame(wrong, schema))
+    no_place = F.lit(0)
+    left = expected.join(some, keys).select(*keys, place, _content(no_place).alias("wanted"))
+    right = actual.join(some, keys).select(*keys, place, _content(no_place).alias("found"))
+    pairs = left.join(right, [*keys, place], "full").where(~F.col("wanted").eqNullSafe(F.col("found")))
+    rows = pairs.orderBy(*keys, place).limit(MOST_DIFFERENCES).collect()
+    contents = {row.wanted for row in rows if row.wanted is not None}
+    return [
+        Difference(where=where, problem=_problem(row, contents), topic=row.topic, partition=row.partition, offset=row[place])
+        for row in rows
+    ]
+
+
+def _problem(row: Any, contents: set[int]) -> str:
+    if row.found is None:
+        return "missing"
+    if row.wanted is None:
+        return "extra"
+    return "out_of_order" if row.found in contents else "altered"
+
+
+def _not_mapped(relay: DataFrame, mine: DataFrame, positions: Mapping[SourcePartition, int]) -> list[Difference]:
+    """Return landed records below the ledger's position that no run covers (law E)."""
+    rows = [(s.topic, s.generation, s.partition, offset) for s, offset in positions.items()]
+    if not rows:
+        return []
+    frame = relay.sparkSession.createDataFrame(
+        rows, "topic string, generation int, partition int, position bigint"
+    )
+    due = relay.join(F.broadcast(frame), _SOURCE_KEY).where("offset < position").groupBy(*_SOURCE_KEY)
+    counted = {_key(row): row for row in due.agg(F.count("*").alias("records"), F.min("offset").alias("first")).collect()}
+    sent = mine.groupBy(F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition"))
+    mapped = {
+        _key(row): row for row in sent.agg(F.sum("record_count").alias("records"), F.min("first_upstream").alias("first")).collect()
+    }
+    return [
+        Difference(where="target", problem="missing", topic=key.topic, partition=key.partition, offset=int(row["first"]))
+        for key, row in counted.items()
+        if int(row.records) != int(mapped[key].records if key in mapped else 0)
+    ]
+
+
+def all_maps(lake: Lake, sources: Mapping[str, str], extra: Iterable[tuple[Any, ...]]) -> DataFrame:
+    """Return `offset_map` with each flow's source alias, and the ledger's runs that the table does not hold yet.
+
+    Args:
+        lake: the lake.
+        sources: source alias by flow name.
+        extra: rows shaped like `offset_map`.
+    """
+    maps = lake.meta(OFFSET_MAP)
+    rows = list(extra)
+    if rows:
+        maps = maps.unionByName(lake.spark.createDataFrame(rows, OFFSET_MAP.ddl))
+    names = lake.spark.createDataFrame(list(sources.items()), "flow string, source string")
+    return maps.join(F.broadcast(names), "flow")

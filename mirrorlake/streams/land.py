@@ -1,0 +1,457 @@
+"""Land: every record of the source topics, byte for byte, into the relay of the source cluster (DESIGN 8).
+
+One query a source: Kafka source -> select -> append with the batch's own transaction id. Before each start the
+checkpoint location, the table and the source are compared; whatever cannot be continued without a loss is refused
+(`halt`) or recorded in `gaps` and stepped over (`record`).
+
+Law E (accounted for): after the batches, what is missing between two landed offsets goes to `gaps` with its kind.
+Law F (repeatable): a batch is planned in the checkpoint location first, and the table knows the batches it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from mirrorlake.errors import CheckpointLost, ClusterUnreachable, MirrorlakeError, SourceGap, StoreError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Gap, expired_ranges
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import (
+    CheckpointLocation,
+    kafka_positions,
+    landed_positions,
+    last_commit,
+    read_checkpoint_location,
+    spans_after,
+)
+from mirrorlake.relay.schema import GAPS, POSITIONS, RELAY
+from mirrorlake.streams.query import await_query, root_cause
+from mirrorlake.streams.topics import SourceTopics
+
+log = logging.getLogger(__name__)
+
+APP = "mirrorlake.land"
+CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
+# Accounting reads the small columns of what was landed since the last time; every 5 s costs nothing that is felt.
+ACCOUNT_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandSettings:
+    """What landing one source needs to know.
+
+    `start` gives the first offsets of partitions that exist when nothing was landed yet, None for the earliest.
+    """
+
+    alias: str
+    subscribe_pattern: str
+    matches: Callable[[str], bool]
+    kafka_options: Mapping[str, str] = field(repr=False)
+    on_gap: str = "halt"
+    max_records_per_batch: int = 2_000_000
+    trigger: str = "0 seconds"
+    start: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None = None
+
+
+class _TopicReborn(Exception):
+    """A topic of the batch was deleted and created again: start over before anything of it is written."""
+
+
+def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
+    """Return the checkpoint location of a source's landing query."""
+    return f"{lake.checkpoint_root()}/land/{alias}/{number}"
+
+
+def _start_over(_: list[str]) -> None:
+    raise _TopicReborn
+
+
+class Lander:
+    """Land one source cluster.
+
+    Args:
+        lake: the lake with its session.
+        admin: the source's admin; it only reads there (law H).
+        settings: what to land, and what to do about lost records.
+        now: the clock, in UTC.
+    """
+
+    def __init__(
+        self, lake: Lake, admin: ClusterAdmin, settings: LandSettings, *, now: Callable[[], datetime]
+    ) -> None:
+        self._lake = lake
+        self._admin = admin
+        self._settings = settings
+        self._now = now
+        self._location = lake.relay_location(settings.alias)
+        self._topics = SourceTopics(lake, settings.alias)
+        self._checkpoint = 0
+        self._expected: dict[SourcePartition, int] = {}
+        self._accounted_at: datetime | None = None
+        self._next_account = 0.0
+        self._failure: BaseException | None = None
+        self._stop: threading.Event = threading.Event()
+        self._batches = 0
+        self.records = 0
+
+    def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False) -> None:
+        """Land until the source is drained (`once`) or `stop` is set.
+
+        Args:
+            once: land what is there now, then return.
+            stop: set it to return between two batches.
+            rebuild: make a new checkpoint location from the relay, after the old one was lost.
+
+        Raises:
+            CheckpointLost: the checkpoint location disagrees with the relay.
+            SourceGap: records left the source before they were landed, and `on_gap` is `halt`.
+            ClusterError, StoreError: the source or the lake failed.
+        """
+        attempts = 0
+        while not stop.is_set():
+            start = self._prepare(rebuild=rebuild)
+            rebuild = False
+            query = self._start(start, once=once)
+            batches = self._batches
+            try:
+                await_query(query, stop, tick=self._account_now_and_then)
+            except StreamingQueryException as error:
+                attempts = 0 if self._batches > batches else attempts + 1
+                self._recover(error, attempts, once=once, stop=stop)
+                continue
+            finally:
+                self._account()
+            if once:
+                return
+
+    # -- before a start -------------------------------------------------------------------------------------------
+
+    def _prepare(self, *, rebuild: bool) -> dict[TopicPartition, int] | None:
+        """Compare checkpoint location, relay and source; return the offsets to start at, None to resume."""
+        alias = self._settings.alias
+        self._topics.load()
+        landed = landed_positions(self._lake, alias)
+        self._checkpoint = int(self._lake.properties(self._location).get(CHECKPOINT_PROPERTY, "0"))
+        known = read_checkpoint_location(self._lake.spark, self._checkpoint_path(self._checkpoint))
+        if not rebuild:
+            self._refuse_if_lost(known, landed.reached)
+        names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
+        # Numbered first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
+        reborn = self._topics.observe(
+            self._admin, names, now=self._now, before_reborn=lambda _: self._number_checkpoint_location()
+        )
+        for topic in reborn:
+            log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, topic.name, topic.generation)
+        current = self._current_partitions(names)
+        resumed = {} if rebuild or reborn else kafka_positions(known.committed or {})
+        positions = self._positions(current, landed.reached, resumed)
+        earliest = self._admin.earliest(current)
+        lost = expired_ranges(
+            {current[tp]: position for tp, position in positions.items()},
+            {current[tp]: earliest[tp] for tp in positions},
+        )
+        self._refuse_or_record(lost, landed.reached, reborn_topics={topic.name for topic in reborn})
+        self._expected = dict(landed.accounted)
+        self._expected |= {gap.source: gap.last_offset + 1 for gap in lost}
+        self._accounted_at = landed.accounted_at
+        planned = kafka_positions(known.planned or {})
+        stale = (
+            lost
+            or reborn
+            or any(tp not in current for tp in planned)
+            or any(earliest[tp] > 0 and tp not in planned for tp in current)
+        )
+        if known.has_progress and not rebuild and not stale:
+            return None
+        return self._fresh_start(current, positions, earliest, first=not landed.reached)
+
+    def _number_checkpoint_location(self) -> None:
+        self._checkpoint += 1
+        self._lake.set_property(self._location, CHECKPOINT_PROPERTY, str(self._checkpoint))
+
+    def _current_partitions(self, names: list[str]) -> dict[TopicPartition, SourcePartition]:
+        return {
+            TopicPartition(name, partition): SourcePartition(name, self._topics.known[name].generation, partition)
+            for name in names
+            if name in self._topics.known
+            for partition in range(self._topics.known[name].partitions)
+        }
+
+    def _positions(
+        self,
+        current: Mapping[TopicPartition, SourcePartition],
+        landed: Mapping[SourcePartition, int],
+        resumed: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        """Return the next offset to read of every partition that was landed, or planned, before.
+
+        The relay may be behind the checkpoint location where a batch ended in control records, and ahead of it where
+        the last batch was written but not yet ticked off: the further one is right in both cases.
+        """
+        positions = {}
+        for tp, source in current.items():
+            candidates = [landed[source]] if source in landed else []
+            if tp in resumed and (source in landed or source.generation == 1):
+                candidates.append(resumed[tp])
+            if candidates:
+                positions[tp] = max(candidates)
+        return positions
+
+    def _fresh_start(
+        self,
+        current: Mapping[TopicPartition, SourcePartition],
+        positions: Mapping[TopicPartition, int],
+        earliest: Mapping[TopicPartition, int],
+        *,
+        first: bool,
+    ) -> dict[TopicPartition, int]:
+        """Number a new checkpoint location and return the offset of every partition to start it at."""
+        start = dict(earliest)
+        if first and self._settings.start is not None:
+            start |= self._settings.start(sorted(current))
+        start |= {tp: max(position, earliest[tp]) for tp, position in positions.items()}
+        self._number_checkpoint_location()
+        unsampled = {current[tp]: offset for tp, offset in start.items() if current[tp] not in self._expected}
+        self._expected |= unsampled
+        self._sample({source: (offset, None) for source, offset in unsampled.items()})
+        return start
+
+    def _refuse_if_lost(self, known: CheckpointLocation, landed: Mapping[SourcePartition, int]) -> None:
+        signed = last_commit(self._lake, self._location, app=APP)
+        if signed is None or signed[0] != self._checkpoint:
+            return
+        planned = kafka_positions(known.planned or {})
+        behind = [
+            source
+            for source, position in landed.items()
+            if source.generation == self._generation(source.topic)
+            and TopicPartition(source.topic, source.partition) in planned
+            and position > planned[TopicPartition(source.topic, source.partition)]
+        ]
+        if signed[1] <= known.last_planned and not behind:
+            return
+        alias = self._settings.alias
+        what = (
+            f"plans end at batch {known.last_planned}" if known.has_progress else "holds no offsets/ and commits/ any more"
+        )
+        raise CheckpointLost(
+            f"the checkpoint location {known.path} {what}, but the relay of {alias} holds batch {signed[1]} of it",
+            consequence="Spark would start again under numbers that Delta has already seen and drop records without "
+            "a word; nothing was landed",
+            remedy=f"mirrorlake land --source {alias} --rebuild-checkpoint (goes on after the relay's last offsets; "
+            "loses and repeats nothing)",
+            location=known.path,
+        )
+
+    def _generation(self, topic: str) -> int:
+        known = self._topics.known.get(topic)
+        return known.generation if known else 1
+
+    def _refuse_or_record(
+        self, lost: list[Gap], landed: Mapping[SourcePartition, int], *, reborn_topics: set[str]
+    ) -> None:
+        alias = self._settings.alias
+        if lost and self._settings.on_gap == "halt":
+            ranges = ", ".join(f"{gap.source} {gap.first_offset}..{gap.last_offset}" for gap in lost)
+            raise SourceGap(
+                f"records left {alias} before they were landed: {ranges}",
+                consequence="they are gone from the source; nothing after them was landed",
+                remedy=f"set clusters.{alias}.land.on_gap: record to write the ranges to the table gaps and go on",
+                gaps=tuple(lost),
+            )
+        ended = [
+            Gap(source=source, first_offset=position, last_offset=-1, missing=0, kind="recreated")
+            for source, position in landed.items()
+            if source.topic in reborn_topics and source.generation == self._generation(source.topic) - 1
+        ]
+        for gap in lost:
+            log.warning("land.gap source=%s range=%s %s..%s", alias, gap.source, gap.first_offset, gap.last_offset)
+        self._record(lost + ended)
+        self._sample({gap.source: (gap.last_offset + 1, None) for gap in lost})
+
+    # -- while running --------------------------------------------------------------------------------------------
+
+    def _start(self, start: Mapping[TopicPartition, int] | None, *, once: bool) -> StreamingQuery:
+        settings = self._settings
+        self._failure = None
+        starting = "earliest"
+        if start:
+            document: dict[str, dict[str, int]] = {}
+            for tp, offset in sorted(start.items()):
+                document.setdefault(tp.topic, {})[str(tp.partition)] = offset
+            starting = json.dumps(document)
+        frame = (
+            self._lake.spark.readStream.format("kafka")
+            .options(
+                **{
+                    **settings.kafka_options,
+                    "subscribePattern": settings.subscribe_pattern,
+                    "startingOffsets": starting,
+                    # Loss is found by Spark before a batch is written, and judged by `_prepare`.
+                    "failOnDataLoss": "true",
+                    "includeHeaders": "true",
+                    "maxOffsetsPerTrigger": str(settings.max_records_per_batch),
+                    "groupIdPrefix": "mirrorlake-land",
+                    "kafka.isolation.level": "read_committed",
+                }
+            )
+            .load()
+        )
+        writer = (
+            frame.writeStream.queryName(f"land {settings.alias}")
+            .option("checkpointLocation", self._checkpoint_path(self._checkpoint))
+            .foreachBatch(self._land_batch)
+        )
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=settings.trigger).start()
+
+    def _land_batch(self, frame: DataFrame, batch_id: int) -> None:
+        try:
+            self._write(frame, batch_id)
+        except BaseException as error:
+            # Spark passes on the text of an exception only; the object itself waits here.
+            self._failure = error
+            raise
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
+        names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
+        self._topics.observe(self._admin, names, now=self._now, before_reborn=_start_over)
+        rows = frame.select(
+            "topic",
+            self._generation_column().alias("generation"),
+            "partition",
+            "offset",
+            "timestamp",
+            F.col("timestampType").alias("timestamp_type"),
+            "key",
+            "value",
+            "headers",
+            F.lit(self._now()).alias("landed_at"),
+        )
+        signature = json.dumps({"app": APP, "checkpoint": self._checkpoint, "batch": batch_id})
+        self._lake.append(
+            rows,
+            self._location,
+            app_id=f"{APP}.{self._settings.alias}.{self._checkpoint}",
+            version=batch_id,
+            signature=signature,
+        )
+        self._batches += 1
+
+    def _generation_column(self) -> Column:
+        column = F.lit(1)
+        for topic in self._topics.known.values():
+            if topic.generation > 1:
+                column = F.when(F.col("topic") == topic.name, F.lit(topic.generation)).otherwise(column)
+        return column.cast("int")
+
+    def _recover(self, error: StreamingQueryException, attempts: int, *, once: bool, stop: threading.Event) -> None:
+        """Return where a new start can help; raise the own error where it cannot."""
+        failure = self._failure
+        if isinstance(failure, MirrorlakeError):
+            raise failure from error
+        text = str(error)
+        if attempts <= 3 and (isinstance(failure, _TopicReborn) or any(sign in text for sign in _HEALED_BY_START)):
+            log.warning("land.restart source=%s why=%s", self._settings.alias, text.splitlines()[0][:200])
+            return
+        if any(sign in text for sign in _UNREACHABLE) and attempts <= 10:
+            try:
+                self._admin.broker_count()
+            except ClusterUnreachable:
+                if once:
+                    raise
+            stop.wait(min(0.5 * 2**attempts, 10.0))
+            return
+        raise StoreError(
+            f"landing {self._settings.alias} failed: {root_cause(text)}",
+            consequence="the last batch was not landed; nothing is lost or half-written",
+            remedy=f"mirrorlake doctor, then mirrorlake land --source {self._settings.alias} again",
+            alias=self._settings.alias,
+        ) from error
+
+    # -- accounting (law E) ---------------------------------------------------------------------------------------
+
+    def _account_now_and_then(self) -> None:
+        if time.monotonic() >= self._next_account:
+            self._account()
+            self._next_account = time.monotonic() + ACCOUNT_EVERY_S
+
+    def _account(self) -> None:
+        """Write to `gaps` what is missing between the offsets that were landed, and sample the landed positions."""
+        if not self._batches:
+            return
+        started = self._now()
+        spans = spans_after(self._lake, self._settings.alias, self._expected, self._accounted_at)
+        gaps, reached = [], {}
+        for span in spans:
+            source = SourcePartition(span.topic, span.generation, span.partition)
+            # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
+            expected = self._expected.get(source, 0)
+            missing = int(span.last) + 1 - expected - int(span.records)
+            if missing > 0:
+                compacts = "compact" in self._topics.known[source.topic].configs.get("cleanup.policy", "")
+                gaps.append(
+                    Gap(
+                        source=source,
+                        first_offset=expected,
+                        last_offset=int(span.last),
+                        missing=missing,
+                        kind="compacted" if compacts else "transactional",
+                    )
+                )
+            self._expected[source] = int(span.last) + 1
+            reached[source] = (int(span.last) + 1, span.newest)
+            self.records += int(span.records)
+        self._record(gaps)
+        self._sample(reached)
+        self._accounted_at = started - timedelta(minutes=5)
+
+    def _record(self, gaps: list[Gap]) -> None:
+        self._lake.append_rows(
+            GAPS,
+            [
+                (
+                    self._settings.alias,
+                    gap.source.topic,
+                    gap.source.generation,
+                    gap.source.partition,
+                    gap.first_offset,
+                    gap.last_offset,
+                    gap.missing,
+                    gap.kind,
+                    self._now(),
+                )
+                for gap in gaps
+            ],
+        )
+
+    def _sample(self, reached: Mapping[SourcePartition, tuple[int, datetime | None]]) -> None:
+        self._lake.append_rows(
+            POSITIONS,
+            [
+                (self._settings.alias, None, s.topic, s.generation, s.partition, "landed", None, position, newest, self._now())
+                for s, (position, newest) in reached.items()
+            ],
+        )
+
+    def _checkpoint_path(self, number: int) -> str:
+        return land_checkpoint_path(self._lake, self._settings.alias, number)
+
+
+# What Spark says where `_prepare` finds the loss, or the new topic, and knows what to do about it.
+_HEALED_BY_START = ("KAFKA_DATA_LOSS", "data loss", "OffsetOutOfRange", "must specify all TopicPartitions")
+_UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
+

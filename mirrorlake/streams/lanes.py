@@ -1,0 +1,191 @@
+"""Run the lanes of a batch as Spark tasks: one sender, two feeders (DESIGN 9).
+
+`files`: the task reads the relay's Parquet files itself. `spark`: where workers may not read the storage, Spark reads,
+groups by lane and sorts, and hands Arrow batches over.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from mirrorlake import errors
+from mirrorlake.kafka.lane import LaneSender, LaneTask, Piece
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.relay.files import COLUMNS, RelayFile, read_records
+
+OUTPUT = "kind string, body binary"
+_OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneWork:
+    """One lane's part of a batch: who sends, which files hold the records, and where each partition goes.
+
+    `skip_before_ms` drops the leading records of partitions in `undecided` that are older (a flow's `start`).
+    """
+
+    task: LaneTask
+    files: tuple[RelayFile, ...]
+    targets: Mapping[SourcePartition, TopicPartition]
+    skip_before_ms: int | None = None
+
+
+def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame | None = None) -> list[LedgerRecord]:
+    """Send a batch and return the ledger records that were committed, in order per lane.
+
+    Args:
+        spark: the session whose workers send.
+        work: the lanes; lanes without records are left out.
+        frame: the batch itself, for the feeder `spark`; None where the workers read the files.
+
+    Raises:
+        MirrorlakeError: what a lane raised, after the other lanes came to their end.
+    """
+    if not work:
+        return []
+    if frame is None:
+        tasks = spark.range(0, len(work), 1, len(work))
+        result = tasks.mapInArrow(_files_job(tuple(work)), OUTPUT)
+    else:
+        result = _sorted_by_lane(frame, work).mapInArrow(_rows_job({w.task.lane: w for w in work}), OUTPUT)
+    committed, failure = [], None
+    for row in result.collect():
+        if row.kind == "record":
+            committed.append(LedgerRecord.from_json(bytes(row.body)))
+        else:
+            failure = failure or _rebuilt(json.loads(bytes(row.body)))
+    committed.sort(key=lambda record: (record.lane, record.seq))
+    if failure is not None:
+        raise LanesFailed(failure, committed)
+    return committed
+
+
+class LanesFailed(Exception):
+    """A lane stopped; `committed` still belongs into the offset map."""
+
+    def __init__(self, failure: errors.MirrorlakeError, committed: list[LedgerRecord]) -> None:
+        self.failure = failure
+        self.committed = committed
+        super().__init__(str(failure))
+
+
+def _files_job(work: tuple[LaneWork, ...]) -> Callable[[Batches], Batches]:
+    def job(batches: Batches) -> Batches:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from _run(work[index], _pieces_of_files(work[index]))
+
+    return job
+
+
+def _rows_job(work: Mapping[int, LaneWork]) -> Callable[[Batches], Batches]:
+    def job(batches: Batches) -> Batches:
+        parts = ((key, rows) for batch in batches for key, rows in _split(batch))
+        for lane, group in groupby(parts, key=lambda part: part[0][0]):
+            targets = work[lane].targets
+            pieces = (Piece(source, targets[source], rows) for (_, source), rows in group if source in targets)
+            yield from _run(work[lane], pieces)
+
+    return job
+
+
+def _pieces_of_files(work: LaneWork) -> Iterator[Piece]:
+    for file in work.files:
+        for rows in read_records(file):
+            yield Piece(file.source, work.targets[file.source], rows)
+
+
+def _sorted_by_lane(frame: DataFrame, work: Sequence[LaneWork]) -> DataFrame:
+    lane_of = {source: w.task.lane for w in work for source in w.targets}
+    rows = [(s.topic, s.generation, s.partition, lane) for s, lane in lane_of.items()]
+    lanes = frame.sparkSession.createDataFrame(rows, "topic string, generation int, partition int, lane int")
+    columns = ["lane", "topic", "generation", "partition", *COLUMNS]
+    return (
+        frame.join(F.broadcast(lanes), ["topic", "generation", "partition"])
+        .select(*columns)
+        .repartition(len(work), "lane")
+        .sortWithinPartitions("lane", "topic", "generation", "partition", "offset")
+    )
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[tuple[tuple[int, SourcePartition], pa.RecordBatch]]:
+    lanes, topics, generations, partitions = (batch.column(i).to_pylist() for i in range(4))
+    keys = zip(lanes, topics, generations, partitions, strict=True)
+    start = 0
+    for (lane, topic, generation, partition), rows in groupby(keys):
+        length = sum(1 for _ in rows)
+        yield (lane, SourcePartition(topic, generation, partition)), batch.slice(start, length).select(list(COLUMNS))
+        start += length
+
+
+# A Python worker serves many tasks; its producers are kept between them, so that a batch costs no connection and no
+# init_transactions. A lane that another worker has moved on is noticed by its sequence number and opened again.
+_SENDERS: dict[tuple[str, int], LaneSender] = {}
+
+
+def _run(work: LaneWork, pieces: Iterator[Piece]) -> Batches:
+    try:
+        for record in _sender(work.task).send(_not_before(pieces, work)):
+            yield _row("record", record.to_json())
+    except errors.MirrorlakeError as error:
+        yield _row("error", json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode())
+
+
+def _not_before(pieces: Iterator[Piece], work: LaneWork) -> Iterator[Piece]:
+    if work.skip_before_ms is None:
+        yield from pieces
+        return
+    positions = _SENDERS[work.task.flow, work.task.lane].positions
+    started = set(positions)
+    for piece in pieces:
+        if piece.source not in started:
+            stamps = piece.records.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+            late = [row for row, stamp in enumerate(stamps.to_pylist()) if stamp >= work.skip_before_ms]
+            if not late:
+                continue
+            started.add(piece.source)
+            piece = replace(piece, records=piece.records.slice(late[0]))  # noqa: PLW2901
+        yield piece
+
+
+def _sender(task: LaneTask) -> LaneSender:
+    key = task.flow, task.lane
+    sender = _SENDERS.get(key)
+    if sender is None or not sender.still_serves(task):
+        if sender is not None:
+            sender.close()
+        if not _SENDERS:
+            # PySpark collects garbage after each task; pyarrow's and pandas' modules are 20 to 35 ms of that.
+            gc.collect()
+            gc.freeze()
+        sender = _SENDERS[key] = LaneSender(task)
+        sender.open()
+    return sender
+
+
+def _row(kind: str, body: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([kind]), pa.array([body], pa.binary())], schema=_OUTPUT)
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if isinstance(value, str | int | float | None)}
+
+
+def _rebuilt(document: Mapping[str, Any]) -> errors.MirrorlakeError:
+    kind = getattr(errors, document["error"], errors.MirrorlakeError)
+    error: errors.MirrorlakeError = kind(
+        document["cause"], consequence=document["consequence"], remedy=document["remedy"], **document["facts"]
+    )
+    return error

@@ -1,0 +1,54 @@
+"""Wait for a streaming query: until it is done, fails, or is asked to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from pyspark.sql.streaming import StreamingQuery
+
+# A batch that is under way may finish; after this long it is interrupted, and the next start repeats it safely (law F).
+GRACE_S = 20.0
+
+
+def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[[], None] = lambda: None) -> None:
+    """Return when the query has ended or, after `stop` was set, has been stopped between two batches.
+
+    Args:
+        query: a started query.
+        stop: set it to end the query; a batch under way is given 20 s to finish.
+        tick: called about five times a second, for the caller's own bookkeeping.
+
+    Raises:
+        StreamingQueryException: the query failed.
+    """
+    try:
+        while not query.awaitTermination(0.2):  # type: ignore[arg-type]  pyspark takes fractions of a second
+            if stop.is_set():
+                break
+            tick()
+        if query.isActive:
+            _finish_batch(query)
+    finally:
+        if query.isActive:
+            query.stop()
+    failure = query.exception()
+    if failure is not None and not stop.is_set():
+        raise failure
+
+
+def _finish_batch(query: StreamingQuery) -> None:
+    deadline = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline and query.isActive:
+        status = query.status
+        if not status["isTriggerActive"] or not status["isDataAvailable"]:
+            return
+        query.awaitTermination(0.05)  # type: ignore[arg-type]
+
+
+def root_cause(text: str) -> str:
+    """Return the last cause that a failed query's text names, in one line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes[-1] if causes else lines[0] if lines else "unknown")[:400]

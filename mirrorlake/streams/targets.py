@@ -1,0 +1,120 @@
+"""Remote topics on a target: what they should be, and making them so before the first record arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import TopicConflict
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.plan import UNCOPIED_CONFIGS, TopicSpec
+from mirrorlake.streams.topics import KnownTopic
+
+# Kafka's own default; a batch must leave room for its header below the topic's max.message.bytes.
+_DEFAULT_LIMIT = 1_048_588
+_BATCH_HEADER = 512
+
+
+def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> TopicSpec:
+    """Return the remote topic that the given source topics of a flow share.
+
+    Partitions are the largest source's, so that records keep their partition number; settings are those the sources set
+    themselves, less what belongs to a cluster (`UNCOPIED_CONFIGS`), the first source's where several differ.
+    """
+    sources = sorted(topics, key=lambda topic: topic.name)
+    configs: dict[str, str] = {}
+    if flow.sync.configs:
+        for topic in reversed(sources):
+            configs |= {key: value for key, value in topic.configs.items() if key not in UNCOPIED_CONFIGS}
+    return TopicSpec(
+        name=flow.remote_topic(sources[0].name),
+        partitions=max(topic.partitions for topic in sources),
+        configs=configs,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Remote:
+    partitions: int
+    max_message_bytes: int
+
+
+class RemoteTopics:
+    """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing."""
+
+    def __init__(self, admin: ClusterAdmin, flow: FlowConfig) -> None:
+        self._admin = admin
+        self._flow = flow
+        self._ready: dict[str, _Remote] = {}
+
+    def ensure(
+        self,
+        partitions: Collection[SourcePartition],
+        known: Mapping[str, KnownTopic],
+        *,
+        mirrored_before: Collection[str],
+    ) -> None:
+        """Create or grow what the given source partitions need.
+
+        Args:
+            partitions: source partitions that are about to be republished.
+            known: the source's topics as recorded while landing.
+            mirrored_before: source topics that this flow has republished records of.
+
+        Raises:
+            TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or growing
+                is switched off with `sync.partitions: false`.
+        """
+        needed: dict[str, dict[str, KnownTopic]] = {}
+        for source in partitions:
+            topic = known.get(source.topic) or KnownTopic(
+                name=source.topic, generation=source.generation, topic_id="", partitions=0, configs={}
+            )
+            if source.partition >= topic.partitions:
+                topic = KnownTopic(
+                    name=topic.name,
+                    generation=topic.generation,
+                    topic_id=topic.topic_id,
+                    partitions=source.partition + 1,
+                    configs=topic.configs,
+                )
+            by_name = needed.setdefault(self._flow.remote_topic(source.topic), {})
+            if source.topic not in by_name or by_name[source.topic].partitions < topic.partitions:
+                by_name[source.topic] = topic
+        for remote, topics in needed.items():
+            wanted = wanted_remote_topic(self._flow, topics.values())
+            ready = self._ready.get(remote)
+            if ready is None or ready.partitions < wanted.partitions:
+                self._make(wanted, fresh=not any(topic in mirrored_before for topic in topics))
+
+    def batch_bytes(self) -> int:
+        """Return how large a producer batch may be so that every topic of the flow accepts it."""
+        smallest = min((remote.max_message_bytes for remote in self._ready.values()), default=_DEFAULT_LIMIT)
+        return max(1, min(1_000_000, smallest - _BATCH_HEADER))
+
+    def _make(self, wanted: TopicSpec, *, fresh: bool) -> None:
+        actual = self._admin.describe([wanted.name]).get(wanted.name)
+        if actual is None:
+            self._admin.create(wanted)
+        elif actual.partitions < wanted.partitions:
+            if fresh or not self._flow.sync.partitions:
+                raise self._conflict(wanted, actual.partitions)
+            self._admin.grow(wanted.name, wanted.partitions)
+        limit = self._admin.config_value(wanted.name, "max.message.bytes")
+        self._ready[wanted.name] = _Remote(
+            partitions=wanted.partitions, max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT
+        )
+
+    def _conflict(self, wanted: TopicSpec, partitions: int) -> TopicConflict:
+        flow = self._flow
+        return TopicConflict(
+            f"{wanted.name} exists on {flow.target} with {partitions} partitions, its source on {flow.source} has "
+            f"{wanted.partitions}",
+            consequence="records would lose their partition; nothing was republished to it",
+            remedy=f"`mirrorlake plan --flow '{flow.name}'` shows the growth, `mirrorlake apply --flow '{flow.name}'` does it "
+            "(keys of other producers may change partition); or choose another policy",
+            flow=flow.name,
+            topic=wanted.name,
+        )

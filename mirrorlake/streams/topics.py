@@ -1,0 +1,98 @@
+"""The source's topics as they live: ids, generations, partition counts and settings, kept in the `metadata` table.
+
+A topic that is deleted and created again under its name gets a new topic id (KIP-516). Offsets start again at 0 then, so
+each life is a `generation` of its own. Spark's Kafka source compares offsets only and cannot see this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import METADATA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTopic:
+    """A topic's newest recorded life."""
+
+    name: str
+    generation: int
+    topic_id: str
+    partitions: int
+    configs: dict[str, str]
+
+
+class SourceTopics:
+    """Know the topics of one source cluster; every change is recorded before it is acted on."""
+
+    def __init__(self, lake: Lake, alias: str) -> None:
+        self._lake = lake
+        self._alias = alias
+        self.known: dict[str, KnownTopic] = {}
+
+    def load(self) -> dict[str, KnownTopic]:
+        """Read the newest row of every topic from the lake."""
+        newest = Window.partitionBy("topic").orderBy(F.desc("generation"), F.desc("observed_at"))
+        rows = (
+            self._lake.meta(METADATA)
+            .where(F.col("source") == self._alias)
+            .withColumn("rank", F.row_number().over(newest))
+            .where("rank = 1")
+            .collect()
+        )
+        self.known = {
+            row.topic: KnownTopic(
+                name=row.topic,
+                generation=row.generation,
+                topic_id=row.topic_id,
+                partitions=row.partitions,
+                configs=dict(row.configs or {}),
+            )
+            for row in rows
+        }
+        return self.known
+
+    def observe(
+        self,
+        admin: ClusterAdmin,
+        names: Iterable[str],
+        *,
+        now: Callable[[], datetime],
+        before_reborn: Callable[[list[str]], None],
+    ) -> list[KnownTopic]:
+        """Compare the named topics with what is known, record what changed, and return the topics born again.
+
+        `before_reborn` is called with their names before anything is recorded; it may raise to leave everything as it was.
+        """
+        states = admin.describe(names)
+        changed = {name: state for name, state in states.items() if self._differs(state)}
+        if not changed:
+            return []
+        lives = [name for name in changed if name in self.known and self.known[name].topic_id != changed[name].topic_id]
+        if lives:
+            before_reborn(lives)
+        configs = admin.configs(changed)
+        for name, state in changed.items():
+            before = self.known.get(name)
+            self.known[name] = KnownTopic(
+                name=name,
+                generation=1 if before is None else before.generation + (name in lives),
+                topic_id=state.topic_id,
+                partitions=state.partitions,
+                configs=configs.get(name, {}),
+            )
+        topics = [self.known[name] for name in changed]
+        rows = [(self._alias, t.name, t.generation, t.topic_id, t.partitions, t.configs, now()) for t in topics]
+        self._lake.append_rows(METADATA, rows)
+        return [self.known[name] for name in lives]
+
+    def _differs(self, state: TopicState) -> bool:
+        before = self.known.get(state.name)
+        return before is None or before.topic_id != state.topic_id or before.partitions != state.partitions
