@@ -6,6 +6,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 ├── UsageError               2    a name or an argument that does not exist
 ├── SafetyError              3    refused, because going on could lose or repeat records
 │   ├── CheckpointLost            .location      checkpoint location and table disagree
+│   ├── LedgerLost                .flow          the ledger is behind its copy in the lake
 │   ├── SourceGap                 .gaps          records that left the source before they were landed (law E)
 │   ├── LaneFenced                .flow          another republisher owns the flow now
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
@@ -126,6 +127,10 @@ class SafetyError(MirrorlakeError):
 
 class CheckpointLost(SafetyError):
     """Refuse a checkpoint location that disagrees with the table or the ledger it belongs to."""
+
+
+class LedgerLost(SafetyError):
+    """Refuse a ledger that lacks what the offset map already holds."""
 
 
 class SourceGap(SafetyError):

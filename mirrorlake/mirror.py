@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,11 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
+from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
-from mirrorlake.steps import set_up, status, verify
+from mirrorlake.steps import set_up
+from mirrorlake.steps import status as status_step
+from mirrorlake.steps import verify as verify_step
 from mirrorlake.streams.land import Lander, LandSettings
 from mirrorlake.streams.ownership import MapCopy, map_rows, merged_positions, read_lanes
 from mirrorlake.streams.republish import Republisher, RepublishSettings
@@ -158,13 +161,27 @@ class Mirror:
         return Landing(source, lander.records)
 
     def republish(
-        self, flow: str, *, once: bool = False, stop: threading.Event | None = None, rebuild_checkpoint: bool = False
+        self,
+        flow: str,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        restore_ledger: bool = False,
     ) -> Republishing:
-        """Republish one flow; the arguments are those of `land`."""
+        """Republish one flow; the arguments are those of `land`.
+
+        `restore_ledger` sets out from the offset map's positions after the ledger topic was lost.
+        """
         settings = self.config.flow(flow)
         self.lake.create_all([settings.source])
         republisher = Republisher(self.lake, self.admin(settings.target), self._republish_settings(settings))
-        republisher.run(once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
+        republisher.run(
+            once=once,
+            stop=stop or threading.Event(),
+            rebuild=rebuild_checkpoint,
+            restore_ledger=restore_ledger,
+        )
         return Republishing(flow, republisher.records)
 
     def run(
@@ -179,8 +196,8 @@ class Mirror:
         flows = self._chosen(flow)
         sources = sorted({f.source for f in flows})
         self.lake.create_all(sources)
-        landings = [lambda s=source: self.land(s, once=once, stop=stop) for source in sources]
-        sendings = [lambda f=each.name: self.republish(f, once=once, stop=stop) for each in flows]
+        landings = [partial(self.land, source, once=once, stop=stop) for source in sources]
+        sendings = [partial(self.republish, each.name, once=once, stop=stop) for each in flows]
         if once:
             return _together(landings, stop), _together(sendings, stop)
         results = _together([*landings, *sendings], stop)
@@ -188,12 +205,12 @@ class Mirror:
 
     # -- look -----------------------------------------------------------------------------------------------------
 
-    def status(self, flow: str | None = None) -> dict[str, list[status.PartitionStatus]]:
+    def status(self, flow: str | None = None) -> dict[str, list[status_step.PartitionStatus]]:
         """Return per flow where each partition stands."""
         result = {}
         for each in self._chosen(flow):
             with closing(self._ledger(each)) as ledger:
-                result[each.name] = status.flow_status(
+                result[each.name] = status_step.flow_status(
                     each,
                     source=self.admin(each.source),
                     target=self.admin(each.target),
@@ -203,9 +220,13 @@ class Mirror:
                 )
         return result
 
-    def verify(self, flow: str | None = None) -> list[verify.Verification]:
+    def verify(self, flow: str | None = None) -> list[verify_step.Verification]:
         """Compare source, relay and target of each flow, by count and by content."""
         return [self._verify(each) for each in self._chosen(flow)]
+
+    def doctor(self) -> list[doctor_step.Finding]:
+        """Look at every layer the mirror stands on; changes nothing."""
+        return doctor_step.examine(self.config, admins=self._clusters(), lake=self.lake, now=self._now())
 
     def translate(
         self,
@@ -277,26 +298,26 @@ class Mirror:
             reader_options=self._reader_options(flow.target),
         )
 
-    def _verify(self, flow: FlowConfig) -> verify.Verification:
+    def _verify(self, flow: FlowConfig) -> verify_step.Verification:
         into = self.config.flows_to(flow.target)
         extra: list[Any] = []
         positions = {}
         for each in into:
             with closing(self._ledger(each)) as ledger:
                 last = read_lanes(ledger, self.admin(each.target), each.ledger_topic)
-                held = MapCopy(self.lake, each.name, 0).load()
+                held = MapCopy(self.lake, each.name).load()
                 for lane, record in last.items():
                     if record is not None and record.seq > held.get(lane, -1):
                         newer = [r for _, r in ledger.since(lane, 0) if r.seq > held.get(lane, -1)]
                         extra += map_rows(each.name, newer)
             if each.name == flow.name:
                 positions = merged_positions(last)
-        maps = verify.all_maps(self.lake, {each.name: each.source for each in into}, extra)
+        maps = verify_step.all_maps(self.lake, {each.name: each.source for each in into}, extra)
         sides = [
-            verify.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
+            verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
             for alias in (flow.source, flow.target)
         ]
-        return verify.verify_flow(
+        return verify_step.verify_flow(
             flow, lake=self.lake, source=sides[0], target=sides[1], maps=maps, positions=positions
         )
 
@@ -337,11 +358,11 @@ class FlowHandle:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
         return self._mirror.run(self.name, **options)
 
-    def status(self) -> list[status.PartitionStatus]:
+    def status(self) -> list[status_step.PartitionStatus]:
         """Return where each partition of this flow stands."""
         return self._mirror.status(self.name)[self.name]
 
-    def verify(self) -> verify.Verification:
+    def verify(self) -> verify_step.Verification:
         """Compare source, relay and target of this flow."""
         return self._mirror.verify(self.name)[0]
 
@@ -378,7 +399,7 @@ def as_rows(results: Iterable[Any]) -> list[dict[str, Any]]:
     return [asdict(result) for result in results]
 
 
-def _together(calls: list[Callable[[], Any]], stop: threading.Event) -> list[Any]:
+def _together(calls: Sequence[Callable[[], Any]], stop: threading.Event) -> list[Any]:
     """Run the calls side by side; the first error stops the others, which finish their batch, and is raised."""
     with ThreadPoolExecutor(max_workers=max(1, len(calls)), thread_name_prefix="mirrorlake") as pool:
         futures = [pool.submit(call) for call in calls]

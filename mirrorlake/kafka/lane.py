@@ -88,7 +88,8 @@ class Piece:
 
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the upstream offsets."""
-        return self.records.column("offset").to_numpy(zero_copy_only=False)
+        offsets: np.ndarray[Any, np.dtype[np.int64]] = self.records.column("offset").to_numpy(zero_copy_only=False)
+        return offsets
 
     def after(self, position: int | None) -> Piece:
         """Return the part at or after an upstream position."""
@@ -357,9 +358,7 @@ class LaneSender:
 
     def _produce_ledger(self, record: LedgerRecord) -> None:
         assert self._producer is not None  # noqa: S101  _begin() ran
-        self._producer.produce(
-            self._ledger.topic, record.to_json(), str(record.lane).encode(), self._ledger.partition
-        )
+        self._producer.produce(self._ledger.topic, record.to_json(), str(record.lane).encode(), self._ledger.partition)
 
     def _begin(self) -> None:
         assert self._producer is not None  # noqa: S101  open() ran

@@ -14,7 +14,12 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.plan import TopicSpec
 
 # A record is bounded by the chunk that it describes; 16 MiB hold a chunk of 100 000 records with a hole between any two.
-LEDGER_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": "16777216"}
+LEDGER_CONFIGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": "16777216",
+}
 _POLL_S = 30.0
 
 
@@ -111,4 +116,3 @@ class LedgerReader:
                 remedy=f"find out who else writes to {self.topic}; only the flow's own principal may",
                 alias=self.alias,
             ) from error
-

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
@@ -70,11 +71,7 @@ def holes_between(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
     >>> holes_between([5, 6, 9])
     ((7, 2),)
     """
-    return tuple(
-        (before + 1, after - before - 1)
-        for before, after in zip(offsets, offsets[1:], strict=False)
-        if after - before > 1
-    )
+    return tuple((before + 1, after - before - 1) for before, after in pairwise(offsets) if after - before > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class OffsetMap:
         unique = {(run.first_upstream, run.first_downstream, run.target): run for run in runs}
         self.runs = tuple(sorted(unique.values(), key=lambda run: run.first_upstream))
         self._starts = [run.first_upstream for run in self.runs]
-        for before, after in zip(self.runs, self.runs[1:], strict=False):
+        for before, after in pairwise(self.runs):
             if before.last_upstream >= after.first_upstream:
                 raise ValueError(f"law F: {after.source} was republished twice: {before} and {after}")
             if before.target == after.target and before.last_downstream >= after.first_downstream:

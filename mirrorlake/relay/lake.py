@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
+from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.relay.schema import RELAY, SIDE_TABLES, Table
@@ -55,20 +57,21 @@ class Lake:
 
     def create_all(self, aliases: Iterable[str]) -> list[str]:
         """Create what is missing: a relay per source alias, and the side tables. Return what was created."""
-        created = []
-        wanted = [(self.relay_location(alias), RELAY) for alias in aliases]
-        wanted += [(self.meta_location(table), table) for table in SIDE_TABLES]
-        for location, table in wanted:
-            if not self.exists(location):
-                self._create(location, table)
-                created.append(location)
-        return created
+        missing = self._missing(aliases)
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            list(pool.map(lambda item: self._create(*item), missing.items()))
+        return list(missing)
 
     def missing(self, aliases: Iterable[str]) -> list[str]:
         """Return the locations of tables that `create_all` would create."""
-        wanted = [self.relay_location(alias) for alias in aliases]
-        wanted += [self.meta_location(table) for table in SIDE_TABLES]
-        return [location for location in wanted if not self.exists(location)]
+        return list(self._missing(aliases))
+
+    def _missing(self, aliases: Iterable[str]) -> dict[str, Table]:
+        wanted = {self.relay_location(alias): RELAY for alias in aliases}
+        wanted |= {self.meta_location(table): table for table in SIDE_TABLES}
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            there = list(pool.map(self.exists, wanted))
+        return {location: table for (location, table), found in zip(wanted.items(), there, strict=True) if not found}
 
     def read(self, location: str) -> DataFrame:
         """Return a table as it is now."""
@@ -97,7 +100,9 @@ class Lake:
             return reader.table(location)
         return reader.load(location)
 
-    def append(self, frame: DataFrame, location: str, *, app_id: str = "", version: int = 0, signature: str = "") -> None:
+    def append(
+        self, frame: DataFrame, location: str, *, app_id: str = "", version: int = 0, signature: str = ""
+    ) -> None:
         """Append rows; with `app_id`, a version that is not above the last one of that id is dropped (Delta protocol, SetTransaction).
 
         `app_id` is what keeps a zombie from writing twice: its versions are old. `signature` goes into the table's
@@ -121,12 +126,12 @@ class Lake:
 
     def version(self, location: str) -> int:
         """Return the newest version of a table."""
-        [row] = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)} LIMIT 1").select("version").collect()  # noqa: S608
+        [row] = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)} LIMIT 1").select("version").collect()
         return int(row.version)
 
     def properties(self, location: str) -> dict[str, str]:
         """Return the table properties."""
-        [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("properties").collect()  # noqa: S608
+        [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("properties").collect()
         return dict(row.properties)
 
     def set_property(self, location: str, key: str, value: str) -> None:
@@ -135,22 +140,33 @@ class Lake:
 
     def size(self, location: str) -> tuple[int, int]:
         """Return files and bytes of a table's newest version."""
-        [row] = (
-            self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}")  # noqa: S608
-            .select("numFiles", "sizeInBytes")
-            .collect()
-        )
+        [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("numFiles", "sizeInBytes").collect()
         return int(row.numFiles), int(row.sizeInBytes)
 
     def _create(self, location: str, table: Table) -> None:
+        """Create a table; another process may be at it too, or may have died over it."""
         columns = ", ".join(
             f"`{name}` {kind} COMMENT {_quote(comment)}" for name, (kind, comment) in table.columns.items()
         )
         properties = ", ".join(f"{_quote(key)} = {_quote(value)}" for key, value in table.properties.items())
-        self.spark.sql(
+        statement = (
             f"CREATE TABLE IF NOT EXISTS {self.sql_name(location)} ({columns}) USING delta "
             f"COMMENT {_quote(table.comment)} TBLPROPERTIES ({properties})"
         )
+        attempts = Retrying(
+            stop=stop_after_attempt(5), wait=wait_random_exponential(multiplier=0.2, max=2), reraise=True
+        )
+        for attempt in attempts:
+            with attempt:
+                if attempt.retry_state.attempt_number > 1 and self.exists(location):
+                    return
+                if attempt.retry_state.attempt_number > 3:
+                    # A creator that was killed leaves a folder that CREATE TABLE refuses for ever; an append does not.
+                    empty = self.spark.createDataFrame([], schema=table.ddl)
+                    self.append(empty, location)
+                    self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
+                    return
+                self.spark.sql(statement)
 
     def _place(self, folder: str, table: str) -> str:
         if self._namespace is None:

@@ -57,8 +57,7 @@ def read_checkpoint_location(spark: SparkSession, path: str) -> CheckpointLocati
 def _numbered_files(spark: SparkSession, folder: str) -> dict[int, str]:
     try:
         rows = (
-            spark.read.option("wholetext", "true")
-            .text(folder)
+            spark.read.text(folder, wholetext=True)
             .select(F.element_at(F.split(F.input_file_name(), "/"), -1).alias("name"), "value")
             .collect()
         )
@@ -149,7 +148,7 @@ def last_commit(lake: Lake, location: str, *, app: str) -> tuple[int, int] | Non
 
     None when the newest 1 000 commits hold none.
     """
-    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.sql_name(location)} LIMIT 1000")  # noqa: S608
+    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.sql_name(location)} LIMIT 1000")
     rows = history.where(F.col("userMetadata").isNotNull()).orderBy(F.desc("version")).select("userMetadata").collect()
     for row in rows:
         try:

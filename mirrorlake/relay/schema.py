@@ -80,10 +80,13 @@ OFFSET_MAP = Table(
         "record_count": ("bigint", "Records in the run"),
         "lane": ("int", "Lane that wrote the run"),
         "ledger_seq": ("bigint", "Number of the lane's ledger record that holds the run"),
-        "epoch": ("int", "Epoch of the flow's owner"),
+        "epoch": ("bigint", "Epoch of the flow's owner: grows with every owner, seconds since 1970 at first"),
         "committed_at": ("timestamp", "Time of the target transaction"),
     },
-    properties={**_APPEND_ONLY, "delta.dataSkippingStatsColumns": "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq,committed_at"},
+    properties={
+        **_APPEND_ONLY,
+        "delta.dataSkippingStatsColumns": "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq,committed_at",
+    },
 )
 
 GAPS = Table(

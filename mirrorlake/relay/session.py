@@ -21,9 +21,8 @@ _LOCAL = {
     "spark.python.worker.reuse": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
     # G1 spends a third core on a driver of two cores; ParallelGC does not.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dio.netty.tryReflectionSetAccessible=true",
-    # Failures reach the caller as errors; the JVM's own stack traces would only bury them.
-    "spark.log.level": "FATAL",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC "
+    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
     # Secrets travel as reader options; these are the names under which Kafka hides them.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|pem|credential",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|pem|secret|password|token|credential",

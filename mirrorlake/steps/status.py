@@ -53,7 +53,9 @@ def flow_status(
     topics = {name: state for name, state in source.describe(source.topic_names()).items() if flow.carries(name)}
     partitions = [TopicPartition(name, p) for name, state in topics.items() for p in range(state.partitions)]
     ends = source.latest(partitions)
-    landed = landed_positions(lake, flow.source) if lake.exists(lake.relay_location(flow.source)) else Landed({}, {}, None)
+    landed = (
+        landed_positions(lake, flow.source) if lake.exists(lake.relay_location(flow.source)) else Landed({}, {}, None)
+    )
     read_to = _read_to(lake, flow.source)
     republished = merged_positions(read_lanes(ledger, target, flow.ledger_topic))
     newest = _newest_generation(landed.reached)

@@ -78,7 +78,13 @@ class Side:
 
 
 def verify_flow(
-    flow: FlowConfig, *, lake: Lake, source: Side, target: Side, maps: DataFrame, positions: Mapping[SourcePartition, int]
+    flow: FlowConfig,
+    *,
+    lake: Lake,
+    source: Side,
+    target: Side,
+    maps: DataFrame,
+    positions: Mapping[SourcePartition, int],
 ) -> Verification:
     """Compare the three places a record of the flow stands in.
 
@@ -182,12 +188,16 @@ def _against_source(
     existing = source.admin.describe({tp.topic for tp in newest})
     newest = {tp: key for tp, key in newest.items() if tp.topic in existing}
     earliest = source.admin.earliest(newest)
-    ranges = {tp: (max(earliest[tp], int(landed[key]["first"])), int(landed[key]["last"])) for tp, key in newest.items()}
+    ranges = {
+        tp: (max(earliest[tp], int(landed[key]["first"])), int(landed[key]["last"])) for tp, key in newest.items()
+    }
     held = _read(lake, source, ranges)
     if held is None:
         return []
     rows = [
-        (tp.topic, newest[tp].generation, tp.partition, first, last) for tp, (first, last) in ranges.items() if first <= last
+        (tp.topic, newest[tp].generation, tp.partition, first, last)
+        for tp, (first, last) in ranges.items()
+        if first <= last
     ]
     spans = lake.spark.createDataFrame(
         rows, "topic string, generation int, partition int, first_offset bigint, last_offset bigint"
@@ -198,11 +208,7 @@ def _against_source(
 
 
 def _against_target(lake: Lake, target: Side, maps: DataFrame) -> list[Difference]:
-    spans = (
-        maps.groupBy("target_topic", "target_partition")
-        .agg(F.min("first_downstream").alias("first"))
-        .collect()
-    )
+    spans = maps.groupBy("target_topic", "target_partition").agg(F.min("first_downstream").alias("first")).collect()
     partitions = [TopicPartition(row.target_topic, row.target_partition) for row in spans]
     existing = target.admin.describe({tp.topic for tp in partitions})
     gone = [
@@ -241,9 +247,7 @@ def with_downstream(relay: DataFrame, runs: DataFrame) -> DataFrame:
     downstream offset follows from the run's start less the holes between.
     """
     line = Window.partitionBy(*_SOURCE_KEY).orderBy("offset", F.desc("is_run"))
-    run = F.struct(
-        "first_upstream", "last_upstream", "holes", "target_topic", "target_partition", "first_downstream"
-    )
+    run = F.struct("first_upstream", "last_upstream", "holes", "target_topic", "target_partition", "first_downstream")
     starts = runs.select(
         F.col("source_topic").alias("topic"),
         "generation",
@@ -293,7 +297,9 @@ def _compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], place: 
     rows = pairs.orderBy(*keys, place).limit(MOST_DIFFERENCES).collect()
     contents = {row.wanted for row in rows if row.wanted is not None}
     return [
-        Difference(where=where, problem=_problem(row, contents), topic=row.topic, partition=row.partition, offset=row[place])
+        Difference(
+            where=where, problem=_problem(row, contents), topic=row.topic, partition=row.partition, offset=row[place]
+        )
         for row in rows
     ]
 
@@ -311,17 +317,22 @@ def _not_mapped(relay: DataFrame, mine: DataFrame, positions: Mapping[SourcePart
     rows = [(s.topic, s.generation, s.partition, offset) for s, offset in positions.items()]
     if not rows:
         return []
-    frame = relay.sparkSession.createDataFrame(
-        rows, "topic string, generation int, partition int, position bigint"
-    )
+    frame = relay.sparkSession.createDataFrame(rows, "topic string, generation int, partition int, position bigint")
     due = relay.join(F.broadcast(frame), _SOURCE_KEY).where("offset < position").groupBy(*_SOURCE_KEY)
-    counted = {_key(row): row for row in due.agg(F.count("*").alias("records"), F.min("offset").alias("first")).collect()}
-    sent = mine.groupBy(F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition"))
+    counted = {
+        _key(row): row for row in due.agg(F.count("*").alias("records"), F.min("offset").alias("first")).collect()
+    }
+    sent = mine.groupBy(
+        F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")
+    )
     mapped = {
-        _key(row): row for row in sent.agg(F.sum("record_count").alias("records"), F.min("first_upstream").alias("first")).collect()
+        _key(row): row
+        for row in sent.agg(F.sum("record_count").alias("records"), F.min("first_upstream").alias("first")).collect()
     }
     return [
-        Difference(where="target", problem="missing", topic=key.topic, partition=key.partition, offset=int(row["first"]))
+        Difference(
+            where="target", problem="missing", topic=key.topic, partition=key.partition, offset=int(row["first"])
+        )
         for key, row in counted.items()
         if int(row.records) != int(mapped[key].records if key in mapped else 0)
     ]

@@ -36,7 +36,7 @@ from mirrorlake.relay.progress import (
     read_checkpoint_location,
     spans_after,
 )
-from mirrorlake.relay.schema import GAPS, POSITIONS, RELAY
+from mirrorlake.relay.schema import GAPS, POSITIONS
 from mirrorlake.streams.query import await_query, root_cause
 from mirrorlake.streams.topics import SourceTopics
 
@@ -88,9 +88,7 @@ class Lander:
         now: the clock, in UTC.
     """
 
-    def __init__(
-        self, lake: Lake, admin: ClusterAdmin, settings: LandSettings, *, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, lake: Lake, admin: ClusterAdmin, settings: LandSettings, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
         self._admin = admin
         self._settings = settings
@@ -244,7 +242,9 @@ class Lander:
             return
         alias = self._settings.alias
         what = (
-            f"plans end at batch {known.last_planned}" if known.has_progress else "holds no offsets/ and commits/ any more"
+            f"plans end at batch {known.last_planned}"
+            if known.has_progress
+            else "holds no offsets/ and commits/ any more"
         )
         raise CheckpointLost(
             f"the checkpoint location {known.path} {what}, but the relay of {alias} holds batch {signed[1]} of it",
@@ -442,7 +442,18 @@ class Lander:
         self._lake.append_rows(
             POSITIONS,
             [
-                (self._settings.alias, None, s.topic, s.generation, s.partition, "landed", None, position, newest, self._now())
+                (
+                    self._settings.alias,
+                    None,
+                    s.topic,
+                    s.generation,
+                    s.partition,
+                    "landed",
+                    None,
+                    position,
+                    newest,
+                    self._now(),
+                )
                 for s, (position, newest) in reached.items()
             ],
         )
@@ -454,4 +465,3 @@ class Lander:
 # What Spark says where `_prepare` finds the loss, or the new topic, and knows what to do about it.
 _HEALED_BY_START = ("KAFKA_DATA_LOSS", "data loss", "OffsetOutOfRange", "must specify all TopicPartitions")
 _UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
-

@@ -156,7 +156,7 @@ def _not_before(pieces: Iterator[Piece], work: LaneWork) -> Iterator[Piece]:
             if not late:
                 continue
             started.add(piece.source)
-            piece = replace(piece, records=piece.records.slice(late[0]))  # noqa: PLW2901
+            piece = replace(piece, records=piece.records.slice(late[0]))
         yield piece
 
 

@@ -60,14 +60,25 @@ def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePart
     return positions
 
 
-def take_over(admin: ClusterAdmin, task: LaneTask, *, choose_checkpoint: Callable[[int, int], int]) -> Ownership:
+def take_over(
+    admin: ClusterAdmin,
+    task: LaneTask,
+    *,
+    check: Callable[[Mapping[int, LedgerRecord | None]], None],
+    choose_checkpoint: Callable[[int, int], int],
+    restored: Mapping[SourcePartition, int],
+    held: Mapping[int, int],
+) -> Ownership:
     """Fence every lane of the flow, then write one ledger record a lane that names the new owner.
 
     Args:
         admin: the target.
         task: the lane task of this owner; its lane, epoch and owner are filled in here.
+        check: is shown the last record of every lane; it may raise to refuse.
         choose_checkpoint: is told the number of the checkpoint location in use (0: none yet) and the last batch known
             from it (-1: none), and returns the number to use from now on; it may raise to refuse.
+        restored: positions to set out from where the ledger was lost, from the offset map; empty otherwise.
+        held: newest ledger record of each lane that the offset map holds.
 
     Raises:
         LaneFenced: another republisher started at the same moment.
@@ -78,17 +89,21 @@ def take_over(admin: ClusterAdmin, task: LaneTask, *, choose_checkpoint: Callabl
         admin.create(ledger_spec(topic, task.lanes))
     elif state.partitions < task.lanes:
         admin.grow(topic, task.lanes)
-    held = range(max(task.lanes, state.partitions if state else 0))
+    lanes = range(max(task.lanes, state.partitions if state else 0))
     owner = str(uuid.uuid4())
-    # Epoch: as high as it gets, so that nobody's record stops us from fencing; the true one is known after reading.
-    senders = {lane: LaneSender(replace(task, lane=lane, owner=owner, epoch=2**31 - 1)) for lane in held}
+    now = datetime.now(timezone.utc)
+    # As high as it gets, so that nobody's record stops us from fencing; the true epoch is known after reading.
+    senders = {lane: LaneSender(replace(task, lane=lane, owner=owner, epoch=2**53)) for lane in lanes}
     try:
         last = {lane: sender.open() for lane, sender in senders.items()}
-        epoch = max((record.epoch for record in last.values() if record), default=0) + 1
+        check(last)
+        # Seconds since 1970 where the ledger knows nothing later: epochs grow even over a ledger that was lost, and the
+        # table's transaction versions, which are made of them, with them.
+        epoch = max([int(now.timestamp()), *(record.epoch + 1 for record in last.values() if record)])
         used = max((record.checkpoint for record in last.values() if record), default=0)
         batch = max((r.batch for r in last.values() if r and r.checkpoint == used), default=-1)
         checkpoint = choose_checkpoint(used, batch)
-        positions = merged_positions(last)
+        positions = {**merged_positions(last), **restored}
         ownership = Ownership(
             epoch=epoch,
             owner=owner,
@@ -105,7 +120,7 @@ def take_over(admin: ClusterAdmin, task: LaneTask, *, choose_checkpoint: Callabl
                 lanes=task.lanes,
                 epoch=epoch,
                 owner=owner,
-                seq=before.seq + 1 if before else 0,
+                seq=max(before.seq if before else -1, held.get(lane, -1)) + 1,
                 checkpoint=checkpoint,
                 batch=ownership.batch,
                 positions={
@@ -113,7 +128,7 @@ def take_over(admin: ClusterAdmin, task: LaneTask, *, choose_checkpoint: Callabl
                     for source, offset in positions.items()
                     if lane_of(source.topic, source.partition, lanes=task.lanes) == lane
                 },
-                committed_at_ms=int(datetime.now(timezone.utc).timestamp() * 1000),
+                committed_at_ms=int(now.timestamp() * 1000),
             )
             sender.claim(record)
             ownership.seqs[lane] = record.seq
@@ -127,12 +142,17 @@ def take_over(admin: ClusterAdmin, task: LaneTask, *, choose_checkpoint: Callabl
 class MapCopy:
     """Keep `offset_map` equal to the ledger."""
 
-    def __init__(self, lake: Lake, flow: str, epoch: int) -> None:
+    def __init__(self, lake: Lake, flow: str) -> None:
         self._lake = lake
         self._flow = flow
-        self._epoch = epoch
+        self._epoch = 0
         self._appends = 0
         self.held: dict[int, int] = {}
+
+    def owned_by(self, epoch: int) -> MapCopy:
+        """Append under the epoch of the flow's owner from now on."""
+        self._epoch = epoch
+        return self
 
     def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
         """Append the runs that the table lacks; return how many.
@@ -162,6 +182,17 @@ class MapCopy:
         )
         self.held = {row.lane: int(row.seq) for row in rows}
         return self.held
+
+    def positions(self) -> dict[SourcePartition, int]:
+        """Return the next upstream offset of each source partition as the table knows it."""
+        rows = (
+            self._lake.meta(OFFSET_MAP)
+            .where(F.col("flow") == self._flow)
+            .groupBy("source_topic", "generation", "source_partition")
+            .agg(F.max("last_upstream").alias("last"))
+            .collect()
+        )
+        return {SourcePartition(r.source_topic, r.generation, r.source_partition): int(r["last"]) + 1 for r in rows}
 
     def _fence(self) -> None:
         # An empty append under this epoch: what an older owner appends from now on is dropped.

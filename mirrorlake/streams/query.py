@@ -24,7 +24,7 @@ def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[
         StreamingQueryException: the query failed.
     """
     try:
-        while not query.awaitTermination(0.2):  # type: ignore[arg-type]  pyspark takes fractions of a second
+        while not query.awaitTermination(0.2):
             if stop.is_set():
                 break
             tick()
@@ -44,7 +44,7 @@ def _finish_batch(query: StreamingQuery) -> None:
         status = query.status
         if not status["isTriggerActive"] or not status["isDataAvailable"]:
             return
-        query.awaitTermination(0.05)  # type: ignore[arg-type]
+        query.awaitTermination(0.05)
 
 
 def root_cause(text: str) -> str:

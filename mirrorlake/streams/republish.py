@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import CheckpointLost, MirrorlakeError, StoreError
+from mirrorlake.errors import CheckpointLost, LedgerLost, MirrorlakeError, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
@@ -77,16 +77,18 @@ class Republisher:
         self._failure: BaseException | None = None
         self.records = 0
 
-    def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False) -> None:
+    def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False, restore_ledger: bool = False) -> None:
         """Republish until the relay is drained (`once`) or `stop` is set.
 
         Args:
             once: republish what the relay holds now, then return.
             stop: set it to return between two batches.
             rebuild: use a new checkpoint location, after the old one was lost.
+            restore_ledger: set out from the offset map's positions, after the ledger was lost.
 
         Raises:
             CheckpointLost: the checkpoint location lost batches that the ledger knows.
+            LedgerLost: the ledger is behind its copy in the lake.
             LaneFenced: another republisher of the flow took over.
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError, StoreError: the target or the lake failed.
@@ -103,8 +105,17 @@ class Republisher:
                 raise self._lost(seen, batch)
             return used if seen.has_progress else used + 1
 
-        self._owned = take_over(self._target, self._task(), choose_checkpoint=choose)
-        self._map = MapCopy(self._lake, self._flow.name, self._owned.epoch)
+        copy = MapCopy(self._lake, self._flow.name)
+        held = copy.load()
+        self._owned = take_over(
+            self._target,
+            self._task(),
+            check=lambda last: None if restore_ledger else self._refuse_if_ledger_lost(last, held),
+            choose_checkpoint=choose,
+            restored=copy.positions() if restore_ledger else {},
+            held=held,
+        )
+        self._map = copy.owned_by(self._owned.epoch)
         with self._ledger() as reader:
             self._map.repair(reader, self._target, sorted(self._owned.seqs))
         resumes = seen.has_progress and seen.path == self._checkpoint_path(self._owned.checkpoint)
@@ -132,7 +143,9 @@ class Republisher:
     def _backfill(self, version: int, stop: threading.Event) -> None:
         """Send what the relay holds at a version and the ledger does not, in rounds of bounded size."""
         relay = self._lake.relay_at(self._flow.source, version)
-        files = self._plan(relay.select("topic", "generation", "partition", "offset", F.input_file_name().alias("file")))
+        files = self._plan(
+            relay.select("topic", "generation", "partition", "offset", F.input_file_name().alias("file"))
+        )
         for part in _rounds(files, BACKFILL_RECORDS):
             if stop.is_set():
                 return
@@ -213,7 +226,9 @@ class Republisher:
             return
         owned = self._ownership
         sources = {file.source for file in files}
-        if any(s.topic not in self._topics.known or s.partition >= self._topics.known[s.topic].partitions for s in sources):
+        if any(
+            s.topic not in self._topics.known or s.partition >= self._topics.known[s.topic].partitions for s in sources
+        ):
             self._topics.load()
         mirrored = {source.topic for source in owned.positions}
         self._remotes.ensure(sources, self._topics.known, mirrored_before=mirrored)
@@ -250,7 +265,7 @@ class Republisher:
             known = owned.seqs.get(lane, -1)
             if [r.seq for r in records] != list(range(known + 1, known + 1 + len(records))):
                 with self._ledger() as reader:
-                    records = [r for _, r in reader.since(lane, 0) if r.seq > known]  # noqa: PLW2901
+                    records = [r for _, r in reader.since(lane, 0) if r.seq > known]
             complete += records
             owned.seqs[lane] = records[-1].seq
             owned.positions.update(records[-1].positions)
@@ -291,7 +306,11 @@ class Republisher:
         return LedgerReader(self._flow.target, self._flow.ledger_topic, self._settings.reader_options)
 
     def _lost(self, seen: CheckpointLocation, batch: int) -> CheckpointLost:
-        what = f"plans end at batch {seen.last_planned}" if seen.has_progress else "holds no offsets/ and commits/ any more"
+        what = (
+            f"plans end at batch {seen.last_planned}"
+            if seen.has_progress
+            else "holds no offsets/ and commits/ any more"
+        )
         return CheckpointLost(
             f"the checkpoint location {seen.path} {what}, but the ledger of {self._flow.name} holds batch {batch} of it",
             consequence="Spark would start again at its first batch as if nothing had happened; nothing was republished",
@@ -300,6 +319,22 @@ class Republisher:
             location=seen.path,
             flow=self._flow.name,
         )
+
+    def _refuse_if_ledger_lost(self, last: Mapping[int, LedgerRecord | None], held: Mapping[int, int]) -> None:
+        for lane, seq in held.items():
+            record = last.get(lane)
+            if record is None or record.seq < seq:
+                flow = self._flow
+                found = "holds nothing" if record is None else f"ends at record {record.seq}"
+                raise LedgerLost(
+                    f"lane {lane} of the ledger {flow.ledger_topic} on {flow.target} {found}, but the offset map in the "
+                    f"lake holds record {seq}",
+                    consequence="without the ledger every record would be sent again; nothing was republished",
+                    remedy=f"if the remote topics are as they were: mirrorlake republish --flow '{flow.name}' "
+                    f"--restore-ledger (goes on after the offset map's positions); if {flow.target} was emptied: give the "
+                    "flow a new name in the settings, and it gets everything from the relay",
+                    flow=flow.name,
+                )
 
     def _checkpoint_path(self, number: int) -> str:
         return f"{self._lake.checkpoint_root()}/republish/{kafka_name(self._flow.name)}/{number}"

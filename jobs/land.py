@@ -1,0 +1,5 @@
+"""Run `mirrorlake land` as a Spark job: spark-submit jobs/land.py --conf conf/prod.yml."""
+
+from mirrorlake.cli import run_step
+
+run_step("land")

@@ -1,0 +1,5 @@
+"""Run `mirrorlake republish` as a Spark job: spark-submit jobs/republish.py --conf conf/prod.yml."""
+
+from mirrorlake.cli import run_step
+
+run_step("republish")

@@ -1,0 +1,5 @@
+"""Floor 6: the command line. Every command is also a method of `Mirror` or `FlowHandle`, and a job."""
+
+from mirrorlake.cli.app import main, run_step
+
+__all__ = ["main", "run_step"]

@@ -1,0 +1,368 @@
+"""The commands, their options, and what their end means for the exit code (DESIGN 6)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import click
+import typer
+
+from mirrorlake.cli.output import Output, log_to_stderr
+from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from mirrorlake.mirror import Mirror
+
+app = typer.Typer(
+    name="mirrorlake",
+    help="Mirror Kafka topics between clusters through Delta Lake, exactly once, with an exact offset map.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    epilog="Exit codes: 0 fine, 1 finding, 2 bad use or configuration, 3 refused for safety, 4 a cluster or store failed.",
+)
+sandbox_app = typer.Typer(help="Real local brokers for the clusters of a settings file.", no_args_is_help=True)
+app.add_typer(sandbox_app, name="sandbox")
+
+Conf = Annotated[Path, typer.Option("--conf", help="The settings file.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
+]
+Flow = Annotated[str | None, typer.Option("--flow", help="The flow, e.g. 'east->central'; all flows without it.")]
+Once = Annotated[bool, typer.Option("--once", help="Drain what is there and stop; without it, stay on until SIGTERM.")]
+Rebuild = Annotated[
+    bool, typer.Option("--rebuild-checkpoint", help="Make a new checkpoint location after the old one was lost.")
+]
+_DEFAULT = Path("conf/mirror.yml")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit with its code; a user's mistake never ends in a traceback."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    output = Output(as_json="--json" in given)
+    log_to_stderr(os.environ.get("MIRRORLAKE_LOG", "WARNING"))
+    try:
+        code = app(given, standalone_mode=False)
+    except MirrorlakeError as error:
+        output.error(error)
+        code = error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        output.say(error.ctx.get_help() if error.ctx else "")
+        code = 2
+    except click.ClickException as error:
+        output.error(UsageError(error.format_message(), remedy="mirrorlake --help, or mirrorlake COMMAND --help"))
+        code = 2
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        code = 130
+    except Exception as error:
+        if os.environ.get("MIRRORLAKE_DEBUG"):
+            raise
+        output.error(_unforeseen(error))
+        code = 4
+    sys.exit(int(code or 0))
+
+
+def run_step(*command: str) -> NoReturn:
+    """Run a command with the process's own arguments behind it; the one line of every job."""
+    main([*command, *sys.argv[1:]])
+
+
+def _unforeseen(error: Exception) -> StoreError:
+    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return StoreError(
+        f"{type(error).__name__}: {text[:400]}",
+        consequence="the command stopped; what was confirmed before stands",
+        remedy="mirrorlake doctor; MIRRORLAKE_DEBUG=1 in the environment shows where it happened",
+    )
+
+
+def _mirror(conf: Path) -> Mirror:
+    from mirrorlake.mirror import load
+
+    return load(conf)
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and the first Ctrl-C set; a second one ends the process at once (law F allows it)."""
+    stop = threading.Event()
+
+    def handler(number: int, _: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _in_background(call: Callable[[threading.Event], Any]) -> Any:
+    """Run a stream beside the main thread, which must stay free to hear signals."""
+    result: list[Any] = []
+    failure: list[BaseException] = []
+    with _stop_on_signal() as stop:
+
+        def work() -> None:
+            try:
+                result.append(call(stop))
+            except BaseException as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=work, name="mirrorlake", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.2)
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+@app.command()
+def plan(
+    conf: Conf = _DEFAULT,
+    flow: Flow = None,
+    as_json: Json = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 when there is something to change.")] = False,
+) -> int:
+    """Show what apply would change on the targets and in the lake; changes nothing."""
+    output = Output(as_json=as_json)
+    changes = _mirror(conf).plan(flow)
+    output.document({"changes": [asdict(change) for change in changes.changes]})
+    output.say(str(changes))
+    return 1 if check and changes else 0
+
+
+@app.command()
+def apply(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> int:
+    """Create and configure remote topics, ledgers and relay tables as plan shows them."""
+    output = Output(as_json=as_json)
+    changes = _mirror(conf).apply(flow)
+    output.document({"changes": [asdict(change) for change in changes.changes], "applied": True})
+    output.say(f"{changes}\n{len(changes)} change(s) applied" if changes else "nothing to change")
+    return 0
+
+
+@app.command()
+def land(
+    source: Annotated[str, typer.Option("--source", help="The alias of the source cluster.")],
+    conf: Conf = _DEFAULT,
+    once: Once = False,
+    rebuild_checkpoint: Rebuild = False,
+    as_json: Json = False,
+) -> int:
+    """Land the topics of one source cluster in its relay."""
+    output = Output(as_json=as_json)
+    mirror = _mirror(conf)
+    done = _in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
+    output.document(asdict(done))
+    output.say(f"{done.source}: {done.records:,} records landed")
+    return 0
+
+
+@app.command()
+def republish(
+    flow: Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")],
+    conf: Conf = _DEFAULT,
+    once: Once = False,
+    rebuild_checkpoint: Rebuild = False,
+    restore_ledger: Annotated[
+        bool, typer.Option("--restore-ledger", help="Set out from the offset map after the ledger topic was lost.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Republish one flow from the relay into its target."""
+    output = Output(as_json=as_json)
+    mirror = _mirror(conf)
+    done = _in_background(
+        lambda stop: mirror.republish(
+            flow, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
+        )
+    )
+    output.document(asdict(done))
+    output.say(f"{done.flow}: {done.records:,} records republished")
+    return 0
+
+
+@app.command()
+def run(conf: Conf = _DEFAULT, flow: Flow = None, once: Once = False, as_json: Json = False) -> int:
+    """Land every source and republish every flow."""
+    output = Output(as_json=as_json)
+    mirror = _mirror(conf)
+    landed, sent = _in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
+    output.document({"landed": [asdict(one) for one in landed], "republished": [asdict(one) for one in sent]})
+    for one in landed:
+        output.say(f"{one.source}: {one.records:,} records landed")
+    for one in sent:
+        output.say(f"{one.flow}: {one.records:,} records republished")
+    return 0
+
+
+@app.command()
+def status(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> int:
+    """Show source end, landed, republished, lags and verdict per flow and partition."""
+    output = Output(as_json=as_json)
+    found = _mirror(conf).status(flow)
+    output.document(
+        {"flows": [{"flow": name, "partitions": [asdict(row) for row in rows]} for name, rows in found.items()]}
+    )
+    for name, rows in found.items():
+        columns = ["topic", "partition", "source end", "landed", "republished", "offset lag", "time lag ms", "verdict"]
+        output.table(name, columns, [tuple(asdict(row).values()) for row in rows])
+    return 0
+
+
+@app.command()
+def offsets(
+    flow: Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")],
+    topic: Annotated[str, typer.Option("--topic", help="Source topic; the remote topic with --reverse.")],
+    partition: Annotated[int, typer.Option("--partition", min=0)],
+    offset: Annotated[int, typer.Option("--offset", min=0)],
+    conf: Conf = _DEFAULT,
+    reverse: Annotated[bool, typer.Option("--reverse", help="From a downstream offset to the upstream one.")] = False,
+    generation: Annotated[
+        int | None, typer.Option("--generation", help="Life of a topic that was created again; default: the newest.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Show the exact counterpart of an offset, or the reason why there is none."""
+    from mirrorlake.model.offset_map import Exact, InHole
+
+    output = Output(as_json=as_json)
+    found = _mirror(conf).translate(
+        flow, topic=topic, partition=partition, offset=offset, generation=generation, reverse=reverse
+    )
+    other = found.offset if isinstance(found, Exact) else None
+    place = found.partition if isinstance(found, Exact) else None
+    document = {
+        "status": found.status,
+        "upstream_offset": other if reverse else offset,
+        "downstream_offset": offset if reverse else other,
+        "topic": place.topic if place else topic,
+        "partition": place.partition if place else partition,
+    }
+    if isinstance(found, InHole):
+        document["resume_at"] = found.resume_at
+    output.document(document)
+    direction = "<-" if reverse else "->"
+    output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found}")
+    return 0
+
+
+@app.command()
+def verify(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> int:
+    """Compare source, relay and target, by count and by content, and list every difference."""
+    output = Output(as_json=as_json)
+    found = _mirror(conf).verify(flow)
+    equal = all(one.equal for one in found)
+    output.document(
+        {
+            "equal": equal,
+            "differences": [{"flow": one.flow, **asdict(d)} for one in found for d in one.differences],
+            "flows": [one.as_dict() for one in found],
+        }
+    )
+    for one in found:
+        columns = ["topic", "generation", "partition", "landed", "republished", "verified"]
+        output.table(
+            f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}",
+            columns,
+            [tuple(asdict(p).values()) for p in one.partitions],
+        )
+        for difference in one.differences:
+            output.say(
+                f"  {difference.where}: {difference.problem} {difference.topic}-{difference.partition}@{difference.offset}"
+            )
+    return 0 if equal else 1
+
+
+@app.command()
+def doctor(conf: Conf = _DEFAULT, as_json: Json = False) -> int:
+    """Check settings, Java, clusters, permissions, sizes, retention and the lake; name the failing layer and the fix."""
+    output = Output(as_json=as_json)
+    found = _mirror(conf).doctor()
+    output.document({"findings": [asdict(one) for one in found]})
+    output.table(
+        "doctor",
+        ["", "layer", "subject", "finding"],
+        [("✓" if f.ok else "✗", f.layer, f.subject, f.detail) for f in found],
+    )
+    for one in found:
+        if not one.ok:
+            output.say(f"✗ {one.layer} {one.subject}: {one.detail}\n  Next: {one.fix}")
+    if any(not one.ok and one.layer in ("cluster", "lake") for one in found):
+        return 4
+    return 0 if all(one.ok for one in found) else 1
+
+
+@app.command()
+def demo(
+    conf: Conf = Path("conf/demo.yml"),
+    records: Annotated[int, typer.Option("--records", min=100, help="Records per region.")] = 20_000,
+    as_json: Json = False,
+) -> int:
+    """Start three clusters, mirror two regions into a centre, and show what happened."""
+    from mirrorlake.cli.demo import run_demo
+
+    return run_demo(conf, records=records, output=Output(as_json=as_json))
+
+
+StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
+_STATE = Path(".mirrorlake/sandbox")
+
+
+@sandbox_app.command("up")
+def sandbox_up(conf: Conf = _DEFAULT, state: StateDirectory = _STATE, as_json: Json = False) -> int:
+    """Start a broker for every cluster of the file; the brokers stay on until down."""
+    from mirrorlake.config.load import load
+    from mirrorlake.sandbox import Sandbox
+
+    config = load(conf)
+    rows = Sandbox(state).up({alias: cluster.servers() for alias, cluster in config.clusters.items()})
+    return _show_sandbox(rows, as_json)
+
+
+@sandbox_app.command("down")
+def sandbox_down(
+    conf: Conf = _DEFAULT,  # noqa: ARG001  the same options on every sandbox command
+    state: StateDirectory = _STATE,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the brokers' data, too.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Stop the brokers; their data is kept."""
+    from mirrorlake.sandbox import Sandbox
+
+    return _show_sandbox(Sandbox(state).down(purge=purge), as_json)
+
+
+@sandbox_app.command("status")
+def sandbox_status(
+    conf: Conf = _DEFAULT,  # noqa: ARG001  the same options on every sandbox command
+    state: StateDirectory = _STATE,
+    as_json: Json = False,
+) -> int:
+    """Show which brokers run."""
+    from mirrorlake.sandbox import Sandbox
+
+    return _show_sandbox(Sandbox(state).status(), as_json)
+
+
+def _show_sandbox(rows: Sequence[Any], as_json: bool) -> int:
+    output = Output(as_json=as_json)
+    output.document({"clusters": [asdict(row) for row in rows]})
+    output.table(
+        "sandbox", ["cluster", "address", "pid", "state", "log"], [tuple(asdict(row).values()) for row in rows]
+    )
+    return 0

@@ -1,0 +1,77 @@
+"""How a command speaks: one JSON document on standard output, or tables for people; logs and errors go to standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mirrorlake.errors import MirrorlakeError
+
+
+class Output:
+    """The two faces of a command.
+
+    Args:
+        as_json: print one JSON document and nothing else on standard output.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self._people = Console(highlight=False, soft_wrap=True)
+        self._errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def document(self, document: Any) -> None:
+        """Print the document under `--json`."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(document, default=str) + "\n")
+
+    def say(self, text: str = "") -> None:
+        """Print a line for people."""
+        if not self.as_json:
+            self._people.print(text, markup=False)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print a table for people; numbers stand to the right."""
+        if self.as_json:
+            return
+        table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+        for index, column in enumerate(columns):
+            numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(_cell(value) for value in row))
+        self._people.print(table)
+
+    def note(self, text: str) -> None:
+        """Print a line about progress on standard error, where it disturbs no document."""
+        self._errors.print(text, markup=False, style="dim")
+
+    def error(self, error: MirrorlakeError) -> None:
+        """Print an error: for people on standard error, as a document under `--json`."""
+        self._errors.print(f"error: {error}", markup=False, style="red")
+        self.document(error.as_dict())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def log_to_stderr(level: str) -> None:
+    """Send the package's log to standard error, unless the host has configured logging already."""
+    logger = logging.getLogger("mirrorlake")
+    if logger.handlers or logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    # librdkafka reports every lost connection; what matters of it reaches us as an error.
+    logging.getLogger("mirrorlake.kafka.client").setLevel("ERROR" if level.upper() != "DEBUG" else "DEBUG")

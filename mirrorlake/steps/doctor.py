@@ -1,0 +1,184 @@
+"""Doctor: look at every layer a mirror stands on; name the one that fails and the fix. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.relay.lake import Lake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at: its layer, whether it is fine, what was seen, and the fix where it is not."""
+
+    layer: str
+    subject: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
+def examine(config: MirrorConfig, *, admins: Mapping[str, ClusterAdmin], lake: Lake, now: datetime) -> list[Finding]:
+    """Examine settings, clusters, topics and the lake, and return what was found, in the order of the layers."""
+    findings = [Finding(layer="settings", subject=str(config.path), ok=True, detail=f"{len(config.flows)} flow(s)")]
+    reached = set()
+    for alias in sorted({*config.sources, *config.targets}):
+        finding = _cluster(alias, admins[alias])
+        findings.append(finding)
+        if finding.ok:
+            reached.add(alias)
+    for flow in config.flows:
+        if {flow.source, flow.target} <= reached:
+            findings += _guarded(flow, admins, lake, now)
+    findings += _lake(config, lake)
+    return findings
+
+
+def _cluster(alias: str, admin: ClusterAdmin) -> Finding:
+    try:
+        brokers, cluster_id = admin.broker_count(), admin.cluster_id()
+    except MirrorlakeError as error:
+        return Finding(layer="cluster", subject=alias, ok=False, detail=error.cause, fix=error.remedy)
+    return Finding(layer="cluster", subject=alias, ok=True, detail=f"{brokers} broker(s), id {cluster_id}")
+
+
+def _guarded(flow: FlowConfig, admins: Mapping[str, ClusterAdmin], lake: Lake, now: datetime) -> Iterable[Finding]:
+    try:
+        return list(_flow(flow, admins[flow.source], admins[flow.target], lake, now))
+    except MirrorlakeError as error:
+        return [Finding(layer="permission", subject=flow.name, ok=False, detail=error.cause, fix=error.remedy)]
+
+
+def _flow(flow: FlowConfig, source: ClusterAdmin, target: ClusterAdmin, lake: Lake, now: datetime) -> Iterable[Finding]:
+    topics = source.describe(name for name in source.topic_names() if flow.carries(name))
+    configs = source.configs(topics)
+    yield Finding(
+        layer="topics",
+        subject=flow.name,
+        ok=bool(topics),
+        detail=f"{len(topics)} topic(s), {sum(t.partitions for t in topics.values())} partition(s) on {flow.source}",
+        fix=f"check `topics` of the flow against the topics of {flow.source}",
+    )
+    remotes = target.describe({flow.remote_topic(name) for name in topics})
+    for name, topic in sorted(topics.items()):
+        remote = flow.remote_topic(name)
+        if remote in remotes:
+            yield from _remote(flow, target, remote, partitions=topic.partitions, held=remotes[remote].partitions)
+            yield from _sizes(name, source, remote, target)
+            yield from _target_retention(lake, flow, name, remote, target, now)
+        yield from _source_retention(lake, flow, name, topic.partitions, source, configs.get(name, {}), now)
+
+
+def _remote(flow: FlowConfig, target: ClusterAdmin, remote: str, *, partitions: int, held: int) -> Iterable[Finding]:
+    if held < partitions:
+        yield Finding(
+            layer="topics",
+            subject=remote,
+            ok=False,
+            detail=f"{held} partitions on {flow.target}, {partitions} on {flow.source}",
+            fix=f"mirrorlake apply --flow '{flow.name}'",
+        )
+    if target.config_value(remote, "message.timestamp.type") == "LogAppendTime":
+        yield Finding(
+            layer="topics",
+            subject=remote,
+            ok=False,
+            detail=f"{flow.target} replaces record timestamps by the time of arrival (message.timestamp.type)",
+            fix=f"set message.timestamp.type=CreateTime on {remote}, or accept that timestamps differ (law C)",
+        )
+
+
+def _sizes(name: str, source: ClusterAdmin, remote: str, target: ClusterAdmin) -> Iterable[Finding]:
+    allowed = int(source.config_value(name, "max.message.bytes") or 0)
+    accepted = int(target.config_value(remote, "max.message.bytes") or 0)
+    if accepted < allowed:
+        yield Finding(
+            layer="sizes",
+            subject=remote,
+            ok=False,
+            detail=f"accepts {accepted} bytes, {name} on the source allows {allowed}",
+            fix=f"raise max.message.bytes of {remote} to {allowed}",
+        )
+
+
+def _target_retention(
+    lake: Lake, flow: FlowConfig, name: str, remote: str, target: ClusterAdmin, now: datetime
+) -> Iterable[Finding]:
+    """Say which records a target would delete at once because their timestamps are older than its retention."""
+    retention = int(target.config_value(remote, "retention.ms") or -1)
+    location = lake.relay_location(flow.source)
+    policy = target.config_value(remote, "cleanup.policy") or "delete"
+    if retention < 0 or "delete" not in policy or not lake.exists(location):
+        return
+    oldest = (
+        lake.relay(flow.source).where(F.col("topic") == name).agg(F.unix_millis(F.min("timestamp"))).collect()[0][0]
+    )
+    if oldest is not None and oldest < now.timestamp() * 1000 - retention:
+        yield Finding(
+            layer="retention",
+            subject=remote,
+            ok=False,
+            detail=f"the relay holds records older than the {retention} ms that {remote} keeps; the target deletes them",
+            fix=f"raise retention.ms of {remote} on {flow.target} if they must stay readable there",
+        )
+
+
+def _source_retention(
+    lake: Lake,
+    flow: FlowConfig,
+    name: str,
+    partitions: int,
+    source: ClusterAdmin,
+    configs: Mapping[str, str],
+    now: datetime,
+) -> Iterable[Finding]:
+    """Warn when what is not landed yet is close to leaving the source."""
+    retention = int(configs.get("retention.ms") or source.config_value(name, "retention.ms") or -1)
+    location = lake.relay_location(flow.source)
+    if retention < 0 or not lake.exists(location):
+        return
+    [row] = (
+        lake.relay(flow.source)
+        .where(F.col("topic") == name)
+        .agg(F.unix_millis(F.max("timestamp")).alias("newest"))
+        .collect()
+    )
+    ends = source.latest([TopicPartition(name, partition) for partition in range(partitions)])
+    if row.newest is None or not any(ends.values()):
+        return
+    behind = now.timestamp() * 1000 - row.newest
+    if behind > retention * 0.8 and retention > 0:
+        yield Finding(
+            layer="retention",
+            subject=name,
+            ok=False,
+            detail=f"the newest landed record is {behind / 3.6e6:.1f} h old, {flow.source} keeps {retention / 3.6e6:.1f} h",
+            fix=f"mirrorlake land --source {flow.source} --once now, or raise retention.ms of {name}",
+        )
+
+
+def _lake(config: MirrorConfig, lake: Lake) -> Iterable[Finding]:
+    try:
+        missing = lake.missing(config.sources)
+    except Exception as error:
+        text = str(error).strip().splitlines()
+        detail = text[0][:300] if text else type(error).__name__
+        yield Finding(
+            layer="lake", subject="tables", ok=False, detail=detail, fix="check lake.root and its permissions"
+        )
+        return
+    detail = f"{len(missing)} table(s) to create with the first run" if missing else "all tables are there"
+    yield Finding(layer="lake", subject="tables", ok=True, detail=detail)
+    for alias in config.sources:
+        location = lake.relay_location(alias)
+        if location not in missing:
+            files, size = lake.size(location)
+            yield Finding(layer="lake", subject=f"relay of {alias}", ok=True, detail=f"{files} files, {size:,} bytes")
