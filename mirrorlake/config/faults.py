@@ -16,12 +16,9 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from mirrorlake.config.secrets import has_reference, looks_secret
-
 Place = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
 
-_FREE = {("clusters", "client"), ("flows", "producer")}
 _QUOTED = re.compile(r"'([^']*)'")
 
 
@@ -84,7 +81,10 @@ def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> li
 
 
 def shown(data: Any, place: Place) -> str:
-    """Return the value at a place as it may be printed: quoted, cut, and hidden where it may be a secret."""
+    """Return the value at a place as it is printed: quoted and cut.
+
+    Sections of client options, which hold secrets, are checked by validators of their own that print no value.
+    """
     value = data
     if not place:
         return "the whole"
@@ -93,10 +93,6 @@ def shown(data: Any, place: Place) -> str:
             value = value[key]
         except (KeyError, IndexError, TypeError):
             return "nothing"
-    if isinstance(value, str) and has_reference(value):
-        return f"'{value}'"
-    if (place[0], *place[2:3]) in _FREE or any(isinstance(key, str) and looks_secret(key) for key in place):
-        return "the value (hidden)"
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list | tuple):

@@ -14,11 +14,10 @@ from mirrorlake.config.checks import End, check_cycles, check_ends
 from mirrorlake.config.client_options import check_client
 from mirrorlake.config.faults import Finding, finding_error
 from mirrorlake.config.flow import FlowConfig, SyncConfig
-from mirrorlake.config.topics import TopicMatcher
 from mirrorlake.errors import ConfigError, Fault, UsageError
 from mirrorlake.model.patterns import subscribe_pattern
 
-__all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "SyncConfig", "TopicMatcher"]
+__all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "SyncConfig"]
 
 
 class LakeConfig(Settings):
@@ -130,8 +129,12 @@ class MirrorConfig(Settings):
     """
 
     lake: LakeConfig = Field(description="where the relay lives")
-    clusters: dict[str, ClusterConfig] = Field(description="alias: {bootstrap_servers: ...}", min_length=1)
-    flows: tuple[FlowConfig, ...] = Field(description="a list of {source, target, topics}", min_length=1)
+    clusters: Annotated[dict[str, ClusterConfig], BeforeValidator(values.filled)] = Field(
+        description="alias: {bootstrap_servers: ...}"
+    )
+    flows: Annotated[tuple[FlowConfig, ...], BeforeValidator(values.filled)] = Field(
+        description="a list of {source, target, topics}"
+    )
 
     _path: Path | None = PrivateAttr(default=None)
 

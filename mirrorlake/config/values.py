@@ -183,6 +183,13 @@ def _show(value: Any) -> str:
     return f"'{str(value).lower() if isinstance(value, bool) else value}'"
 
 
+def filled(value: Any) -> Any:
+    """Return a mapping or list that has something in it."""
+    if value in ([], {}):
+        raise fault_error("there is nothing in it", "see conf/example.yml")
+    return value
+
+
 def whole(value: Any) -> Any:
     """Return digits as the number they are, so that `${env:LANES}` may stand for one."""
     return int(value) if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() else value
@@ -201,7 +208,7 @@ def flag(value: Any) -> bool:
 def options(value: Any) -> dict[str, str]:
     """Return client options as text, which is how both clients take them."""
     if not isinstance(value, dict):
-        raise fault_error(f"{_show(value)} stands where a mapping is expected", "write `name: value` lines below it")
+        raise fault_error("the value (hidden) stands where a mapping is expected", "write `name: value` lines below it")
     findings = [
         Finding((key,), "the value (hidden) is neither text, number nor truth value", "write one value")
         for key, item in value.items()

@@ -1,0 +1,416 @@
+"""One client section, two clients: every row of the table in both directions, and what must not be set."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrorlake.config import jaas
+from mirrorlake.config.client_names import JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, ROWS
+from mirrorlake.config.client_options import ClientOptions, OptionError, check_client, check_producer, translate
+from mirrorlake.config.client_sasl import SASL_NAMES
+from mirrorlake.config.client_tls import TLS_NAMES
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.errors import ConfigError
+from mirrorlake.kafka.options import java_options, librdkafka_options, secret_values, spark_options
+
+PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+LOGIN = {"sasl.username": "u", "sasl.password": "p"}
+URL = "sasl.oauthbearer.token.endpoint.url"
+OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", URL: "https://idp/token"}
+SSL = {"security.protocol": "SSL"}
+PEM = "-----BEGIN X-----\nAA==\n-----END X-----\n"
+
+
+def both(client: dict[str, str]) -> ClientOptions:
+    return translate(client, read=lambda path: f"text of {path}")
+
+
+def config_of(client: str = "{}", producer: str = "{}") -> MirrorConfig:
+    return loads(
+        f"""
+lake: {{root: ./lake}}
+clusters:
+  east: {{bootstrap_servers: "east:9092", client: {client}}}
+  west: {{bootstrap_servers: "west:9092"}}
+flows:
+  - {{source: east, target: west, topics: orders, producer: {producer}}}
+"""
+    )
+
+
+TABLE = [
+    ("request.timeout.ms", "9000", "socket.timeout.ms", "9000"),
+    ("metadata.max.age.ms", "60000", "topic.metadata.refresh.interval.ms", "60000"),
+    ("send.buffer.bytes", "-1", "socket.send.buffer.bytes", "0"),
+    ("receive.buffer.bytes", "65536", "socket.receive.buffer.bytes", "65536"),
+    ("fetch.max.wait.ms", "100", "fetch.wait.max.ms", "100"),
+    ("max.partition.fetch.bytes", "1048576", "fetch.message.max.bytes", "1048576"),
+    ("max.request.size", "2000000", "message.max.bytes", "2000000"),
+    ("buffer.memory", "33554432", "queue.buffering.max.kbytes", "32768"),
+    ("linger.ms", "5", "queue.buffering.max.ms", "5"),
+    ("compression.type", "zstd", "compression.codec", "zstd"),
+    ("client.rack", "r1", "client.rack", "r1"),
+]
+
+
+@pytest.mark.parametrize(("java", "java_value", "librdkafka", "librdkafka_value"), TABLE)
+def test_either_spelling_serves_both_clients(
+    java: str, java_value: str, librdkafka: str, librdkafka_value: str
+) -> None:
+    written = both({java: java_value}), both({librdkafka: librdkafka_value})
+    assert written[0] == written[1]
+    assert written[0].java == {java: java_value}
+    assert list(written[0].librdkafka.values()) == [librdkafka_value]
+
+
+def test_false_friends_are_read_as_java_means_them() -> None:
+    options = both({"request.timeout.ms": "9000", "metadata.max.age.ms": "60000"}).librdkafka
+    assert "request.timeout.ms" not in options, "librdkafka means the broker's wait for acks"
+    assert "metadata.max.age.ms" not in options, "librdkafka means the age of a cache entry"
+
+
+LOGINS = [
+    pytest.param({**PLAIN, **LOGIN}, id="plain, librdkafka"),
+    pytest.param(
+        {**PLAIN, "sasl.jaas.config": f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'}, id="plain, java"
+    ),
+]
+
+
+@pytest.mark.parametrize("client", LOGINS)
+def test_a_password_login_is_spelled_for_both(client: dict[str, str]) -> None:
+    options = both(client)
+    assert options.librdkafka == {**PLAIN, **LOGIN}
+    assert options.java["sasl.jaas.config"] == f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'
+
+
+def test_an_oidc_login_is_spelled_for_both() -> None:
+    ours = {
+        **OAUTH,
+        "sasl.oauthbearer.client.id": "i",
+        "sasl.oauthbearer.client.secret": "s",
+        "sasl.oauthbearer.scope": "c",
+    }
+    line = f'{jaas.MODULES["OAUTHBEARER"]} required clientId="i" clientSecret="s" scope="c" extension_k="v";'
+    options = both({**ours, "sasl.oauthbearer.extensions": "k=v"})
+    assert options == both({**OAUTH, "sasl.jaas.config": line})
+    assert options.java["sasl.jaas.config"] == line
+    assert options.java["sasl.login.callback.handler.class"].endswith("oauthbearer.OAuthBearerLoginCallbackHandler")
+    assert options.librdkafka["sasl.oauthbearer.method"] == "oidc"
+
+
+def test_an_unsecured_token_for_tests_is_spelled_for_both() -> None:
+    base = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    ours = both({**base, "enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=alice"})
+    line = f'{jaas.MODULES["OAUTHBEARER"]} required unsecuredLoginStringClaim_sub="alice";'
+    assert ours == both({**base, "sasl.jaas.config": line})
+
+
+def test_databricks_shaded_classes_are_written_and_read() -> None:
+    client = {**OAUTH, "sasl.oauthbearer.client.id": "i", "sasl.oauthbearer.client.secret": "s"}
+    shaded = translate(client, read=str, shaded=True).java
+    assert shaded["sasl.jaas.config"].startswith("kafkashaded.org.apache.kafka.")
+    assert shaded["sasl.login.callback.handler.class"].startswith("kafkashaded.org.apache.kafka.")
+    assert both(dict(shaded)) == both(client)
+
+
+TLS = [
+    ({"ssl.ca.location": "ca.pem"}, {"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"}),
+    ({"ssl.ca.pem": PEM}, {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": PEM}),
+    (
+        {"ssl.certificate.location": "c.pem", "ssl.key.location": "c.pem", "ssl.key.password": "k"},
+        {"ssl.keystore.type": "PEM", "ssl.keystore.location": "c.pem", "ssl.key.password": "k"},
+    ),
+    (
+        {"ssl.certificate.pem": PEM, "ssl.key.pem": PEM},
+        {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": PEM, "ssl.keystore.key": PEM},
+    ),
+    (
+        {"ssl.keystore.location": "c.p12", "ssl.keystore.password": "k"},
+        {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "c.p12", "ssl.keystore.password": "k"},
+    ),
+    ({"ssl.endpoint.identification.algorithm": "none"}, {"ssl.endpoint.identification.algorithm": ""}),
+    ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
+]
+
+
+@pytest.mark.parametrize(("librdkafka", "java"), TLS)
+def test_tls_is_spelled_for_both(librdkafka: dict[str, str], java: dict[str, str]) -> None:
+    options = both({**SSL, **librdkafka})
+    assert options == both({**SSL, **java})
+    assert options.java == {**SSL, **java}
+    assert options.librdkafka == {**SSL, **librdkafka}
+
+
+def test_two_pem_files_reach_java_as_text() -> None:
+    options = both({**SSL, "ssl.certificate.location": "c.crt", "ssl.key.location": "k.key"})
+    assert options.java["ssl.keystore.certificate.chain"] == "text of c.crt"
+    assert options.java["ssl.keystore.key"] == "text of k.key"
+
+
+WRONG = [
+    ({"requst.timeout.ms": "1"}, "did you mean 'request.timeout.ms'?"),
+    ({"kafka.client.id": "x"}, "write client.id"),
+    ({"group.id": "x"}, "Spark refuses it"),
+    ({"auto.offset.reset": "latest"}, "use `start:` of the flow"),
+    ({"key.deserializer": "x"}, "law C"),
+    ({"enable.auto.commit": "true"}, "law H"),
+    ({"interceptor.classes": "x"}, "law C"),
+    ({"isolation.level": "read_uncommitted"}, "aborted records"),
+    ({"enable.idempotence": "false"}, "law D"),
+    ({"acks": "1"}, "law E"),
+    ({"transactional.id": "x"}, "law F"),
+    ({"max.block.ms": "1"}, "remove it"),
+    ({"compression.zstd.level": "3"}, "write compression.level"),
+    ({"error_cb": "f"}, "a function cannot stand in a file"),
+    ({"request.timeout.ms": "1", "socket.timeout.ms": "1"}, "says the same as request.timeout.ms"),
+    ({"security.protocol": "SASL_SLL"}, "did you mean 'SASL_SSL'?"),
+    ({"ssl.ca.location": "ca.pem"}, "would stay unencrypted"),
+    ({"sasl.mechanism": "PLAIN", **LOGIN}, "it would be ignored"),
+    ({"security.protocol": "SASL_SSL", **LOGIN}, "sasl.mechanism is missing"),
+    ({**SSL, "ssl.truststore.location": "trust.jks"}, "keytool -exportcert"),
+    ({**SSL, "ssl.truststore.location": "trust.jks", "ssl.truststore.type": "jks"}, "keytool -exportcert"),
+    ({**SSL, "ssl.truststore.location": "trust"}, "write ssl.ca.location"),
+    (
+        {**SSL, "ssl.truststore.type": "PEM", "ssl.truststore.location": "a", "ssl.truststore.password": "x"},
+        "no password",
+    ),
+    ({**SSL, "ssl.keystore.location": "k.jks", "ssl.keystore.password": "x"}, "deststoretype PKCS12"),
+    ({**SSL, "ssl.keystore.location": "k.p12"}, "add ssl.keystore.password"),
+    ({**SSL, "ssl.certificate.location": "c.pem"}, "add ssl.key.location"),
+    ({**SSL, "ssl.key.pem": "x"}, "ssl.certificate.pem"),
+    ({**SSL, "ssl.key.pem": "x", "ssl.certificate.pem": "x", "ssl.key.location": "k"}, "said in two ways"),
+    ({**SSL, "ssl.ca.location": "a.pem", "ssl.ca.pem": "x"}, "trust is said twice"),
+    ({**SSL, "ssl.ca.location": "probe"}, "name the file"),
+    ({**SSL, "ssl.endpoint.identification.algorithm": "off"}, "write https"),
+    ({**SSL, "enable.ssl.certificate.verification": "false"}, "name the CA"),
+    ({**SSL, "ssl.cipher.suites": "x"}, "IANA names"),
+    ({**PLAIN, "sasl.mechanism": "GSSAPI"}, "without Kerberos"),
+    ({**PLAIN, "sasl.mechanism": "AWS_MSK_IAM"}, "does not know AWS_MSK_IAM"),
+    ({**PLAIN, "sasl.username": "u"}, "add sasl.password"),
+    (
+        {**PLAIN, **LOGIN, "sasl.jaas.config": f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'},
+        "said twice",
+    ),
+    (
+        {**PLAIN, "sasl.jaas.config": f'{jaas.MODULES["SCRAM-SHA-256"]} required username="u" password="p";'},
+        "not the module",
+    ),
+    ({**PLAIN, "sasl.jaas.config": "com.sun.security.auth.module.JndiLoginModule required;"}, "is refused"),
+    ({**PLAIN, "sasl.jaas.config": "com.sun.security.auth.module.LdapLoginModule required;"}, "is refused"),
+    (
+        {
+            **SCRAM,
+            "sasl.jaas.config": f'{jaas.MODULES["SCRAM-SHA-512"]} required username="u" password="p" tokenauth="true";',
+        },
+        "delegation tokens",
+    ),
+    ({**PLAIN, "sasl.jaas.config": "nonsense"}, "not a login line"),
+    ({**OAUTH}, "client.id is missing"),
+    ({**OAUTH, "sasl.oauthbearer.method": "default"}, "only oidc works"),
+    ({**OAUTH, "sasl.oauthbearer.grant.type": "x"}, "client credentials"),
+    ({**OAUTH, "sasl.login.callback.handler.class": "my.Handler"}, "cannot serve librdkafka"),
+]
+
+
+@pytest.mark.parametrize(("client", "text"), WRONG)
+def test_what_cannot_serve_both_clients_is_a_finding_with_a_remedy(client: dict[str, str], text: str) -> None:
+    findings = check_client(client)
+    assert any(text in f"{finding.problem}; {finding.remedy}" for finding in findings), findings
+    assert all(finding.place[0] in client for finding in findings)
+    with pytest.raises(OptionError):
+        both(client)
+
+
+def test_every_refused_name_is_refused_and_no_other_table_holds_it() -> None:
+    accepted = {name for row in ROWS for name in (row.java, row.librdkafka, *row.aliases)}
+    accepted |= {*JAVA_ONLY, *LIBRDKAFKA_ONLY, *TLS_NAMES, *SASL_NAMES}
+    assert not accepted & set(REFUSED)
+    assert all(check_client({name: "1"}) for name in REFUSED)
+
+
+def test_a_name_that_one_client_knows_goes_to_that_one_only() -> None:
+    options = both({"max.poll.records": "1", "socket.nagle.disable": "true"})
+    assert options.java == {"max.poll.records": "1"}
+    assert options.librdkafka == {"socket.nagle.disable": "true"}
+
+
+def test_each_role_takes_its_own() -> None:
+    options = both({"linger.ms": "1", "fetch.min.bytes": "1", "client.id": "x"})
+    assert options.librdkafka_for("admin") == {"client.id": "x"}
+    assert options.librdkafka_for("consumer") == {"client.id": "x", "fetch.min.bytes": "1"}
+    assert options.librdkafka_for("producer") == {"client.id": "x", "linger.ms": "1"}
+    assert options.java_for("consumer") == {"client.id": "x", "fetch.min.bytes": "1"}
+
+
+@pytest.mark.parametrize(
+    "key", ["ssl.ca.location", "sasl.password", "fetch.min.bytes", "max.poll.records", "acks", "nope"]
+)
+def test_a_flows_producer_section_is_for_tuning_only(key: str) -> None:
+    assert check_producer({key: "1"})
+
+
+def test_findings_reach_the_reader_with_their_line_and_without_the_value() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of('{sasl.pasword: "hunter2", acks: 1}')
+    text = str(caught.value)
+    assert "settings:4 clusters.east.client.sasl.pasword: neither client knows" in text
+    assert "did you mean 'sasl.password'?" in text
+    assert "clusters.east.client.acks" in text
+    assert "hunter2" not in text
+
+
+VALUES = {
+    "client.dns.lookup": "use_all_dns_ips",
+    "metadata.recovery.strategy": "none",
+    "compression.type": "lz4",
+    "compression.level": "3",
+    "debug": "security",
+    "broker.address.family": "v4",
+    "ssl.curves.list": "P-256",
+    "ssl.sigalgs.list": "RSA+SHA256",
+    "message.max.bytes": "1000000",
+    "fetch.max.bytes": "1000000",
+    "max.in.flight.requests.per.connection": "5",
+    "log_level": "0",
+    **dict.fromkeys(
+        ("check.crcs", "enable.metrics.push", "enable.random.seed", "log.connection.close", "log.thread.name"), "true"
+    ),
+    **dict.fromkeys(("socket.keepalive.enable", "socket.nagle.disable", "topic.metadata.refresh.sparse"), "true"),
+}
+NEEDS_A_FILE = {"https.ca.location", "https.ca.pem", "ssl.crl.location", "ssl.providers"}
+
+
+@pytest.mark.parametrize("name", sorted({row.librdkafka for row in ROWS} | set(LIBRDKAFKA_ONLY) - NEEDS_A_FILE))
+def test_librdkafka_knows_every_name_of_the_table(name: str) -> None:
+    options = both({name: VALUES.get(name, "3000")})
+    if name in options.librdkafka_for("producer"):
+        Producer({"log_level": "0", **options.librdkafka_for("producer")})
+    else:
+        Consumer({"log_level": "0", "group.id": "x", **options.librdkafka_for("consumer")})
+
+
+CLIENTS = [
+    {},
+    {**PLAIN, **LOGIN},
+    {**SCRAM, **LOGIN},
+    {
+        **OAUTH,
+        "sasl.oauthbearer.client.id": "i",
+        "sasl.oauthbearer.client.secret": "s",
+        "sasl.oauthbearer.extensions": "k=v",
+    },
+    {**SSL, "ssl.endpoint.identification.algorithm": "none"},
+    {"request.timeout.ms": "9000", "linger.ms": "9", "fetch.max.wait.ms": "9", "buffer.memory": "33554432"},
+]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_confluent_kafka_takes_what_is_made_for_each_role(client: dict[str, str]) -> None:
+    cluster = config_of(str(client)).cluster("east")
+    for role, make in (("admin", AdminClient), ("consumer", Consumer), ("producer", Producer)):
+        options = librdkafka_options(cluster, role=role, extra={"compression.type": "zstd"})  # type: ignore[arg-type]
+        assert options.pop("bootstrap.servers") == "east:9092"
+        make({**options, "log_level": "0"})  # type: ignore[operator]
+
+
+def test_the_edge_adds_what_the_laws_need() -> None:
+    cluster = config_of("{linger.ms: 50}", "{linger.ms: 7}").cluster("east")
+    producer = librdkafka_options(cluster, role="producer", extra={"linger.ms": "7"})
+    assert (producer["enable.idempotence"], producer["acks"]) == ("true", "all"), (
+        "law E: a lost record was never counted"
+    )
+    assert producer["linger.ms"] == "7", "the flow beats the cluster"
+    assert librdkafka_options(cluster, role="producer")["linger.ms"] == "50", "the cluster beats the default"
+    consumer = librdkafka_options(cluster, role="consumer")
+    assert consumer["isolation.level"] == java_options(cluster)["isolation.level"] == "read_committed"
+    assert consumer["enable.auto.commit"] == "false", "law H: nothing is written to a source"
+    assert java_options(cluster)["allow.auto.create.topics"] == "false", "law H: reading never creates a topic"
+    assert all(name.startswith("kafka.") for name in spark_options(cluster))
+    assert spark_options(cluster)["kafka.bootstrap.servers"] == "east:9092"
+
+
+def test_pem_files_are_read_at_the_edge(tmp_path: Path) -> None:
+    (tmp_path / "c.crt").write_text(PEM, encoding="utf-8")
+    client = (
+        f"{{security.protocol: SSL, ssl.certificate.location: {tmp_path}/c.crt, ssl.key.location: {tmp_path}/k.key}}"
+    )
+    with pytest.raises(ConfigError, match=r"clusters.east.client: the PEM file .*k.key cannot be read"):
+        java_options(config_of(client).cluster("east"))
+    (tmp_path / "k.key").write_text(PEM, encoding="utf-8")
+    assert java_options(config_of(client).cluster("east"))["ssl.keystore.key"] == PEM
+
+
+tuning = st.dictionaries(
+    st.sampled_from([row.java for row in ROWS]),
+    st.integers(1, 2**20).map(lambda number: str(number * 1024)),
+    max_size=6,
+)
+printable = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30)
+connections = st.one_of(
+    st.just({}),
+    st.builds(lambda name, word: {**SCRAM, "sasl.username": name, "sasl.password": word}, printable, printable),
+    st.builds(
+        lambda name, word: {**OAUTH, "sasl.oauthbearer.client.id": name, "sasl.oauthbearer.client.secret": word},
+        printable,
+        printable,
+    ),
+    st.sampled_from([{**SSL, **librdkafka} for librdkafka, _ in TLS]),
+)
+
+
+@settings(deadline=None)
+@given(connections, tuning)
+def test_translation_is_stable_from_either_side(connection: dict[str, str], options: dict[str, str]) -> None:
+    once = both({**connection, **options})
+    assert both(dict(once.java)).java == once.java
+    assert both(dict(once.librdkafka)) == once, "java -> librdkafka -> java gives the same settings"
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(string.ascii_letters + "_", min_size=1, max_size=8), printable, max_size=4))
+def test_any_value_survives_the_login_line(options: dict[str, str]) -> None:
+    login = jaas.Login("a.b.Module", options)
+    assert jaas.parse(jaas.build(login)) == login, "a password can never become part of the line's syntax"
+
+
+@settings(deadline=None)
+@given(printable, st.characters(max_codepoint=31) | st.just("\x7f"), printable)
+def test_a_control_character_is_refused_and_not_shown(before: str, control: str, after: str) -> None:
+    with pytest.raises(jaas.JaasError) as caught:
+        jaas.build(jaas.Login("m", {"password": before + control + after}))
+    assert "the value of password holds a control character" in caught.value.problem
+
+
+@settings(deadline=None)
+@given(printable)
+def test_a_secret_inside_a_login_line_stays_a_value(secret: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ML_WORD", secret)
+        line = f'{jaas.MODULES["PLAIN"]} required username="u" password="${{env:ML_WORD}}";'
+        config = config_of(f"{{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.jaas.config: '{line}'}}")
+        cluster = config.cluster("east")
+        assert librdkafka_options(cluster, role="admin")["sasl.password"] == secret
+        assert jaas.parse(java_options(cluster)["sasl.jaas.config"]).options == {"username": "u", "password": secret}
+
+
+def test_a_whole_login_line_may_be_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s").mkdir()
+    monkeypatch.setenv("MIRRORLAKE_SECRETS_DIR", str(tmp_path))
+    (tmp_path / "s" / "line").write_text(
+        f'{jaas.MODULES["PLAIN"]} required username="u" password="p";\n', encoding="utf-8"
+    )
+    cluster = config_of(
+        '{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.jaas.config: "${secret:s/line}"}'
+    ).cluster("east")
+    assert librdkafka_options(cluster, role="admin")["sasl.password"] == "p"
+    assert "p" in secret_values(cluster), "also the password inside the line is one that nobody should read"

@@ -1,0 +1,143 @@
+"""Jar sets: what is asked for, what is accepted, and that it happens once."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.errors import SandboxError, UsageError
+from mirrorlake.sandbox import jars as jars_module
+from mirrorlake.sandbox.jars import (
+    JAR_SETS,
+    JarSet,
+    check_sums,
+    classpath,
+    expected_sums,
+    ivy_module,
+    jars,
+    resolved_artifact,
+    sum_lines,
+)
+
+GOOD = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
+
+
+@pytest.fixture
+def download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[dict[str, bytes]], list[str]]:
+    """Replace Ivy by files that are just there, and the checked-in sums by those of `GOOD`."""
+    monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path))
+    sums = {name: sha256(data).hexdigest() for name, data in GOOD.items()}
+    monkeypatch.setattr(jars_module, "expected_sums", lambda _: sums)
+    calls: list[str] = []
+
+    def serve(files: dict[str, bytes]) -> list[str]:
+        def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> None:
+            calls.append(set_name)
+            say(f"  {set_name}")
+            directory.mkdir()
+            for name, data in files.items():
+                (directory / name).write_bytes(data)
+
+        monkeypatch.setattr(jars_module, "resolve", resolve)
+        return calls
+
+    return serve
+
+
+@pytest.mark.parametrize("set_name", JAR_SETS)
+def test_every_set_has_sums_for_what_it_asks_for(set_name: str) -> None:
+    sums = expected_sums(set_name)
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in sums.values())
+    for coordinate in JAR_SETS[set_name].coordinates:
+        _, artifact, version = coordinate.split(":")
+        assert f"{artifact}-{version}.jar" in sums
+    checked_in = Path(jars_module.__file__).with_name(f"{set_name}.sha256").read_text()
+    assert checked_in == sum_lines(sums), "the file is sorted and has one form"
+
+
+def test_broker_and_spark_have_kafka_clients_of_different_versions() -> None:
+    assert "kafka-clients-3.9.0.jar" in expected_sums("spark")
+    assert "kafka-clients-4.3.1.jar" in expected_sums("broker")
+
+
+def test_an_ivy_module_asks_for_coordinates_and_excludes() -> None:
+    module = ET.fromstring(ivy_module("some", JarSet(("o.r.g:name_2.13:1.0",), excludes=("bad:*",), transitive=False)))  # noqa: S314
+    (dependency,) = module.iter("dependency")
+    assert dependency.attrib == {
+        "org": "o.r.g",
+        "name": "name_2.13",
+        "rev": "1.0",
+        "conf": "default->default",
+        "transitive": "false",
+    }
+    (exclude,) = module.iter("exclude")
+    assert exclude.attrib == {"org": "bad", "module": "*"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("\tfound at.yawk.lz4#lz4-java;1.10.2 in public\n", "at.yawk.lz4 lz4-java 1.10.2"),
+        (":: resolving dependencies :: mirrorlake#broker;working@host", None),
+        ("\t[SUCCESSFUL ] org.slf4j#slf4j-api;1.7.36!slf4j-api.jar (72ms)", None),
+    ],
+)
+def test_progress_is_read_from_ivys_output(line: str, expected: str | None) -> None:
+    assert resolved_artifact(line) == expected
+
+
+def test_sums_that_differ_are_all_named() -> None:
+    with pytest.raises(SandboxError) as caught:
+        check_sums("x", expected={"a": "1", "b": "2", "c": "3"}, actual={"b": "2", "c": "4", "d": "5"})
+    assert "missing: a; not expected: d; different: c" in str(caught.value)
+
+
+def test_jars_are_downloaded_once_and_shown_once(
+    download: Callable[[dict[str, bytes]], list[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    calls = download(GOOD)
+    found = jars("broker")
+    assert [path.name for path in found] == sorted(GOOD)
+    assert all(path.is_relative_to(tmp_path / "jars" / "broker") for path in found)
+    first = capsys.readouterr()
+    assert "downloading the 2 jars of 'broker'" in first.err
+    assert first.out == ""
+
+    assert classpath("broker") == ":".join(map(str, found))
+    assert calls == ["broker"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_jars_that_were_removed_are_downloaded_again(download: Callable[[dict[str, bytes]], list[str]]) -> None:
+    calls = download(GOOD)
+    jars("broker")[0].unlink()
+    assert all(path.is_file() for path in jars("broker"))
+    assert calls == ["broker", "broker"]
+
+
+def test_two_at_once_download_once(download: Callable[[dict[str, bytes]], list[str]]) -> None:
+    calls = download(GOOD)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(jars, ["broker"] * 8))
+    assert all(entry == found[0] for entry in found)
+    assert calls == ["broker"]
+
+
+def test_altered_jars_are_refused_and_nothing_stays(
+    download: Callable[[dict[str, bytes]], list[str]], tmp_path: Path
+) -> None:
+    download(GOOD | {"a-1.jar": b"altered"})
+    with pytest.raises(SandboxError, match=re.escape("different: a-1.jar")):
+        jars("broker")
+    assert list((tmp_path / "jars" / "broker").iterdir()) == []
+
+
+def test_an_unknown_set_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="broker, mm2, spark"):
+        jars("brokers")

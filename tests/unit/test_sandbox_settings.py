@@ -1,0 +1,85 @@
+"""The sandbox's settings as text and as addresses: no broker needed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.errors import SandboxError
+from mirrorlake.sandbox.detached import loopback_listener
+from mirrorlake.sandbox.ports import _RANGE
+from mirrorlake.sandbox.properties import Listener, properties_text, server_properties
+from mirrorlake.sandbox.trust import jks
+
+
+def test_each_listener_is_bound_advertised_and_given_its_protocol() -> None:
+    properties = server_properties(
+        data=Path("/data"),
+        listeners=[Listener(port=1), Listener(name="TLS", protocol="SSL", port=2)],
+        controller_port=3,
+    )
+    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:1,TLS://127.0.0.1:2,CONTROLLER://127.0.0.1:3"
+    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1,TLS://127.0.0.1:2"
+    assert properties["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT"
+    assert properties["controller.quorum.voters"] == "1@127.0.0.1:3"
+    assert properties["auto.create.topics.enable"] == "false"
+
+
+def test_given_settings_win() -> None:
+    given = {"auto.create.topics.enable": "true", "message.max.bytes": 10}
+    properties = server_properties(data=Path("/d"), listeners=[Listener(port=1)], controller_port=2, config=given)
+    assert properties["auto.create.topics.enable"] == "true"
+    assert properties["message.max.bytes"] == "10"
+
+
+def test_values_survive_javas_properties_format() -> None:
+    assert properties_text({"a": "C:\\x", "b": "line\nbreak", "c": "é→😀"}) == (
+        "a=C:\\\\x\nb=line\\nbreak\nc=\\u00e9\\u2192\\ud83d\\ude00\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:19092", "127.0.0.1:19092"),
+        ("localhost:19092", "127.0.0.1:19092"),
+        ("127.9.9.9:1", "127.9.9.9:1"),
+        ("[::1]:19092", "[::1]:19092"),
+    ],
+)
+def test_addresses_of_this_machine_are_accepted(address: str, expected: str) -> None:
+    assert loopback_listener("east", address).address == expected
+
+
+@pytest.mark.parametrize(
+    ("alias", "address"),
+    [
+        ("east", "10.0.0.1:9092"),
+        ("east", "kafka.example.com:9092"),
+        ("east", "0.0.0.0:9092"),
+        ("east", "127.0.0.1"),
+        ("east", "127.0.0.1:0"),
+        ("east", "127.0.0.1:65536"),
+        ("east", "127.0.0.1:1,127.0.0.1:2"),
+        ("../east", "127.0.0.1:9092"),
+        ("", "127.0.0.1:9092"),
+    ],
+)
+def test_anything_else_is_refused(alias: str, address: str) -> None:
+    with pytest.raises(SandboxError, match="nothing was started"):
+        loopback_listener(alias, address)
+
+
+def test_ports_lie_below_those_of_outgoing_connections() -> None:
+    assert _RANGE.start > 1024
+    assert _RANGE.stop <= 32_768
+
+
+def test_a_trust_store_is_a_java_key_store_with_a_salted_sum() -> None:
+    store = jks([b"first certificate", b"second"])
+    body, digest = store[:-20], store[-20:]
+    assert body[:12] == bytes.fromhex("feedfeed") + (2).to_bytes(4, "big") + (2).to_bytes(4, "big")
+    assert body.endswith((6).to_bytes(4, "big") + b"second")
+    assert digest == hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()  # noqa: S324
