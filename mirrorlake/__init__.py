@@ -1,11 +1,11 @@
 """Mirror Kafka topics between clusters through Delta Lake, exactly once, with an exact offset map.
 
-    import mirrorlake as ml
+import mirrorlake as ml
 
-    mirror = ml.load("conf/demo.yml")
-    mirror.plan()
-    mirror.run(once=True)
-    mirror["east->central"].verify()
+mirror = ml.load("conf/demo.yml")
+mirror.plan()
+mirror.run(once=True)
+mirror["east->central"].verify()
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from mirrorlake.kafka.border import client_log, kafka_error, kafka_errors
 from mirrorlake.model import flow
@@ -76,7 +77,7 @@ class ClusterAdmin:
             try:
                 topic = future.result()
             except KafkaException as error:
-                if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
+                if _is_unknown(error):
                     continue
                 raise kafka_error(error.args[0], alias=self.alias, doing=f"describe topic {name}") from error
             found[name] = TopicState(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
@@ -102,8 +103,13 @@ class ClusterAdmin:
         """Return the effective value of one setting of a topic, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         with kafka_errors(alias=self.alias, doing=f"read the configuration of {topic}"):
-            [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
-            entry = future.result().get(key)
+            # The controller knows a new topic a moment before every broker does.
+            for attempt in Retrying(
+                retry=retry_if_exception(_is_unknown), stop=stop_after_delay(10), wait=wait_fixed(0.1), reraise=True
+            ):
+                with attempt:
+                    [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+                    entry = future.result().get(key)
         return None if entry is None else entry.value
 
     def create(self, spec: TopicSpec) -> None:
@@ -183,3 +189,8 @@ class ClusterAdmin:
         with kafka_errors(alias=self.alias, doing="delete old ledger records"):
             for future in self._client.delete_records(request, request_timeout=TIMEOUT_S).values():
                 future.result()
+
+
+def _is_unknown(error: BaseException) -> bool:
+    codes = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)
+    return isinstance(error, KafkaException) and error.args[0].code() in codes

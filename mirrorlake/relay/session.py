@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 # Settings that belong to the host; a session that is already there (Databricks, spark-submit) is taken as it is.
@@ -35,7 +37,8 @@ RUNTIME = {
     # The byte check asks every vector for its size after each row, and a NULL header list makes that quadratic.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.shuffle.partitions": "2",
-    "spark.databricks.delta.snapshotPartitions": "2",
+    # A table's state is computed in 50 tasks by default, at every commit and look-up: 89 CPU-s for a first run, not 47.
+    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.streaming.pollingDelay": "5ms",
     "spark.sql.adaptive.enabled": "false",
 }
@@ -64,5 +67,6 @@ def session(*, app_name: str = "mirrorlake", jars: Sequence[Path] = (), cores: s
 def prepare(spark: SparkSession) -> None:
     """Set what the mirror's queries need at run time; settings that a platform locks are left as they are."""
     for key, value in RUNTIME.items():
-        if spark.conf.isModifiable(key):
+        # `isModifiable` says no to Delta's own settings as long as Delta is not loaded.
+        with suppress(PySparkException):
             spark.conf.set(key, value)

@@ -1,0 +1,76 @@
+# Everything runs from .venv, which `make env` builds from requirements.lock. Another Python: make env PYTHON=/path/to/python
+
+PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKED := $(VENV)/.locked
+INSTALLED := $(VENV)/.installed
+CONF ?= conf/demo.yml
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo lab test lint test-unit bench lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(INSTALLED) ## build .venv from the lock (again only when the lock changes)
+
+demo: env ## two local Kafka clusters, a mirror between them, and a look at the result
+	$(BIN)/mirrorlake demo --conf $(CONF)
+
+lab: env ## JupyterLab with the notebooks
+	$(BIN)/jupyter lab --notebook-dir=notebooks
+
+test: env lint ## lint and the whole test suite (real brokers, Spark and Delta)
+	$(BIN)/python -m pytest
+
+test-unit: env ## the tests that need neither a JVM nor a socket
+	$(BIN)/python -m pytest tests/unit
+
+lint: env ## style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: env ## throughput, CPU and latency beside MirrorMaker 2
+	$(BIN)/python -m tests.bench
+
+lock: env ## resolve requirements.lock anew from pyproject.toml and requirements.in
+	$(BIN)/python -m venv build/lock
+	build/lock/bin/pip install --disable-pip-version-check --quiet uv
+	build/lock/bin/uv pip compile pyproject.toml requirements.in --all-extras --universal --python-version 3.10 \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --quiet \
+		--output-file requirements.lock
+
+clean: ## remove .venv, caches and the lake of the demo
+	rm -rf $(VENV) build dist *.egg-info lake spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A command that is found need not work: version managers put shims on the path that only print an error. And a Python
+# may lack what makes a virtual environment, which Debian ships as a package of its own.
+$(LOCKED): requirements.lock
+	@python=; bare=; \
+	for candidate in $(or $(PYTHON),python3.12 python3.11 python3.10 python3); do \
+		"$$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1 || continue; \
+		if "$$candidate" -c 'import ensurepip, venv' >/dev/null 2>&1; then python=$$candidate; break; fi; \
+		bare=$${bare:-$$candidate}; \
+	done; \
+	if [ -z "$$python" ] && [ -n "$$bare" ]; then \
+		echo "make env: $$bare has no venv module, so no environment was made." >&2; \
+		echo "Next: install it (Debian, Ubuntu: apt-get install python3-venv), then run make again." >&2; \
+		exit 1; \
+	elif [ -z "$$python" ]; then \
+		echo "make env: no working Python 3.10, 3.11 or 3.12 was found, so no environment was made." >&2; \
+		echo "Next: install one, or name it: make env PYTHON=/path/to/python3.12" >&2; \
+		exit 1; \
+	fi; \
+	echo "make env: $(VENV) with $$("$$python" --version) ($$python)"; \
+	"$$python" -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(INSTALLED): $(LOCKED) pyproject.toml
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --quiet -e .
+	@touch $@

@@ -1,0 +1,180 @@
+"""One broker in one directory: format its storage, start its JVM, wait until it answers, and read what it said.
+
+```
+<directory>/server.properties   written at every start
+<directory>/data/               Kafka's log directory
+<directory>/broker.log          output of the JVM, over all starts
+<directory>/format.log          output of the storage tool
+```
+"""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from mirrorlake.errors import SandboxError
+from mirrorlake.sandbox.cache import write_atomically
+from mirrorlake.sandbox.jars import classpath
+from mirrorlake.sandbox.java import find_java
+from mirrorlake.sandbox.ports import free_ports
+from mirrorlake.sandbox.process import start_process
+from mirrorlake.sandbox.properties import (
+    JAVA_OPTIONS,
+    LOGGING_OPTIONS,
+    Listener,
+    properties_text,
+    server_properties,
+)
+
+# One short look, so that the death of the JVM is noticed soon after it happened.
+_LOOK_SECONDS = 1.0
+_BETWEEN_LOOKS_SECONDS = 0.05
+_FORMAT_SECONDS = 120
+_FORMAT_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_TAIL_LINES = 20
+_PORT_TAKEN = "Address already in use"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """How to run a broker: its alias for messages, its directory, its listeners, and what differs from the defaults."""
+
+    alias: str
+    directory: Path
+    listeners: tuple[Listener, ...]
+    config: Mapping[str, object] = field(default_factory=dict)
+    java_options: Sequence[str] = JAVA_OPTIONS
+    format_options: Sequence[str] = ()
+
+    @property
+    def log_path(self) -> Path:
+        """Return the file that the JVM writes to."""
+        return self.directory / "broker.log"
+
+    @property
+    def data(self) -> Path:
+        """Return Kafka's log directory."""
+        return self.directory / "data"
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Return the id that the storage was formatted with, or None before that."""
+        path = self.data / "meta.properties"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)
+
+    def launch(self, *, tied: bool) -> subprocess.Popen[bytes]:
+        """Write the settings, format the storage where that was not done yet, and start the JVM."""
+        properties = self.directory / "server.properties"
+        (controller_port,) = free_ports(1)
+        text = properties_text(
+            server_properties(
+                data=self.data, listeners=self.listeners, controller_port=controller_port, config=self.config
+            )
+        )
+        write_atomically(properties, text, mode=0o600)
+        if not (self.data / "meta.properties").exists():
+            self._format(properties)
+        options = (*LOGGING_OPTIONS, *self.java_options)
+        return start_process(_java(options, "kafka.Kafka", str(properties)), log=self.log_path, tied=tied)
+
+    def wait_ready(self, *, alive: Callable[[], bool], timeout: float, since: int = 0) -> None:
+        """Return when the broker answers an administrator's question and counts itself as a member of the cluster.
+
+        Raises:
+            SandboxError: at once when the JVM ends (its last words since byte `since` of the log are in the text), or
+                after `timeout` seconds.
+        """
+        client = AdminClient(
+            {
+                "bootstrap.servers": self.listeners[0].address,
+                "log_level": 0,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+            }
+        )
+
+        def look() -> None:
+            if not alive():
+                raise self.dead(since=since)
+            metadata = client.list_topics(timeout=_LOOK_SECONDS)
+            # Another broker may have won the port, and answers long before ours has found that out and ended.
+            if not metadata.brokers or metadata.cluster_id != self.cluster_id:
+                raise KafkaException("no broker of this cluster is registered yet")
+
+        attempts = Retrying(
+            stop=stop_after_delay(timeout),
+            wait=wait_fixed(_BETWEEN_LOOKS_SECONDS),
+            retry=retry_if_exception_type(KafkaException),
+        )
+        try:
+            attempts(look)
+        except RetryError as error:
+            raise SandboxError(
+                f"{self.alias}: the broker at {self.listeners[0].address} did not answer within {timeout:.0f} s"
+                f"{self._last_words(since)}",
+                consequence="the cluster cannot be used",
+                remedy=f"read {self.log_path}; a busy machine may need a longer time-out",
+                alias=self.alias,
+            ) from error
+
+    def dead(self, *, since: int = 0) -> SandboxError:
+        """Return the error for a JVM that ended by itself; `.port_taken` tells whether another server had its place."""
+        words = self._last_words(since)
+        return SandboxError(
+            f"{self.alias}: the broker stopped while it was starting{words}",
+            consequence="the cluster is not running",
+            remedy=f"read {self.log_path}",
+            alias=self.alias,
+            port_taken=_PORT_TAKEN in words,
+        )
+
+    def _format(self, properties: Path) -> None:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        log = self.directory / "format.log"
+        # An id that starts with a dash would be read as an option.
+        arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(properties), *self.format_options)
+        with log.open("wb") as output:
+            done = subprocess.run(
+                _java((*LOGGING_OPTIONS, *_FORMAT_OPTIONS), "kafka.tools.StorageTool", *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=_FORMAT_SECONDS,
+                check=False,
+            )
+        if done.returncode:
+            raise SandboxError(
+                f"{self.alias}: Kafka's storage tool refused to format {self.data}:\n{_tail(log, 0)}",
+                consequence="the broker was not started",
+                remedy=f"check the settings in {properties} and that {self.directory} is writable",
+                alias=self.alias,
+            )
+
+    def _last_words(self, since: int) -> str:
+        words = _tail(self.log_path, since)
+        return f"; its last words:\n{words}\n" if words else ""
+
+
+def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
+    return [str(find_java().executable), *options, "-cp", classpath("broker"), main, *arguments]
+
+
+def _tail(log: Path, since: int) -> str:
+    if not log.exists():
+        return ""
+    with log.open("rb") as handle:
+        handle.seek(since)
+        lines = handle.read().decode(errors="replace").splitlines()
+    # A stack trace's frames push the line that matters out of sight.
+    told = [line for line in lines if line.strip() and not line.startswith("\tat ")]
+    return "\n".join(told[-_TAIL_LINES:])

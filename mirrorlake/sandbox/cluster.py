@@ -1,0 +1,267 @@
+"""A Kafka cluster of one node on this machine, as an object: start it, stop it, kill it, freeze it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from mirrorlake.errors import SandboxError
+from mirrorlake.sandbox.broker import Broker
+from mirrorlake.sandbox.jars import jars
+from mirrorlake.sandbox.ports import free_ports, is_free
+from mirrorlake.sandbox.process import wait_stopped
+from mirrorlake.sandbox.properties import JAVA_OPTIONS, Listener
+
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
+_CLASHES = 5
+
+
+class KafkaCluster:
+    """A real Kafka broker and controller (KRaft) in a JVM of its own, which never outlives this process.
+
+    The port is chosen at the first start and then kept, like the data, over any number of stops, kills and starts.
+
+    Args:
+        alias: the cluster's name in messages.
+        port: where to listen on 127.0.0.1; any free port when not given.
+        directory: where its data and its log are kept; a temporary directory, removed at the end, when not given.
+        config: Kafka server properties that differ from the sandbox's.
+        listeners: further listeners beside the plain one (TLS, SASL), set up by properties in `config`.
+        java_options: options of the JVM.
+        format_options: further arguments of `kafka-storage format`, such as `--add-scram`.
+
+    Example:
+        ```python
+        with KafkaCluster("east") as east:
+            print(east.bootstrap_servers)
+        ```
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        port: int | None = None,
+        directory: str | Path | None = None,
+        config: Mapping[str, object] | None = None,
+        listeners: Sequence[Listener] = (),
+        java_options: Sequence[str] = JAVA_OPTIONS,
+        format_options: Sequence[str] = (),
+    ) -> None:
+        temporary = directory is None
+        place = Path(tempfile.mkdtemp(prefix=f"mirrorlake-{alias}-") if directory is None else directory).absolute()
+        place.mkdir(parents=True, exist_ok=True)
+        self._wanted = (Listener(port=port or 0), *listeners)
+        self._broker = Broker(
+            alias=alias,
+            directory=place,
+            listeners=self._wanted,
+            config=dict(config or {}),
+            java_options=tuple(java_options),
+            format_options=tuple(format_options),
+        )
+        self._lock = threading.RLock()
+        self._answered = False
+        self._processes: list[subprocess.Popen[bytes]] = []
+        # Runs when nobody holds the cluster any more, and at the latest when the interpreter exits.
+        self._end = weakref.finalize(self, _abandon, self._processes, place if temporary else None)
+
+    @property
+    def alias(self) -> str:
+        """Return the cluster's name."""
+        return self._broker.alias
+
+    @property
+    def directory(self) -> Path:
+        """Return where its data and its log are kept."""
+        return self._broker.directory
+
+    @property
+    def log_path(self) -> Path:
+        """Return the broker's log."""
+        return self._broker.log_path
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return the address of the plain listener.
+
+        Raises:
+            SandboxError: when the port is still to be chosen.
+        """
+        return self.address()
+
+    def address(self, listener: str = "PLAINTEXT") -> str:
+        """Return `host:port` of a listener by its name."""
+        found = next((candidate for candidate in self._broker.listeners if candidate.name == listener), None)
+        if found is None or not found.port:
+            raise SandboxError(
+                f"{self.alias}: " + ("no address is known yet" if found else f"there is no listener {listener!r}"),
+                remedy="start the cluster first, or give it a port" if found else "add it to `listeners`",
+                alias=self.alias,
+            )
+        return found.address
+
+    @property
+    def pid(self) -> int | None:
+        """Return the pid of the broker's JVM, or None when it is not running."""
+        process = self._process
+        return process.pid if process else None
+
+    @property
+    def running(self) -> bool:
+        """Return whether the JVM lives; a paused one does."""
+        return self._process is not None
+
+    def start(self, *, timeout: float = START_SECONDS) -> KafkaCluster:
+        """Start the broker and return when it answers; nothing happens when it is already running.
+
+        Raises:
+            SandboxError: when it stops at once, does not answer in time, or its port belongs to another process.
+        """
+        with self._lock:
+            if self.running:
+                return self
+            clash: SandboxError | None = None
+            for _ in range(_CLASHES):
+                self._choose_ports(again=clash is not None)
+                try:
+                    self._start_once(timeout)
+                except SandboxError as error:
+                    if not getattr(error, "port_taken", False):
+                        raise
+                    clash = error
+                else:
+                    return self
+            raise SandboxError(
+                f"{self.alias}: {_CLASHES} times another process took the port that had been free",
+                consequence="the cluster is not running",
+                remedy="give the cluster a port of its own with `port=`",
+                alias=self.alias,
+            ) from clash
+
+    def stop(self, *, timeout: float = STOP_SECONDS) -> None:
+        """Shut the broker down cleanly and keep its data; it is killed when it takes longer than `timeout` seconds."""
+        with self._lock:
+            if (process := self._process) is None:
+                return
+            # A paused process acts on nothing but SIGKILL.
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._processes.clear()
+
+    def kill(self) -> None:
+        """End the broker as a power cut would (SIGKILL); its data stay."""
+        with self._lock:
+            if process := self._process:
+                process.kill()
+                process.wait()
+            self._processes.clear()
+
+    def restart(self, *, timeout: float = START_SECONDS) -> KafkaCluster:
+        """Stop the broker cleanly and start it again, at the same port with the same data."""
+        self.stop()
+        return self.start(timeout=timeout)
+
+    def pause(self) -> None:
+        """Freeze the broker (SIGSTOP) and return when it stands still: connections stay open, nothing is answered."""
+        wait_stopped(self._signal(signal.SIGSTOP).pid)
+
+    def resume(self) -> None:
+        """Let a paused broker go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def __enter__(self) -> KafkaCluster:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        port = self._broker.listeners[0].port
+        state = f"running, pid {self.pid}" if self.running else "stopped"
+        return f"<KafkaCluster {self.alias} {self._broker.listeners[0].address if port else '(no port yet)'} {state}>"
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes] | None:
+        return next((process for process in self._processes if process.poll() is None), None)
+
+    def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
+        if (process := self._process) is None:
+            raise SandboxError(
+                f"{self.alias}: the broker is not running",
+                consequence=f"{number.name} was not sent",
+                remedy="start() it first",
+                alias=self.alias,
+            )
+        process.send_signal(number)
+        return process
+
+    def _choose_ports(self, *, again: bool) -> None:
+        """Give each listener without a port a free one; what was chosen once is kept unless it was lost in a race."""
+        # Only a cluster that never answered may move: afterwards clients know its address.
+        listeners = self._wanted if again and not self._answered else self._broker.listeners
+        free = iter(free_ports(len(listeners)))
+        chosen = tuple(entry if entry.port else replace(entry, port=next(free)) for entry in listeners)
+        for entry in chosen:
+            if not is_free(entry.port, host=entry.host):
+                raise port_in_use(self.alias, entry.address)
+        self._broker = replace(self._broker, listeners=chosen)
+
+    def _start_once(self, timeout: float) -> None:
+        since = self.log_path.stat().st_size if self.log_path.exists() else 0
+        process = self._broker.launch(tied=True)
+        self._processes[:] = [process]
+        try:
+            self._broker.wait_ready(alive=lambda: process.poll() is None, timeout=timeout, since=since)
+        except BaseException:
+            self.kill()
+            raise
+        self._answered = True
+
+
+def start_all(clusters: Iterable[KafkaCluster], *, timeout: float = START_SECONDS) -> list[KafkaCluster]:
+    """Start clusters side by side and return them.
+
+    Raises:
+        SandboxError: of the first that failed; the others are left as they are, running or not.
+    """
+    found = list(clusters)
+    jars("broker")  # once and in sight, rather than in every thread at the same time
+    with ThreadPoolExecutor(max_workers=max(1, len(found)), thread_name_prefix="mirrorlake-start") as pool:
+        return list(pool.map(lambda cluster: cluster.start(timeout=timeout), found))
+
+
+def port_in_use(alias: str, address: str) -> SandboxError:
+    """Return the error for an address where another process already listens."""
+    return SandboxError(
+        f"{alias}: another process already listens on {address}",
+        consequence="the cluster was not started, and the other process was left alone",
+        remedy="stop that process, or give the cluster another port",
+        alias=alias,
+        address=address,
+    )
+
+
+def _abandon(processes: list[subprocess.Popen[bytes]], directory: Path | None) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,266 @@
+"""The jars of the sandbox: resolved once with the Ivy that pyspark ships, checked against checked-in sums, then cached.
+
+| set      | for                                                                       |
+|----------|---------------------------------------------------------------------------|
+| `broker` | a Kafka broker, its storage tool and its console clients                  |
+| `mm2`    | MirrorMaker 2, for comparison                                             |
+| `spark`  | what Spark needs besides its own jars to read Kafka and to speak Delta    |
+
+A broker's jars and Spark's never meet on one class path: they carry different Kafka clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from rich.console import Console
+
+from mirrorlake.errors import SandboxError, UsageError
+from mirrorlake.sandbox.cache import cache_directory, locked
+from mirrorlake.sandbox.java import find_java
+from mirrorlake.sandbox.trust import trust_store
+
+_KAFKA = "org.apache.kafka"
+_KAFKA_VERSION = "4.3.1"
+_LOGGING = "org.slf4j:slf4j-simple:1.7.36"
+_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+_ATTEMPTS = 3
+_FOUND = re.compile(r"found ([^#]+)#([^;]+);(\S+) in .+")
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """What to resolve: Maven coordinates, and which of the modules they pull in stay out (`organisation:module`)."""
+
+    coordinates: tuple[str, ...]
+    excludes: tuple[str, ...] = ()
+    transitive: bool = True
+
+
+JAR_SETS: Mapping[str, JarSet] = {
+    "broker": JarSet(
+        (
+            f"{_KAFKA}:kafka_2.13:{_KAFKA_VERSION}",
+            f"{_KAFKA}:kafka-server:{_KAFKA_VERSION}",
+            f"{_KAFKA}:kafka-tools:{_KAFKA_VERSION}",
+            _LOGGING,
+        ),
+        # The tools ask for Kafka Connect and its web server; only `connect-plugin-path` uses them.
+        excludes=(
+            *(f"{_KAFKA}:connect-{part}" for part in ("api", "json", "runtime", "transforms")),
+            "com.fasterxml.jackson.jakarta.rs:*",
+            "com.fasterxml.jackson.module:*",
+        ),
+    ),
+    "mm2": JarSet((f"{_KAFKA}:connect-mirror:{_KAFKA_VERSION}", _LOGGING)),
+    # Not transitive: of the hundred megabytes behind these, Spark already carries everything else that is used.
+    "spark": JarSet(
+        (
+            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+            f"{_KAFKA}:kafka-clients:3.9.0",
+            "org.apache.commons:commons-pool2:2.12.0",
+            "io.delta:delta-spark_4.0_2.13:4.4.0",
+            "io.delta:delta-storage:4.4.0",
+        ),
+        transitive=False,
+    ),
+}
+
+
+def jars(set_name: str) -> list[Path]:
+    """Return the jars of a set, downloading them at the first call on this machine.
+
+    Raises:
+        UsageError: when there is no such set.
+        SandboxError: when the jars cannot be downloaded, or differ from the checked-in sums.
+    """
+    if set_name not in JAR_SETS:
+        raise UsageError(f"no jar set is called {set_name!r}", remedy=f"use one of {', '.join(JAR_SETS)}")
+    expected = expected_sums(set_name)
+    root = cache_directory() / "jars"
+    # The sums are part of the name: a release with other jars never finds the old ones in its place.
+    directory = root / set_name / _digest(sum_lines(expected).encode())[:12]
+    found = [directory / name for name in sorted(expected)]
+    if not _all_files(found):
+        with locked(root / f"{set_name}.lock"):
+            if not _all_files(found):
+                _install(set_name, expected, directory)
+    return found
+
+
+def classpath(set_name: str) -> str:
+    """Return the jars of a set as one class path."""
+    return os.pathsep.join(map(str, jars(set_name)))
+
+
+def expected_sums(set_name: str) -> dict[str, str]:
+    """Read the checked-in `<set>.sha256` as file name -> sum."""
+    lines = Path(__file__).with_name(f"{set_name}.sha256").read_text().splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines if line)}
+
+
+def actual_sums(directory: Path) -> dict[str, str]:
+    """Return file name -> SHA-256 of every file in `directory`."""
+    return {path.name: _digest(path.read_bytes()) for path in sorted(directory.iterdir())}
+
+
+def sum_lines(sums: Mapping[str, str]) -> str:
+    """Return sums in the form of a `.sha256` file."""
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
+
+
+def check_sums(set_name: str, *, expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
+    """Refuse jars that are not exactly the expected ones.
+
+    Raises:
+        SandboxError: naming every missing, additional and different jar.
+    """
+    differences = {
+        "missing": expected.keys() - actual.keys(),
+        "not expected": actual.keys() - expected.keys(),
+        "different": {name for name in expected.keys() & actual.keys() if expected[name] != actual[name]},
+    }
+    found = [f"{kind}: {', '.join(sorted(names))}" for kind, names in differences.items() if names]
+    if found:
+        raise SandboxError(
+            f"the jars of {set_name!r} are not the ones this version was tested with ({'; '.join(found)})",
+            consequence="they were not installed",
+            remedy="try again; if it stays so, something between here and the Maven repository changes its files",
+            jar_set=set_name,
+        )
+
+
+def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> None:
+    """Resolve a set into `directory` with Ivy, whatever its sums; `say` gets one line per resolved artifact.
+
+    Raises:
+        SandboxError: when Ivy fails, with what it said.
+    """
+    root = cache_directory()
+    java = find_java()
+    module = directory.parent / f"{directory.name}.ivy.xml"
+    module.write_text(ivy_module(set_name, JAR_SETS[set_name]))
+    command = [
+        str(java.executable),
+        *(trust_store(root / "trust.jks") if java.bundled else []),
+        "-jar",
+        str(_ivy()),
+        *(["-settings", settings] if (settings := os.environ.get("MIRRORLAKE_IVY_SETTINGS")) else []),
+        *("-cache", str(root / "ivy"), "-ivy", str(module), "-confs", "default", "-types", "jar", "bundle"),
+        *("-retrieve", f"{directory}/{_PATTERN}"),
+    ]
+    for attempt in range(1, _ATTEMPTS + 1):
+        code, output = _run(command, say)
+        if code == 0:
+            module.unlink()
+            return
+        say(f"attempt {attempt} of {_ATTEMPTS} failed")
+    raise SandboxError(
+        f"the jars of {set_name!r} could not be downloaded:\n{_complaints(output)}",
+        consequence="nothing was installed",
+        remedy="check the connection to the Maven repository; MIRRORLAKE_IVY_SETTINGS can name an Ivy settings file "
+        "that points to a mirror of it, JAVA_TOOL_OPTIONS can set a proxy",
+        jar_set=set_name,
+    )
+
+
+def ivy_module(set_name: str, jar_set: JarSet) -> str:
+    """Return the Ivy file for a set; one file for all coordinates, so that versions are settled between them."""
+    lines = [
+        '<ivy-module version="2.0">',
+        f'  <info organisation="mirrorlake" module={quoteattr(set_name)}/>',
+        '  <configurations><conf name="default"/></configurations>',
+        "  <dependencies>",
+    ]
+    transitive = str(jar_set.transitive).lower()
+    for coordinate in jar_set.coordinates:
+        organisation, name, version = coordinate.split(":")
+        lines.append(
+            f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default->default" '
+            f'transitive="{transitive}"/>'
+        )
+    for exclude in jar_set.excludes:
+        organisation, name = exclude.split(":")
+        lines.append(f'    <exclude org="{organisation}" module="{name}"/>')
+    return "\n".join([*lines, "  </dependencies>", "</ivy-module>", ""])
+
+
+def _all_files(paths: Iterable[Path]) -> bool:
+    return all(path.is_file() for path in paths)
+
+
+def _install(set_name: str, expected: Mapping[str, str], directory: Path) -> None:
+    console = Console(stderr=True, highlight=False)
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    say(f"mirrorlake: downloading the {len(expected)} jars of {set_name!r}, once")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        fresh = temporary / "jars"
+        resolve(set_name, fresh, say=say)
+        check_sums(set_name, expected=expected, actual=actual_sums(fresh))
+        shutil.rmtree(directory, ignore_errors=True)
+        fresh.replace(directory)
+        say(f"mirrorlake: {set_name!r} is complete, {_megabytes(directory):.0f} MB in {directory}")
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _megabytes(directory: Path) -> float:
+    return sum(path.stat().st_size for path in directory.iterdir()) / 1e6
+
+
+def _run(command: list[str], say: Callable[[str], None]) -> tuple[int, list[str]]:
+    output = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        for line in ivy.stdout or ():
+            output.append(line.rstrip())
+            if (artifact := resolved_artifact(line)) is not None:
+                say(f"  {artifact}")
+    return ivy.returncode, output
+
+
+def resolved_artifact(line: str) -> str | None:
+    """Return the artifact that a line of Ivy's output reports as found.
+
+    >>> resolved_artifact("found org.slf4j#slf4j-api;1.7.36 in public")
+    'org.slf4j slf4j-api 1.7.36'
+    """
+    found = _FOUND.fullmatch(line.strip())
+    return " ".join(found.groups()) if found else None
+
+
+def _complaints(output: Iterable[str]) -> str:
+    marks = ("ERROR", "not found", "Exception", "error at", "FAILED")
+    lines = [line.strip() for line in output if any(mark in line for mark in marks)]
+    return "\n".join(dict.fromkeys(lines[-8:]))
+
+
+def _ivy() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        for jar in sorted((Path(place) / "jars").glob("ivy-*.jar"), reverse=True):
+            return jar
+    raise SandboxError(
+        "pyspark, whose Ivy downloads the sandbox's jars, is not installed or has none",
+        consequence="the jars cannot be downloaded",
+        remedy="pip install 'mirrorlake[spark]'",
+    )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,40 @@
+"""Ports on the loopback address."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+LOOPBACK = "127.0.0.1"
+
+# Below the range that systems hand out for outgoing connections. A port from that range may become the local end of
+# some client's connection while its broker is down, even of the client that tries to reach that very broker, which then
+# talks to itself.
+_RANGE = range(20_000, 32_000)
+_ATTEMPTS = 1_000
+
+
+def is_free(port: int, *, host: str = LOOPBACK) -> bool:
+    """Return whether a server could listen on this port now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As Java's own server sockets do: connections of an earlier broker that are still winding down do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nothing listens now; whoever uses one must be ready to lose the race for it."""
+    chooser = random.SystemRandom()
+    found: dict[int, None] = {}
+    for _ in range(_ATTEMPTS):
+        if len(found) == count:
+            break
+        port = chooser.choice(_RANGE)
+        if is_free(port):
+            found[port] = None
+    return list(found)

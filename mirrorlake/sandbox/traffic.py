@@ -1,0 +1,234 @@
+"""Write sample traffic to a cluster: records of every shape, some in transactions, some of those aborted.
+
+A producer's whole vocabulary, so that a mirror is seen to keep it: keys and none, headers with duplicates and null
+values, tombstones, binary and empty values, and the offsets that aborted transactions and control records leave behind.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+from zlib import crc32
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from mirrorlake.errors import SandboxError
+from mirrorlake.model.flow import TopicPartition
+
+# Partitions of each sample topic; every topic gets the same number of records.
+SAMPLE_TOPICS: Mapping[str, int] = MappingProxyType(
+    {"orders": 4, "payments.card": 2, "payments.invoice": 2, "clicks": 4}
+)
+# What a topic sets itself is copied to its remote topic; a setting that differs from the default shows it.
+_TOPIC_CONFIGS = {"orders": {"max.message.bytes": "2097152"}}
+
+_ROUNDS = 4
+# Shares of a round: sent plainly, and in a transaction; what is aborted comes on top.
+_IN_TRANSACTION = 0.4
+_ABORTED = 0.05
+_SPREAD_MS = 3_600_000
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleTraffic:
+    """What was written: records a `read_committed` reader sees per partition, and what aborted transactions left.
+
+    `after_abort` is the offset of the first record that follows the last aborted transaction of a partition, where it
+    left any record there.
+    """
+
+    committed: Mapping[TopicPartition, int]
+    aborted: Mapping[TopicPartition, int]
+    after_abort: Mapping[TopicPartition, int]
+    bytes: int
+
+    @property
+    def records(self) -> int:
+        """Return how many records a `read_committed` reader sees."""
+        return sum(self.committed.values())
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """Counts kept while writing."""
+
+    committed: Counter[TopicPartition] = field(default_factory=Counter)
+    aborted: Counter[TopicPartition] = field(default_factory=Counter)
+    after_abort: dict[TopicPartition, int] = field(default_factory=dict)
+    bytes: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+        else:
+            self.after_abort[TopicPartition(message.topic(), message.partition())] = message.offset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One record to write."""
+
+    place: TopicPartition
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp_ms: int
+
+    @property
+    def size(self) -> int:
+        return len(self.key or b"") + len(self.value or b"")
+
+
+def write_sample_traffic(
+    bootstrap_servers: str,
+    *,
+    region: str,
+    records: int,
+    topics: Mapping[str, int] = SAMPLE_TOPICS,
+    until_ms: int | None = None,
+) -> SampleTraffic:
+    """Create the topics where they are missing and write records with timestamps of the last hour.
+
+    Args:
+        bootstrap_servers: the cluster; its topics should be empty or its own earlier sample traffic.
+        region: is told in every record, so that records of two clusters differ.
+        records: how many records a `read_committed` reader will see.
+        topics: partitions by topic name.
+        until_ms: timestamp of the last record; now by default.
+
+    Raises:
+        SandboxError: the cluster did not take the records.
+    """
+    _create_topics(bootstrap_servers, topics)
+    options = {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "compression.type": "lz4", "log_level": 0}
+    plain = Producer(options)
+    transactional = Producer({**options, "transactional.id": f"sample-traffic-{region}"})
+    end = int(time.time() * 1000) if until_ms is None else until_ms
+    samples = _samples(region, list(topics.items()), records, end)
+    ledger = _Ledger()
+    try:
+        transactional.init_transactions(_TIMEOUT_S)
+        for each in range(_ROUNDS):
+            share = [next(samples) for _ in range(records * (each + 1) // _ROUNDS - records * each // _ROUNDS)]
+            _write_round(plain, transactional, share, ledger)
+    except KafkaException as error:
+        raise _not_written(bootstrap_servers, str(error)) from error
+    if ledger.failures:
+        raise _not_written(bootstrap_servers, ledger.failures[0])
+    return SampleTraffic(
+        committed=dict(ledger.committed),
+        aborted=dict(ledger.aborted),
+        after_abort={tp: offset for tp, offset in ledger.after_abort.items() if ledger.aborted[tp]},
+        bytes=ledger.bytes,
+    )
+
+
+def _write_round(plain: Producer, transactional: Producer, samples: Sequence[_Sample], ledger: _Ledger) -> None:
+    inside = int(len(samples) * _IN_TRANSACTION)
+    transactional.begin_transaction()
+    for sample in samples[:inside]:
+        _produce(transactional, sample)
+        _count(ledger, sample)
+    transactional.commit_transaction(_TIMEOUT_S)
+    transactional.begin_transaction()
+    for sample in samples[: max(1, int(len(samples) * _ABORTED))]:
+        _produce(transactional, sample)
+        ledger.aborted[sample.place] += 1
+    # Without the flush nothing of it would ever reach the broker, and no offset would be missing afterwards.
+    transactional.flush(_TIMEOUT_S)
+    transactional.abort_transaction(_TIMEOUT_S)
+    first: set[TopicPartition] = set()
+    for sample in samples[inside:]:
+        callback = {} if sample.place in first else {"on_delivery": ledger.delivered}
+        first.add(sample.place)
+        _produce(plain, sample, **callback)
+        _count(ledger, sample)
+    if plain.flush(_TIMEOUT_S):
+        ledger.failures.append(f"{len(plain)} records were not confirmed within {_TIMEOUT_S:.0f} s")
+
+
+def _produce(producer: Producer, sample: _Sample, **options: Any) -> None:
+    producer.produce(
+        sample.place.topic,
+        sample.value,
+        sample.key,
+        sample.place.partition,
+        timestamp=sample.timestamp_ms,
+        headers=sample.headers,
+        **options,
+    )
+    producer.poll(0)
+
+
+def _count(ledger: _Ledger, sample: _Sample) -> None:
+    ledger.committed[sample.place] += 1
+    ledger.bytes += sample.size
+
+
+def _samples(region: str, topics: Sequence[tuple[str, int]], records: int, end_ms: int) -> Iterator[_Sample]:
+    step = _SPREAD_MS / max(1, records)
+    for number in range(records):
+        topic, partitions = topics[number % len(topics)]
+        customer = f"{region}-{number * 7919 % 997}"
+        key, value = _content(number, region, topic, customer)
+        yield _Sample(
+            place=TopicPartition(topic, (crc32(key) if key else number // len(topics)) % partitions),
+            key=key,
+            value=value,
+            headers=_headers(number, region),
+            timestamp_ms=end_ms - int((records - 1 - number) * step),
+        )
+
+
+def _content(number: int, region: str, topic: str, customer: str) -> tuple[bytes | None, bytes | None]:
+    document = {"region": region, "topic": topic, "number": number, "customer": customer, "amount": number * 13 % 5000}
+    # Steps that share no factor with the number of topics: every topic gets every shape.
+    if number % 97 == 0:
+        return customer.encode(), None
+    if number % 89 == 0:
+        return customer.encode(), b""
+    if number % 83 == 0:
+        return customer.encode(), bytes(range(256))
+    if number % 79 == 0:
+        return b"", json.dumps(document).encode()
+    if number % 7 == 0:
+        return None, json.dumps(document).encode()
+    return customer.encode(), json.dumps(document).encode()
+
+
+def _headers(number: int, region: str) -> list[tuple[str, bytes | None]]:
+    if number % 5 == 0:
+        return []
+    headers: list[tuple[str, bytes | None]] = [("region", region.encode()), ("trace", str(number).encode())]
+    if number % 11 == 0:
+        headers += [("trace", b"again"), ("note", None), ("empty", b"")]
+    return headers
+
+
+def _create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    wanted = [
+        NewTopic(name, num_partitions=count, config=_TOPIC_CONFIGS.get(name, {})) for name, count in topics.items()
+    ]
+    for future in admin.create_topics(wanted, request_timeout=_TIMEOUT_S).values():
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise _not_written(bootstrap_servers, str(error)) from error
+
+
+def _not_written(bootstrap_servers: str, why: str) -> SandboxError:
+    return SandboxError(
+        f"the sample traffic could not be written to {bootstrap_servers}: {why}",
+        consequence="its topics hold a part of it",
+        remedy="look into the broker's log, then start again with empty topics",
+    )

@@ -1,0 +1,19 @@
+"""What every test gets: the marker of its folder, and the servers of `tests/servers` as fixtures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "servers").glob("[a-z]*.py"))]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not item.path.is_relative_to(HERE):
+            continue
+        # --strict-markers refuses a folder that pyproject.toml does not know.
+        item.add_marker(getattr(pytest.mark, item.path.relative_to(HERE).parts[0]))

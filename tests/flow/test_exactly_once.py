@@ -1,0 +1,170 @@
+"""Law F: 200 000 records in transactions arrive once each, whatever is killed whenever."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from mirrorlake.sandbox import KafkaCluster, start_all
+from tests.flow.kit import (
+    ABORTED,
+    Process,
+    assert_equal_topics,
+    consume,
+    create_topic,
+    odd_record,
+    run_cli,
+    wait_until,
+    write_conf,
+)
+from tests.flow.map_check import assert_map_is_exact
+
+RECORDS = 200_000
+PER_TRANSACTION = 750
+PARTITIONS = 4
+# Each entry is one SIGKILL; the moment within the run is drawn from the seed.
+VICTIMS = [
+    "republish",
+    "land",
+    "target",
+    "republish",
+    "source",
+    "land",
+    "republish",
+    "target",
+    "source",
+    "land",
+    "republish",
+]
+
+
+class Writer(threading.Thread):
+    """Write transactions until enough are committed, through every crash of the source; aborts every seventh."""
+
+    def __init__(self, address: str, seed: int) -> None:
+        super().__init__(daemon=True)
+        self._address = address
+        self._rng = random.Random(seed)
+        self.committed = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            producer = self._producer()
+            number = 0
+            while self.committed < RECORDS:
+                number += 1
+                try:
+                    self._transaction(producer, number)
+                except KafkaException:
+                    producer = self._producer()
+        except BaseException as error:
+            self.failure = error
+
+    def _producer(self) -> Producer:
+        while True:
+            producer = Producer(
+                {
+                    "bootstrap.servers": self._address,
+                    "transactional.id": "writer",
+                    "linger.ms": 5,
+                    "message.max.bytes": 2_000_000,
+                }
+            )
+            try:
+                producer.init_transactions(10)
+                return producer
+            except KafkaException:
+                continue
+
+    def _transaction(self, producer: Producer, number: int) -> None:
+        aborts = number % 7 == 0
+        producer.begin_transaction()
+        for position in range(PER_TRANSACTION):
+            record = odd_record(self._rng, position, large=position == 0 and number % 10 == 1)
+            if aborts:
+                record["value"] = ABORTED + (record["value"] or b"")[:100]
+            producer.produce("orders", partition=self._rng.randrange(PARTITIONS), **record)
+        producer.flush(30)
+        if aborts:
+            producer.abort_transaction(10)
+        else:
+            producer.commit_transaction(10)
+            self.committed += PER_TRANSACTION
+
+
+@pytest.mark.parametrize("seed", [20261121])
+def test_law_f_kills_of_everything_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    east, central = KafkaCluster("east"), KafkaCluster("central")
+    start_all([east, central])
+    processes: dict[str, Process] = {}
+    try:
+        create_topic(east.bootstrap_servers, "orders", PARTITIONS, max_message_bytes="2000000")
+        conf = write_conf(
+            tmp_path,
+            {"east": east.bootstrap_servers, "central": central.bootstrap_servers},
+            [{"source": "east", "target": "central", "topics": "orders", "chunk_records": 10_000}],
+            east={"land": {"max_records_per_batch": 20_000}},
+        )
+        writer = Writer(east.bootstrap_servers, seed)
+        writer.start()
+        steps = {"land": ("land", "--source", "east"), "republish": ("republish", "--flow", "east->central")}
+
+        def start(step: str) -> None:
+            processes[step] = Process(tmp_path / f"{step}.log", *steps[step], "--conf", str(conf))
+
+        for step in steps:
+            start(step)
+        wait_until(lambda: _is_there(central, "east.orders"), "the first records are on the target")
+        killed = 0
+        for victim in VICTIMS:
+            threading.Event().wait(rng.uniform(0.5, 4.0))
+            if victim in steps:
+                processes[victim].kill()
+                start(victim)
+            else:
+                cluster = east if victim == "source" else central
+                cluster.kill()
+                threading.Event().wait(rng.uniform(0.0, 1.0))
+                cluster.start()
+            killed += 1
+            # A process that gave up on a dead broker is started again, as a scheduler would.
+            for step, process in processes.items():
+                if process.popen.poll() is not None:
+                    assert process.popen.returncode in (0, 4), process.output
+                    start(step)
+        assert killed >= 10
+        writer.join(300)
+        assert writer.failure is None, writer.failure
+        assert not writer.is_alive()
+        for process in processes.values():
+            process.terminate()
+        drained = run_cli("run", "--once", "--conf", str(conf))
+        assert drained.returncode == 0, drained.stderr
+        source, target = consume(east.bootstrap_servers, "orders"), consume(central.bootstrap_servers, "east.orders")
+        assert sum(map(len, source.values())) >= RECORDS
+        assert_equal_topics(source, target)
+        verified = run_cli("verify", "--conf", str(conf), "--json")
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+        assert_map_is_exact(tmp_path / "lake", "east->central", "orders", source, target)
+    except BaseException:
+        for process in processes.values():
+            print(f"--- {process.arguments}\n{process.output[-4000:]}")
+        raise
+    finally:
+        for process in processes.values():
+            if process.popen.poll() is None:
+                process.kill()
+        east.kill()
+        central.kill()
+
+
+def _is_there(cluster: KafkaCluster, topic: str) -> bool:
+    from confluent_kafka.admin import AdminClient
+
+    return topic in AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).topics

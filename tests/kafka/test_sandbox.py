@@ -1,0 +1,190 @@
+"""Clusters that belong to this process: they answer, they keep their data, and they go when we go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from mirrorlake.errors import SandboxError
+from mirrorlake.sandbox import KafkaCluster, Listener
+from mirrorlake.sandbox import cluster as cluster_module
+from mirrorlake.sandbox.ports import free_ports
+from mirrorlake.sandbox.process import identity, is_alive
+from tests.servers.brokers import MakeTopic, admin_of
+
+MakeCluster = Callable[..., KafkaCluster]
+
+
+def produce(address: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": address, "log_level": 0})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+
+def read(address: str, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        return [message.value() for message in consumer.consume(count, timeout=30)]
+    finally:
+        consumer.close()
+
+
+def wait_until(happened: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"after {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+def test_a_started_cluster_takes_and_gives_records(east: KafkaCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(east)
+    produce(east.bootstrap_servers, topic, [b"one", b"two"])
+    assert read(east.bootstrap_servers, topic, 2) == [b"one", b"two"]
+
+
+def test_a_cluster_says_what_it_is(east: KafkaCluster) -> None:
+    assert repr(east) == f"<KafkaCluster east {east.bootstrap_servers} running, pid {east.pid}>"
+    assert east.log_path.stat().st_size > 0
+
+
+def test_starting_twice_changes_nothing(east: KafkaCluster) -> None:
+    before = east.pid
+    assert east.start().pid == before
+
+
+@pytest.mark.parametrize("end", [KafkaCluster.kill, KafkaCluster.stop])
+def test_a_restarted_cluster_keeps_port_and_data(
+    make_cluster: MakeCluster, make_topic: MakeTopic, end: Callable[[KafkaCluster], None]
+) -> None:
+    own = make_cluster().start()
+    address, pid, topic = own.bootstrap_servers, own.pid, make_topic(own)
+    produce(address, topic, [b"kept"])
+
+    end(own)
+    assert not own.running
+    assert own.pid is None
+
+    own.start()
+    assert own.bootstrap_servers == address
+    assert own.pid != pid
+    assert read(address, topic, 1) == [b"kept"]
+
+
+def test_a_paused_cluster_keeps_silent_until_resumed(make_cluster: MakeCluster) -> None:
+    own = make_cluster().start()
+    admin = admin_of(own.bootstrap_servers)
+    admin.list_topics(timeout=10)
+
+    own.pause()
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=1)
+    assert own.running
+
+    own.resume()
+    wait_until(lambda: bool(admin.list_topics(timeout=10).brokers), 30, "a resumed broker does not answer")
+    own.pause()
+    own.stop()
+    assert not own.running, "stop() must work on a paused broker"
+
+
+def test_a_signal_needs_a_running_cluster(make_cluster: MakeCluster) -> None:
+    with pytest.raises(SandboxError, match="not running"):
+        make_cluster().pause()
+
+
+def test_a_terminal_interrupt_does_not_reach_the_broker(east: KafkaCluster) -> None:
+    assert east.pid is not None
+    assert os.getsid(east.pid) != os.getsid(0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")
+def test_a_cluster_dies_with_its_process_and_not_with_the_thread_that_started_it(tmp_path: Path) -> None:
+    script = """
+        import sys, threading, time
+        from mirrorlake.sandbox import KafkaCluster
+        cluster = KafkaCluster("orphan", directory=sys.argv[1])
+        thread = threading.Thread(target=cluster.start)
+        thread.start(); thread.join(); time.sleep(0.5)
+        sys.stdout.write(f"{cluster.pid}\\n"); sys.stdout.flush()
+        time.sleep(600)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        born = identity(pid)
+        assert born is not None, "the broker must outlive the thread that started it"
+        parent.send_signal(signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid, born), 10, "the broker outlived its killed parent")
+
+
+def test_a_cluster_that_nobody_holds_any_more_is_ended(make_topic: MakeTopic) -> None:
+    cluster = KafkaCluster("forgotten").start()
+    pid, directory = cluster.pid, cluster.directory
+    assert pid is not None
+    born = identity(pid)
+    assert born is not None
+    del cluster
+    wait_until(lambda: not is_alive(pid, born), 10, "the broker outlived its object")
+    wait_until(lambda: not directory.exists(), 10, "its temporary directory outlived it")
+
+
+def test_a_port_of_another_process_is_refused_and_left_alone(make_cluster: MakeCluster) -> None:
+    with socket.create_server(("127.0.0.1", free_ports(1)[0])) as stranger:
+        port = stranger.getsockname()[1]
+        with pytest.raises(SandboxError, match=f"another process already listens on 127.0.0.1:{port}"):
+            make_cluster(port=port).start()
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def test_a_port_lost_between_choice_and_start_is_chosen_anew(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", free_ports(1)[0])) as stranger:
+        taken = stranger.getsockname()[1]
+        choices = iter([[taken]])
+        monkeypatch.setattr(cluster_module, "free_ports", lambda count: next(choices, None) or free_ports(count))
+        monkeypatch.setattr(cluster_module, "is_free", lambda *_, **__: True)
+        own = make_cluster().start()
+        assert own.bootstrap_servers != f"127.0.0.1:{taken}"
+
+
+def test_a_broker_that_cannot_start_fails_at_once_with_its_last_words(make_cluster: MakeCluster) -> None:
+    began = time.monotonic()
+    with pytest.raises(SandboxError, match="NoSuchOption"):
+        make_cluster(java_options=["-XX:+NoSuchOption"]).start()
+    assert time.monotonic() - began < 30
+
+
+def test_settings_that_kafka_refuses_are_named(make_cluster: MakeCluster) -> None:
+    with pytest.raises(SandboxError, match=r"storage tool refused(?s:.*)log\.segment\.bytes"):
+        make_cluster(config={"log.segment.bytes": "many"}).start()
+
+
+def test_a_cluster_has_further_listeners(make_cluster: MakeCluster) -> None:
+    own = make_cluster(listeners=[Listener(name="SECOND", protocol="PLAINTEXT")]).start()
+    second = own.address("SECOND")
+    assert second != own.bootstrap_servers
+    assert admin_of(second).list_topics(timeout=30).brokers
+    with pytest.raises(SandboxError, match="no listener 'THIRD'"):
+        own.address("THIRD")
+
+
+def test_an_address_is_known_only_after_the_port_is(make_cluster: MakeCluster) -> None:
+    own = make_cluster()
+    assert "no port yet" in repr(own)
+    with pytest.raises(SandboxError, match="no address is known yet"):
+        _ = own.bootstrap_servers

@@ -1,0 +1,65 @@
+"""The Java that comes as a wheel carries brokers, and trusts whom Python trusts."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.sandbox import KafkaCluster, find_java
+from mirrorlake.sandbox.trust import trust_store
+
+
+@pytest.fixture
+def no_java_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_java_installed")
+def test_a_broker_runs_on_the_java_of_the_wheel(make_cluster: Callable[..., KafkaCluster]) -> None:
+    assert find_java().bundled
+    own = make_cluster().start()
+    assert Path(f"/proc/{own.pid}/exe").resolve() == find_java().executable.resolve()
+
+
+@pytest.mark.usefixtures("no_java_installed")
+def test_the_wrapper_for_spark_drops_the_module_that_the_wheel_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path / "a cache"))
+    home = find_java().spark_java_home
+    done = subprocess.run(
+        [
+            home / "bin" / "java",
+            "--add-modules=jdk.incubator.vector",
+            "-Dtold=a b",
+            "-XshowSettings:properties",
+            "-version",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "told = a b" in done.stderr
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java().bundled, (
+        "a session that set JAVA_HOME to the wrapper must still be known to run the wheel's Java"
+    )
+    assert find_java().spark_java_home == home
+
+
+@pytest.mark.usefixtures("no_java_installed")
+def test_java_reads_the_trust_store(tmp_path: Path) -> None:
+    options = trust_store(tmp_path / "trust.jks")
+    certificates = ssl.create_default_context().get_ca_certs()
+    if not certificates:
+        assert options == []
+        return
+    keytool = find_java().home / "bin" / "keytool"
+    listing = [keytool, "-list", "-keystore", tmp_path / "trust.jks", "-storepass", "changeit"]
+    done = subprocess.run(listing, capture_output=True, text=True, check=True)
+    assert f"contains {len(certificates)} entr" in done.stdout

@@ -1,0 +1,123 @@
+"""Real brokers as fixtures: `east`, `west` and `central` live as long as the run, `make_cluster` makes one for a test.
+
+A broker starts when the first test asks for it, and all that the collected tests will ask for start side by side. Tests
+share them and keep apart by the names that `make_topic` gives. What breaks a broker uses `make_cluster`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.jars import jars
+from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
+
+ALIASES = ("east", "west", "central")
+_LOG_LINES = 30
+
+
+class MakeTopic(Protocol):
+    def __call__(
+        self,
+        cluster: KafkaCluster,
+        name: str | None = None,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+    ) -> str: ...
+
+
+@lru_cache(maxsize=32)
+def admin_of(bootstrap_servers: str) -> AdminClient:
+    """Return one admin client per address: its futures die with it, so it is kept."""
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+
+@pytest.fixture(scope="session")
+def shared_clusters(request: pytest.FixtureRequest) -> Iterator[Callable[[str], KafkaCluster]]:
+    """Start every cluster that a collected test names; the call waits for one of them."""
+    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    clusters = {alias: KafkaCluster(alias, java_options=QUICK_START_OPTIONS) for alias in ALIASES if alias in wanted}
+    jars("broker")
+    with ThreadPoolExecutor(max_workers=len(ALIASES)) as pool:
+        starts = {alias: pool.submit(cluster.start) for alias, cluster in clusters.items()}
+        request.config.stash[_CLUSTERS] = clusters
+        yield lambda alias: starts[alias].result()
+    for cluster in clusters.values():
+        cluster.kill()
+
+
+_CLUSTERS: pytest.StashKey[dict[str, KafkaCluster]] = pytest.StashKey()
+
+
+@pytest.fixture(scope="session")
+def east(shared_clusters: Callable[[str], KafkaCluster]) -> KafkaCluster:
+    return shared_clusters("east")
+
+
+@pytest.fixture(scope="session")
+def west(shared_clusters: Callable[[str], KafkaCluster]) -> KafkaCluster:
+    return shared_clusters("west")
+
+
+@pytest.fixture(scope="session")
+def central(shared_clusters: Callable[[str], KafkaCluster]) -> KafkaCluster:
+    return shared_clusters("central")
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[Callable[..., KafkaCluster]]:
+    """Make clusters for one test from `KafkaCluster`'s arguments, not yet started; they are killed at its end."""
+    made: list[KafkaCluster] = []
+
+    def make(alias: str = "own", **options: Any) -> KafkaCluster:
+        made.append(KafkaCluster(alias, **{"java_options": QUICK_START_OPTIONS, **options}))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.kill()
+
+
+@pytest.fixture(scope="session")
+def make_topic() -> MakeTopic:
+    """Create a topic and return its name: the given one, or a new one that no other test has."""
+
+    def make(
+        cluster: KafkaCluster,
+        name: str | None = None,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+    ) -> str:
+        topic = name or f"topic-{uuid.uuid4().hex[:10]}"
+        admin = admin_of(cluster.bootstrap_servers)
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin.create_topics([new])[topic].result(timeout=30)
+        # The controller has answered; the broker that serves metadata hears of it a moment later.
+        deadline = time.monotonic() + 30
+        while topic not in (known := admin.list_topics(timeout=10).topics) or len(known[topic].partitions) < partitions:
+            assert time.monotonic() < deadline, f"{topic} was created on {cluster!r} and is not to be seen"
+            time.sleep(0.02)
+        return topic
+
+    return make
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        for alias, cluster in item.config.stash.get(_CLUSTERS, {}).items():
+            if alias in getattr(item, "fixturenames", ()) and cluster.log_path.exists():
+                lines = cluster.log_path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+                report.sections.append((f"broker {alias}", "\n".join(lines)))
+    return report
