@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
@@ -55,13 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except MirrorlakeError as error:
         output.error(error)
         code = error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        output.say(error.ctx.get_help() if error.ctx else "")
+    except TyperException as error:
+        if text := error.format_message():
+            output.error(UsageError(text, remedy="mirrorlake --help, or mirrorlake COMMAND --help"))
         code = 2
-    except click.ClickException as error:
-        output.error(UsageError(error.format_message(), remedy="mirrorlake --help, or mirrorlake COMMAND --help"))
-        code = 2
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = 130
     except Exception as error:
         if os.environ.get("MIRRORLAKE_DEBUG"):

@@ -85,7 +85,7 @@ OFFSET_MAP = Table(
     },
     properties={
         **_APPEND_ONLY,
-        "delta.dataSkippingStatsColumns": "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq,committed_at",
+        "delta.dataSkippingStatsColumns": "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq",
     },
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(tmp_path: Path, seed:
         assert_map_is_exact(tmp_path / "lake", "east->central", "orders", source, target)
     except BaseException:
         for process in processes.values():
-            print(f"--- {process.arguments}\n{process.output[-4000:]}")
+            sys.stderr.write(f"--- {process.arguments}\n{process.output[-4000:]}\n")
         raise
     finally:
         for process in processes.values():

@@ -1,0 +1,125 @@
+"""Where the demo happens: clusters on free ports of this machine, a lake of its own, and a scratch directory."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.errors import SandboxError, UsageError
+from mirrorlake.sandbox.detached import loopback_listener
+from mirrorlake.sandbox.ports import LOOPBACK, free_ports, is_free
+from mirrorlake.sandbox.traffic import SAMPLE_TOPICS
+
+MARKER = ".mirrorlake-demo"
+_MARKER_TEXT = "This lake was made by `mirrorlake demo`, which replaces it at its next run.\n"
+_PREFIX = "mirrorlake-demo-"
+_LOCK = "lock"
+
+
+def demo_clusters(config: MirrorConfig) -> tuple[MirrorConfig, dict[str, tuple[str, str]]]:
+    """Return the settings with addresses on which brokers can be started, and what was changed: `alias -> (old, new)`.
+
+    Raises:
+        UsageError: an address is not on this machine, or a source has no topic that the demo could fill.
+    """
+    clusters = dict(config.clusters)
+    moved = {}
+    for alias in sorted({*config.sources, *config.targets}):
+        wanted = config.cluster(alias).servers()
+        try:
+            listener = loopback_listener(alias, wanted)
+        except SandboxError as error:
+            raise UsageError(
+                f"the demo starts its own brokers, and {alias} is at {wanted}",
+                consequence="nothing was started",
+                remedy="mirrorlake demo --conf conf/demo.yml; for clusters that are there: mirrorlake run",
+                alias=alias,
+            ) from error
+        port = listener.port if is_free(listener.port) else free_ports(1)[0]
+        address = f"{LOOPBACK}:{port}"
+        clusters[alias] = clusters[alias].model_copy(update={"bootstrap_servers": (address,)})
+        if port != listener.port:
+            moved[alias] = (wanted, address)
+    for alias in config.sources:
+        topics_for(config, alias)
+    return config.model_copy(update={"clusters": clusters}), moved
+
+
+def topics_for(config: MirrorConfig, source: str) -> Mapping[str, int]:
+    """Return the sample topics that some flow takes from a source.
+
+    Raises:
+        UsageError: there is none.
+    """
+    flows = config.flows_from(source)
+    topics = {name: count for name, count in SAMPLE_TOPICS.items() if any(flow.carries(name) for flow in flows)}
+    if not topics:
+        raise UsageError(
+            f"no flow takes one of the demo's topics from {source}",
+            consequence="nothing was started",
+            remedy=f"let a flow's `topics` match one of: {', '.join(SAMPLE_TOPICS)}",
+            alias=source,
+        )
+    return topics
+
+
+def claim_lake(config: MirrorConfig) -> Path:
+    """Return the lake's folder, emptied of an earlier demo and marked as the demo's own.
+
+    Raises:
+        UsageError: the lake is not a folder on this machine, or holds something that no demo wrote.
+    """
+    location = config.lake.location()
+    if location is None or ":/" in location:
+        raise UsageError(
+            "the demo keeps its lake on this machine, and the settings put it elsewhere",
+            consequence="nothing was started",
+            remedy="set lake.root to a folder such as ./lake",
+        )
+    root = Path(location)
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root} is no folder", consequence="nothing was started", remedy="set lake.root to a folder")
+    if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file():
+        raise UsageError(
+            f"{root} holds a lake that no demo made",
+            consequence="nothing was started, and the folder was left as it is",
+            remedy="set lake.root in the demo's settings to another folder, or move this one away",
+        )
+    root.mkdir(parents=True, exist_ok=True)
+    # First, and never removed: a demo that is killed while it clears the folder must find it its own next time.
+    (root / MARKER).write_text(_MARKER_TEXT)
+    for entry in root.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != MARKER:
+            entry.unlink()
+    return root
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Give a temporary directory and remove it afterwards, with those of demos that were killed."""
+    place = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    # The kernel lets go of the lock with the process, however that ends.
+    with (place / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for other in place.parent.glob(f"{_PREFIX}*"):
+            if other != place and _is_abandoned(other):
+                shutil.rmtree(other, ignore_errors=True)
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _is_abandoned(place: Path) -> bool:
+    # Of another user, of a demo that goes on, or not even locked yet: left alone.
+    with suppress(OSError), (place / _LOCK).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False

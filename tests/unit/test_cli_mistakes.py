@@ -1,0 +1,96 @@
+"""A user's mistake ends with a sentence and an exit code, never with a traceback; none of these starts a JVM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.cli import main
+
+GOOD = """
+lake: {root: ./lake}
+clusters:
+  east: {bootstrap_servers: "127.0.0.1:1"}
+  west: {bootstrap_servers: "127.0.0.1:2"}
+flows:
+  - {source: east, target: west, topics: orders}
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.out + captured.err
+    return int(ended.value.code or 0), captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "missing.yml"),
+        ("lake: [unclosed", "YAML"),
+        (GOOD.replace("topics", "topcs"), "topics"),
+        (GOOD.replace("target: west", "target: wset"), "west"),
+        (GOOD.replace("topics: orders", "topics: 'orders('"), "orders("),
+        (GOOD.replace("topics: orders", "topics: 'orders*'"), "orders.*"),
+        (GOOD.replace("topics: orders", "topics: orders, policy: idntity"), "identity"),
+        (
+            GOOD.replace("topics: orders}", "topics: .*, policy: identity}")
+            + "  - {source: west, target: east, topics: .*, policy: identity}\n",
+            "for ever",
+        ),
+        ("", "empty"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_file_place_and_remedy(
+    text: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / ("missing.yml" if text is None else "mirror.yml")
+    if text is not None:
+        path.write_text(text)
+    code, out, err = run(capsys, "plan", "--conf", str(path), "--json")
+    assert code == 2
+    assert path.name in err
+    assert says.lower() in err.lower()
+    assert "Next:" in err
+    assert json.loads(out)["exit_code"] == 2
+
+
+def test_every_fault_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mirror.yml"
+    path.write_text(
+        GOOD.replace("topics: orders", "topics: 'a(', lanes: 0, colour: red").replace("target: west", "target: south")
+    )
+    code, out, _ = run(capsys, "plan", "--conf", str(path), "--json")
+    assert code == 2
+    assert len(json.loads(out)["faults"]) >= 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["pln"],
+        ["land"],
+        ["offsets", "--flow", "x"],
+        ["land", "--source"],
+        ["offsets", "--flow", "x", "--topic", "t", "--partition", "-1", "--offset", "2"],
+    ],
+)
+def test_bad_use_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert "error:" in err
+
+
+@pytest.mark.parametrize("arguments", [["land", "--source", "nrth"], ["republish", "--flow", "nope"]])
+def test_an_unknown_name_lists_the_known_ones(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD)
+    code, _, err = run(capsys, *arguments, "--conf", str(path))
+    assert code == 2
+    assert "east" in err

@@ -1,0 +1,40 @@
+"""What `import mirrorlake` gives, costs and starts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import mirrorlake as ml
+from mirrorlake import errors
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert sorted(ml.__all__) == ml.__all__
+    for name in ml.__all__:
+        assert getattr(ml, name) is not None
+
+
+def test_importing_starts_nothing() -> None:
+    code = (
+        "import sys, logging, json; import mirrorlake;"
+        "print(json.dumps([m for m in ('pyspark', 'confluent_kafka', 'pyarrow', 'pydantic') if m in sys.modules]"
+        "+ [str(h) for h in logging.getLogger().handlers + logging.getLogger('mirrorlake').handlers]))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == []
+
+
+def test_the_error_tree_that_is_drawn_is_the_one_that_is_there() -> None:
+    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    for error in classes:
+        assert error.__name__ in (errors.__doc__ or ""), f"{error.__name__} is missing in the drawn tree"
+        assert error.exit_code in (2, 3, 4)
+
+
+def test_an_error_names_cause_consequence_and_next_step() -> None:
+    error = errors.SourceGap("gone", consequence="stopped", remedy="mirrorlake plan", gaps=(1,))
+    assert str(error) == "gone; stopped. Next: mirrorlake plan"
+    assert error.as_dict()["exit_code"] == 3
+    assert error.gaps == (1,)  # type: ignore[attr-defined]
