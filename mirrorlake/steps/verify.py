@@ -107,7 +107,7 @@ def verify_flow(
     mine = maps.where(F.col("flow") == flow.name)
     remotes = {flow.remote_topic(topic) for topic in carried}
     differences += _against_target(lake, target, maps.where(F.col("target_topic").isin(sorted(remotes))))
-    differences += _not_mapped(relay, mine, positions)
+    differences += _not_mapped(relay, mine, positions, whole=flow.start.kind == "earliest")
     sent = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.records)
         for row in mine.groupBy(
@@ -312,29 +312,31 @@ def _problem(row: Any, contents: set[int]) -> str:
     return "out_of_order" if row.found in contents else "altered"
 
 
-def _not_mapped(relay: DataFrame, mine: DataFrame, positions: Mapping[SourcePartition, int]) -> list[Difference]:
-    """Return landed records below the ledger's position that no run covers (law E)."""
+def _not_mapped(
+    relay: DataFrame, mine: DataFrame, positions: Mapping[SourcePartition, int], *, whole: bool
+) -> list[Difference]:
+    """Return landed records below the ledger's position that no run covers (law E).
+
+    `whole` is false for a flow whose `start` leaves the past out: what precedes its first run is then not due.
+    """
     rows = [(s.topic, s.generation, s.partition, offset) for s, offset in positions.items()]
     if not rows:
         return []
     frame = relay.sparkSession.createDataFrame(rows, "topic string, generation int, partition int, position bigint")
-    due = relay.join(F.broadcast(frame), _SOURCE_KEY).where("offset < position").groupBy(*_SOURCE_KEY)
-    counted = {
-        _key(row): row for row in due.agg(F.count("*").alias("records"), F.min("offset").alias("first")).collect()
-    }
+    due = relay.join(F.broadcast(frame), _SOURCE_KEY).where("offset < position")
     sent = mine.groupBy(
         F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")
-    )
-    mapped = {
-        _key(row): row
-        for row in sent.agg(F.sum("record_count").alias("records"), F.min("first_upstream").alias("first")).collect()
-    }
+    ).agg(F.sum("record_count").alias("records"), F.min("first_upstream").alias("first"))
+    if not whole:
+        due = due.join(F.broadcast(sent.select(*_SOURCE_KEY, "first")), _SOURCE_KEY).where("offset >= first")
+    counts = due.groupBy(*_SOURCE_KEY).agg(F.count("*").alias("records"), F.min("offset").alias("first"))
+    mapped = {_key(row): int(row.records) for row in sent.collect()}
     return [
         Difference(
-            where="target", problem="missing", topic=key.topic, partition=key.partition, offset=int(row["first"])
+            where="target", problem="missing", topic=row.topic, partition=row.partition, offset=int(row["first"])
         )
-        for key, row in counted.items()
-        if int(row.records) != int(mapped[key].records if key in mapped else 0)
+        for row in counts.collect()
+        if int(row.records) != mapped.get(_key(row), 0)
     ]
 
 

@@ -119,14 +119,22 @@ class Lander:
         """
         attempts = 0
         while not stop.is_set():
-            start = self._prepare(rebuild=rebuild)
+            try:
+                start = self._prepare(rebuild=rebuild)
+            except ClusterUnreachable:
+                # A source that was there before may come back; one that never was is a mistake to be told at once.
+                if once or not attempts or attempts > _MOST_ATTEMPTS:
+                    raise
+                attempts += 1
+                stop.wait(_pause(attempts))
+                continue
             rebuild = False
             query = self._start(start, once=once)
             batches = self._batches
             try:
                 await_query(query, stop, tick=self._account_now_and_then)
             except StreamingQueryException as error:
-                attempts = 0 if self._batches > batches else attempts + 1
+                attempts = 1 if self._batches > batches else attempts + 1
                 self._recover(error, attempts, once=once, stop=stop)
                 continue
             finally:
@@ -360,21 +368,23 @@ class Lander:
 
     def _recover(self, error: StreamingQueryException, attempts: int, *, once: bool, stop: threading.Event) -> None:
         """Return where a new start can help; raise the own error where it cannot."""
-        failure = self._failure
-        if isinstance(failure, MirrorlakeError):
+        failure, text = self._failure, str(error)
+        if isinstance(failure, _TopicReborn) or any(sign in text for sign in _HEALED_BY_START):
+            if attempts <= _MOST_HEALINGS:
+                log.warning("land.restart source=%s why=%s", self._settings.alias, text.splitlines()[0][:200])
+                return
+        elif isinstance(failure, MirrorlakeError) and not isinstance(failure, ClusterUnreachable):
             raise failure from error
-        text = str(error)
-        if attempts <= 3 and (isinstance(failure, _TopicReborn) or any(sign in text for sign in _HEALED_BY_START)):
-            log.warning("land.restart source=%s why=%s", self._settings.alias, text.splitlines()[0][:200])
-            return
-        if any(sign in text for sign in _UNREACHABLE) and attempts <= 10:
-            try:
+        elif isinstance(failure, ClusterUnreachable) or any(sign in text for sign in _UNREACHABLE):
+            if once:
+                # The admin's own words name the trouble; where it answers again, a new start may do.
                 self._admin.broker_count()
-            except ClusterUnreachable:
-                if once:
-                    raise
-            stop.wait(min(0.5 * 2**attempts, 10.0))
-            return
+            if attempts <= _MOST_ATTEMPTS:
+                log.warning("land.source_away source=%s attempt=%s", self._settings.alias, attempts)
+                stop.wait(_pause(attempts))
+                return
+            if failure is not None:
+                raise failure from error
         raise StoreError(
             f"landing {self._settings.alias} failed: {root_cause(text)}",
             consequence="the last batch was not landed; nothing is lost or half-written",
@@ -462,6 +472,13 @@ class Lander:
         return land_checkpoint_path(self._lake, self._settings.alias, number)
 
 
+# Twenty tries with pauses of up to 10 s outlast the restart of a whole cluster.
+_MOST_ATTEMPTS = 20
+_MOST_HEALINGS = 3
 # What Spark says where `_prepare` finds the loss, or the new topic, and knows what to do about it.
 _HEALED_BY_START = ("KAFKA_DATA_LOSS", "data loss", "OffsetOutOfRange", "must specify all TopicPartitions")
 _UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
+
+
+def _pause(attempts: int) -> float:
+    return float(min(0.5 * 2 ** min(attempts, 6), 10.0))

@@ -1,0 +1,192 @@
+"""The lane protocol on a real broker: fencing, skipping, unknown outcomes, other producers in between (laws D and F)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from mirrorlake.errors import LaneFenced, UnsendableRecord
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.lane import LaneSender, LaneTask, Piece
+from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
+from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.sandbox import KafkaCluster
+
+SOURCE = SourcePartition("orders", 1, 0)
+# Older records would fall to the broker's retention at once.
+NOW = int(time.time() * 1000)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def task(central: KafkaCluster) -> LaneTask:
+    flow = f"flow-{uuid.uuid4().hex[:8]}"
+    options = {"bootstrap.servers": central.bootstrap_servers, "linger.ms": "5"}
+    admin = ClusterAdmin("central", options)
+    admin.create(ledger_spec(ledger_topic(flow), 1))
+    return LaneTask(
+        flow=flow,
+        target="central",
+        lane=0,
+        lanes=1,
+        epoch=1,
+        owner="a",
+        checkpoint=1,
+        options=options,
+        reader_options=options,
+    )
+
+
+@pytest.fixture
+def remote(central: KafkaCluster, make_topic: object) -> TopicPartition:
+    return TopicPartition(make_topic(central), 0)  # type: ignore[operator]
+
+
+def piece(remote: TopicPartition, offsets: range | list[int], *, stamp: int = NOW) -> Piece:
+    rows = list(offsets)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "offset": pa.array(rows, pa.int64()),
+            "timestamp": pa.array([stamp + row if stamp else 0 for row in rows], pa.timestamp("ms", tz="UTC")),
+            "key": pa.array([str(row).encode() for row in rows], pa.binary()),
+            "value": pa.array([f"v{row}".encode() for row in rows], pa.binary()),
+            "headers": pa.array([None] * len(rows), HEADERS),
+        }
+    )
+    return Piece(SOURCE, remote, batch)
+
+
+def values(central: KafkaCluster, remote: TopicPartition) -> list[tuple[int, bytes | None]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": central.bootstrap_servers,
+            "group.id": "oracle",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([KafkaTopicPartition(remote.topic, 0, 0)])
+    found = []
+    while (message := consumer.poll(20)) is not None and message.error() is None:
+        found.append((message.offset(), message.value()))
+    consumer.close()
+    return found
+
+
+def test_law_f_what_the_ledger_holds_is_skipped(task: LaneTask, remote: TopicPartition, central: KafkaCluster) -> None:
+    first = LaneSender(replace(task, chunk_records=30))
+    records = list(first.send([piece(remote, range(100))]))
+    assert [record.seq for record in records] == [0, 1, 2, 3]
+    again = LaneSender(task)
+    records = list(again.send([piece(remote, range(120))]))
+    assert [(run.first_upstream, run.count) for record in records for run in record.runs] == [(100, 20)]
+    assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(120)]
+
+
+def test_law_f_a_fenced_holder_of_an_older_epoch_stops_and_leaves_nothing(
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+) -> None:
+    old = LaneSender(task)
+    list(old.send([piece(remote, range(10))]))
+
+    def halfway() -> Iterator[Piece]:
+        yield piece(remote, range(10, 20))
+        heir = LaneSender(replace(task, epoch=2, owner="b"))
+        last = heir.open()
+        assert last is not None
+        heir.claim(replace(last, epoch=2, owner="b", seq=last.seq + 1, runs=()))
+        heir.close()
+        yield piece(remote, range(20, 30))
+
+    with pytest.raises(LaneFenced) as refused:
+        list(old.send(halfway()))
+    assert refused.value.exit_code == 3
+    assert len(values(central, remote)) == 10
+
+
+def test_law_f_the_same_owner_may_open_its_lane_again_elsewhere(
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+) -> None:
+    here, there = LaneSender(task), LaneSender(task)
+    list(here.send([piece(remote, range(10))]))
+    list(there.send([piece(remote, range(20))]))
+    # `here` was fenced by `there`: it must notice, learn what was done, and send only the rest.
+    records = list(here.send([piece(remote, range(30))]))
+    assert sum(run.count for record in records for run in record.runs) >= 10
+    assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(30)]
+
+
+def test_offsets_stay_exact_where_another_producer_writes_in_between(
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+) -> None:
+    stranger = Producer({"bootstrap.servers": central.bootstrap_servers, "linger.ms": 0})
+    sender = LaneSender(replace(task, chunk_records=5000))
+
+    def pieces() -> Iterator[Piece]:
+        for start in range(0, 5000, 500):
+            yield piece(remote, range(start, start + 500))
+
+    produce_piece = sender._produce_piece
+
+    def disturbed(one: Piece, sent: object) -> None:
+        produce_piece(one, sent)  # type: ignore[arg-type]
+        sender._producer.flush(20)  # type: ignore[union-attr]
+        stranger.produce(remote.topic, b"stranger", partition=0)
+        stranger.flush(20)
+
+    sender._produce_piece = disturbed  # type: ignore[method-assign,assignment]
+    records = list(sender.send(pieces()))
+    downstream = dict(values(central, remote))
+    mapped = {
+        run.first_upstream + index: run.first_downstream + index
+        for record in records
+        for run in record.runs
+        for index in range(run.count)
+    }
+    assert sorted(mapped) == list(range(5000))
+    assert all(downstream[offset] == f"v{upstream}".encode() for upstream, offset in mapped.items())
+
+
+def test_holes_of_the_source_are_in_the_run(task: LaneTask, remote: TopicPartition) -> None:
+    [record] = LaneSender(task).send([piece(remote, [3, 4, 7, 8, 12])])
+    [run] = record.runs
+    assert (run.first_upstream, run.last_upstream, run.count, run.holes) == (3, 12, 5, ((5, 2), (9, 3)))
+    assert record.positions == {SOURCE: 13}
+
+
+def test_law_c_a_record_that_cannot_be_sent_unchanged_stops_the_lane(task: LaneTask, remote: TopicPartition) -> None:
+    with pytest.raises(UnsendableRecord, match=r"orders-0@0 .*timestamp is 0"):
+        list(LaneSender(task).send([piece(remote, [0, 1], stamp=0)]))
+
+
+def test_the_ledger_reader_finds_the_last_record_behind_aborted_ones(task: LaneTask, central: KafkaCluster) -> None:
+    topic = ledger_topic(task.flow)
+    producer = Producer({"bootstrap.servers": central.bootstrap_servers, "transactional.id": task.flow})
+    producer.init_transactions(20)
+    record = LedgerRecord(flow=task.flow, lane=0, lanes=1, epoch=1, owner="a", seq=7, checkpoint=1)
+    for number in range(60):
+        producer.begin_transaction()
+        producer.produce(topic, record.to_json() if number == 0 else b"never seen", partition=0)
+        producer.flush(20)
+        (producer.commit_transaction if number == 0 else producer.abort_transaction)(20)
+    with LedgerReader("central", topic, task.reader_options) as reader:
+        assert reader.last(0) == record
+        assert [seen for _, seen in reader.since(0, 0)] == [record]
+
+
+def test_at_least_once_keeps_a_ledger_without_transactions(
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+) -> None:
+    plain = replace(task, exactly_once=False)
+    list(LaneSender(plain).send([piece(remote, range(50))]))
+    records = list(LaneSender(plain).send([piece(remote, range(80))]))
+    assert sum(run.count for record in records for run in record.runs) == 30
+    assert len(values(central, remote)) == 80
