@@ -131,8 +131,9 @@ class Lake:
 
     def properties(self, location: str) -> dict[str, str]:
         """Return the table properties."""
-        [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("properties").collect()
-        return dict(row.properties)
+        # DESCRIBE DETAIL would count files and bytes, too.
+        rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql_name(location)}").collect()
+        return {row.key: row.value for row in rows}
 
     def set_property(self, location: str, key: str, value: str) -> None:
         """Set one table property."""

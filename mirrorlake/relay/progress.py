@@ -148,7 +148,12 @@ def last_commit(lake: Lake, location: str, *, app: str) -> tuple[int, int] | Non
 
     None when the newest 1 000 commits hold none.
     """
-    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.sql_name(location)} LIMIT 1000")
+    # Nearly always the newest commit is the one; reading a long history costs.
+    return _last_commit(lake, location, app, limit=10) or _last_commit(lake, location, app, limit=1000)
+
+
+def _last_commit(lake: Lake, location: str, app: str, *, limit: int) -> tuple[int, int] | None:
+    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.sql_name(location)} LIMIT {limit}")
     rows = history.where(F.col("userMetadata").isNotNull()).orderBy(F.desc("version")).select("userMetadata").collect()
     for row in rows:
         try:

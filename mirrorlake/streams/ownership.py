@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -96,7 +97,8 @@ def take_over(
     # As high as it gets, so that nobody's record stops us from fencing; the true epoch is known after reading.
     senders = {lane: LaneSender(replace(task, lane=lane, owner=owner, epoch=2**53)) for lane in lanes}
     try:
-        last = {lane: sender.open() for lane, sender in senders.items()}
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            last = dict(zip(senders, pool.map(LaneSender.open, senders.values()), strict=True))
         check(last)
         # Seconds since 1970 where the ledger knows nothing later: epochs grow even over a ledger that was lost, and the
         # table's transaction versions, which are made of them, with them.
@@ -160,21 +162,29 @@ class MapCopy:
 
         Ledger records below what the table then holds are deleted, never the last of a lane.
         """
-        self._fence()
-        self.load()
-        missing, keep = [], {}
-        for lane in lanes:
-            records = reader.since(lane, 0)
-            missing += [record for _, record in records if record.seq > self.held.get(lane, -1)]
-            if len(records) > 1:
-                keep[TopicPartition(reader.topic, lane)] = records[-1][0]
-        added = self.add(missing)
+        ledger = {lane: reader.since(lane, 0) for lane in lanes}
+        if self._lacking(ledger):
+            # An older owner may be about to append the same runs: fence it, then see what is lacking still.
+            self._fence()
+            self.load()
+        added = self.add(self._lacking(ledger))
+        keep = {
+            TopicPartition(reader.topic, lane): records[-1][0] for lane, records in ledger.items() if len(records) > 1
+        }
         try:
             admin.delete_records_before(keep)
         except ClusterError as error:
             # Housekeeping: a ledger that keeps more than it must is no harm, and the next owner tries again.
             log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
         return added
+
+    def _lacking(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
+        return [
+            record
+            for lane, records in ledger.items()
+            for _, record in records
+            if record.runs and record.seq > self.held.get(lane, -1)
+        ]
 
     def load(self) -> dict[int, int]:
         """Read which ledger record of each lane is the newest whose runs the table holds."""
