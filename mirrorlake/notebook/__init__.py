@@ -19,6 +19,8 @@ __all__ = ["load_ipython_extension"]
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
     """Register the HTML faces of mirrorlake's values; called by `%load_ext mirrorlake.notebook`."""
+    if ipython.display_formatter is None:
+        return
     html = ipython.display_formatter.formatters["text/html"]
     for kind, face in FORMATTERS.items():
         html.for_type(kind, face)
