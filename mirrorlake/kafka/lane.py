@@ -299,6 +299,11 @@ class LaneSender:
             raise
         except KafkaException as error:
             self._fail(error, "commit a chunk", chunk=chunk, sent=sent)
+        except SystemError as error:
+            # confluent-kafka raises a fatal error inside the delivery callback that happens to run; Python then wraps it.
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._fail(error.__cause__, "commit a chunk", chunk=chunk, sent=sent)
         return record
 
     def _record(
