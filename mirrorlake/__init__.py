@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
     from mirrorlake.mirror import FlowHandle as FlowHandle
     from mirrorlake.mirror import Mirror as Mirror
+    from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
     from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst
     from mirrorlake.model.offset_map import Exact as Exact
@@ -43,6 +44,7 @@ _HOME = {
     "Plan": "mirrorlake.model.plan",
     "UnknownPartition": "mirrorlake.model.offset_map",
     "errors": "",
+    "from_settings": "mirrorlake.mirror",
     "load": "mirrorlake.mirror",
     "sandbox": "",
 }
@@ -60,6 +62,7 @@ __all__ = [
     "UnknownPartition",
     "__version__",
     "errors",
+    "from_settings",
     "load",
     "sandbox",
 ]

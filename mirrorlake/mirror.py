@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.load import load as load_config
+from mirrorlake.config.load import loads
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
@@ -394,9 +396,21 @@ def load(path: str | Path, *, spark: SparkSession | None = None) -> Mirror:
     return Mirror(load_config(path), spark=spark)
 
 
-def as_rows(results: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return result values as JSON-ready dictionaries."""
-    return [asdict(result) for result in results]
+def from_settings(settings: Mapping[str, Any], *, spark: SparkSession | None = None) -> Mirror:
+    """Return the mirror of settings given as a dictionary of the same shape as the file.
+
+    Raises:
+        ConfigError: the settings have faults; all of them are named.
+
+    Example:
+        >>> from_settings({
+        ...     "lake": {"root": "./lake"},
+        ...     "clusters": {"a": {"bootstrap_servers": "a:9092"}, "b": {"bootstrap_servers": "b:9092"}},
+        ...     "flows": [{"source": "a", "target": "b", "topics": "orders"}],
+        ... })
+        Mirror(a->b)
+    """
+    return Mirror(loads(json.dumps(settings)), spark=spark)
 
 
 def _together(calls: Sequence[Callable[[], Any]], stop: threading.Event) -> list[Any]:

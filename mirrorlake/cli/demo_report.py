@@ -254,7 +254,7 @@ def _next(story: Story) -> Iterator[tuple[str, str]]:
     python, command = _short(Path(sys.executable)), _short(here / "mirrorlake")
     alias = next(iter(story.relays), "east")
     relay = str(story.root / "relay" / alias)
-    query = f"SELECT topic, count(*) AS records, max(timestamp) AS newest FROM delta.`{relay}` GROUP BY topic"
+    query = f"SELECT topic, count(*) AS records, max(timestamp) AS newest FROM delta.`{relay}` GROUP BY topic"  # noqa: S608
     code = f'import mirrorlake as ml; ml.load("{story.conf}").spark.sql("{query}").show(truncate=False)'
     yield "ask the relay with SQL", f"{python} -c {shlex.quote(code)}"
     yield "walk through it in a notebook", "make lab"

@@ -1,0 +1,138 @@
+"""Command line of the benchmark: `python -m tests.bench --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.bench import lakeside, mm2
+from tests.bench.contest import Contest, Say
+from tests.bench.figures import BOTH, LAND, MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, REPUBLISH, Measurement
+from tests.bench.processes import this_machine
+from tests.bench.report import Report
+from tests.bench.workload import topics
+
+_MM2 = {"mm2-defaults": MM2_DEFAULTS, "mm2-tuned": MM2_TUNED, "mm2-exactly-once": MM2_EXACTLY_ONCE}
+# Of tables that go to a file.
+_WIDTH = 140
+_CHOICES = {"land": LAND, "republish": REPUBLISH, "both": BOTH, **_MM2}
+
+
+def main(arguments: list[str]) -> int:
+    """Run what is asked for and print the tables; 1 when there is a subject without a figure."""
+    options = _parser().parse_args(arguments)
+    progress = Console(stderr=True, highlight=False)
+    started_at = datetime.now(timezone.utc)
+
+    def say(line: str) -> None:
+        seconds = (datetime.now(timezone.utc) - started_at).total_seconds()
+        progress.print(f"{seconds:6.0f} s  {line}", markup=False)
+
+    workload = topics(options.records_scale)
+    measurements: list[Measurement] = []
+    failures: dict[str, str] = {}
+
+    def keep(one: Measurement) -> None:
+        measurements.append(one)
+        say(f"{one.subject}: {one.records_per_second:,.0f} records/s, {one.cpu_per_million:.2f} CPU-s per M")
+
+    def attempt(name: str, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except Exception as error:  # what was measured before it is worth keeping, whatever it is
+            failures[_CHOICES[name]] = f"{type(error).__name__}: {error}"
+            say(f"{_CHOICES[name]}: no figure: {failures[_CHOICES[name]]}")
+
+    with (
+        tempfile.TemporaryDirectory(prefix="mirrorlake-bench-", dir=options.directory) as directory,
+        Contest(workload, seed=options.seed, directory=Path(directory), say=say) as contest,
+    ):
+        _lakeside(contest, options.only, options.repeat, keep, attempt)
+        for name in (name for name in _MM2 if name in options.only):
+            for number in range(options.repeat):
+                attempt(name, lambda name=name, number=number: keep(mm2.measure(_MM2[name], number, contest)))
+    report = Report(
+        command=shlex.join(["python", "-m", "tests.bench", *arguments]),
+        started_at=started_at,
+        machine=this_machine(),
+        topics=workload,
+        measurements=measurements,
+        failures=failures,
+    )
+    _print(report, options.json, say)
+    return 1 if failures else 0
+
+
+def _lakeside(
+    contest: Contest,
+    only: list[str],
+    repeat: int,
+    keep: Callable[[Measurement], None],
+    attempt: Callable[[str, Callable[[], None]], None],
+) -> None:
+    """Run mirrorlake's passes: a cold one and `repeat` warm ones each."""
+    numbers = range(1 + repeat)
+    landed = lakeside.prepared(contest, "landed")
+    lands = [landed, *(lakeside.prepared(contest, f"land{number:02}") for number in numbers[1:])]
+    sends = [lakeside.prepared(contest, f"send{number:02}", lake=landed.lake) for number in numbers]
+    boths = [lakeside.prepared(contest, f"both{number:02}") for number in numbers]
+    needed = {"land": lands, "republish": [landed, *sends], "both": boths}
+    wanted = [name for name in needed if name in only]
+    if not wanted:
+        return
+    lakeside.apply_all(contest, list(dict.fromkeys(one for name in wanted for one in needed[name])))
+    if "land" in wanted:
+        attempt("land", lambda: lakeside.land(contest, lands, keep))
+    elif "republish" in wanted:
+        attempt("republish", lambda: lakeside.land(contest, [landed], lambda _: None))
+    if "republish" in wanted:
+        attempt("republish", lambda: lakeside.republish(contest, sends, keep))
+    if "both" in wanted:
+        attempt("both", lambda: lakeside.both(contest, boths, keep))
+    contest.clean()
+
+
+def _print(report: Report, file: Path | None, say: Say) -> None:
+    if file is not None:
+        file.write_text(json.dumps(report.as_dict(), indent=2) + "\n")
+        say(f"wrote {file}")
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    for table in report.rich_tables():
+        console.print(table)
+    # Not through the console, which would wrap its lines.
+    sys.stdout.write(f"\n{report.markdown()}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="mirrorlake beside MirrorMaker 2")
+    parser.add_argument("--records-scale", type=float, default=1.0, metavar="X", help="1 is 3 M records (1)")
+    parser.add_argument("--only", type=_names, default=list(_CHOICES), metavar="A,B", help=", ".join(_CHOICES))
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="measured passes of each; medians (1)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument("--seed", type=int, default=7, help="of the record values (7)")
+    parser.add_argument(
+        "--directory", type=Path, help="where data is put while it runs (the system's temporary folder)"
+    )
+    return parser
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in _CHOICES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such subject: {', '.join(unknown)}; there are {', '.join(_CHOICES)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

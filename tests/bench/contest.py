@@ -1,0 +1,116 @@
+"""The ground that is the same for all: one source with the workload, and one target that is emptied after each pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from mirrorlake.sandbox import KafkaCluster, start_all
+from tests.bench.copies import Copy, Part, parts_of
+from tests.bench.processes import ProcessTree
+from tests.bench.workload import PARTITIONS, Topic, fill
+
+_HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseSerialGC")
+_WARM_UP = "warm-up"
+
+Say = Callable[[str], None]
+
+
+class Contest:
+    """Two brokers, the workload on one of them; a `with` block starts and ends them.
+
+    Args:
+        topics: the workload.
+        seed: of its values.
+        directory: where brokers and lakes may put their data.
+        say: takes lines of progress.
+    """
+
+    def __init__(self, topics: Sequence[Topic], *, seed: int, directory: Path, say: Say) -> None:
+        self.topics = topics
+        self.directory = directory
+        self.say = say
+        self._seed = seed
+        self._stack = ExitStack()
+        self.source, self.target = (
+            KafkaCluster(alias, directory=directory / alias, java_options=_HEAP) for alias in ("east", "central")
+        )
+
+    @property
+    def records(self) -> int:
+        """Return the number of records of the workload."""
+        return sum(topic.records for topic in self.topics)
+
+    @property
+    def brokers(self) -> list[ProcessTree]:
+        """Return the brokers' processes."""
+        return [ProcessTree(cluster.pid) for cluster in (self.source, self.target) if cluster.pid is not None]
+
+    def __enter__(self) -> Contest:
+        for cluster in (self.source, self.target):
+            self._stack.callback(cluster.stop)
+        start_all([self.source, self.target])
+        self.say("two brokers are up")
+        for topic in self.topics:
+            _create(self.source, topic.name)
+            fill(self.source.bootstrap_servers, topic, seed=self._seed, say=self.say)
+        self._warm_up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def copy(self, name: Callable[[str], str]) -> Copy:
+        """Return the copy whose remote topics `name` gives."""
+        return Copy(self.target.bootstrap_servers, self.parts(name))
+
+    def parts(self, name: Callable[[str], str]) -> list[Part]:
+        """Return the partitions of a complete copy."""
+        return parts_of(self.topics, name)
+
+    def clean(self, *, containing: str = "") -> None:
+        """Delete what a mirror left on both clusters, or only topics with this text in their name; let things settle."""
+        for cluster in (self.source, self.target):
+            own = {topic.name for topic in self.topics} if cluster is self.source else set()
+            client = _admin(cluster)
+            names = [name for name in client.list_topics(timeout=30).topics if not name.startswith("__")]
+            gone = [name for name in names if name not in own and containing in name]
+            if gone:
+                _all_done(client.delete_topics(gone, operation_timeout=30))
+        time.sleep(1.0)
+
+    def _warm_up(self) -> None:
+        """Let the target write and the source read once: a JVM's first million records are dearer, whoever sends them."""
+        sample = Topic(name=_WARM_UP, records=min(400_000, self.records), value_bytes=500)
+        _create(self.target, sample.name)
+        fill(self.target.bootstrap_servers, sample, seed=self._seed, say=self.say)
+        own = Copy(self.source.bootstrap_servers, self.parts(lambda name: name))
+        own.prove(exactly_once=True)
+        self.say("read the source back: complete")
+        self.clean()
+
+
+def _create(cluster: KafkaCluster, name: str) -> None:
+    client = _admin(cluster)
+    _all_done(client.create_topics([NewTopic(name, num_partitions=PARTITIONS, replication_factor=1)]))
+
+
+def _admin(cluster: KafkaCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+
+
+def _all_done(futures: dict[str, Any]) -> None:
+    for name, future in futures.items():
+        try:
+            future.result(60)
+        except KafkaException as error:
+            raise RuntimeError(f"topic {name}: {error}") from error

@@ -1,0 +1,155 @@
+"""MirrorMaker 2 from its jars: dedicated mode, one JVM of 1 GB, in three settings (DESIGN 11)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from mirrorlake.sandbox import find_java
+from mirrorlake.sandbox.jars import classpath
+from mirrorlake.sandbox.ports import LOOPBACK, free_ports
+from mirrorlake.sandbox.process import start_process
+from tests.bench.contest import Contest
+from tests.bench.copies import IncompleteCopy
+from tests.bench.figures import MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, Measurement
+from tests.bench.processes import ProcessTree, Stopwatch
+
+_MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
+_START_S = 300.0
+_COPY_S = 1800.0
+_STOP_S = 60.0
+_INTERVALS = (
+    "refresh.topics.interval.seconds",
+    "refresh.groups.interval.seconds",
+    "sync.topic.configs.interval.seconds",
+    "sync.group.offsets.interval.seconds",
+    "emit.checkpoints.interval.seconds",
+)
+_FACTORS = (
+    "replication.factor",
+    "checkpoints.topic.replication.factor",
+    "heartbeats.topic.replication.factor",
+    "offset-syncs.topic.replication.factor",
+    "config.storage.replication.factor",
+    "offset.storage.replication.factor",
+    "status.storage.replication.factor",
+)
+
+
+def properties(subject: str, source: str, target: str, servers: Mapping[str, str], *, rest_port: int) -> dict[str, str]:
+    """Return `mm2.properties` for one of the three settings.
+
+    Args:
+        subject: `MM2_DEFAULTS`, `MM2_TUNED` or `MM2_EXACTLY_ONCE`.
+        source: alias of the source; it prefixes the remote topics.
+        target: alias of the target.
+        servers: bootstrap servers by alias.
+        rest_port: for the internal REST server, which exactly-once needs.
+    """
+    flow = f"{source}->{target}"
+    found = {
+        "clusters": f"{source},{target}",
+        **{f"{alias}.bootstrap.servers": address for alias, address in servers.items()},
+        f"{flow}.enabled": "true",
+        f"{flow}.topics": r"bench\..*",
+        f"{target}->{source}.enabled": "false",
+        f"{target}->{source}.emit.heartbeats.enabled": "false",
+        "tasks.max": "2",
+        "sync.group.offsets.enabled": "true",
+        # The brokers have no authorizer.
+        "sync.topic.acls.enabled": "false",
+        **dict.fromkeys(_INTERVALS, "5"),
+        **dict.fromkeys(_FACTORS, "1"),
+    }
+    if subject in (MM2_TUNED, MM2_EXACTLY_ONCE):
+        found |= {
+            f"{source}.consumer.max.poll.records": "5000",
+            f"{source}.consumer.max.partition.fetch.bytes": "8388608",
+            f"{target}.producer.batch.size": "1000000",
+            f"{target}.producer.linger.ms": "20",
+            f"{target}.producer.compression.type": "lz4",
+        }
+    if subject == MM2_EXACTLY_ONCE:
+        found |= {
+            f"{target}.exactly.once.source.support": "enabled",
+            f"{source}.consumer.isolation.level": "read_committed",
+            "dedicated.mode.enable.internal.rest": "true",
+            "listeners": f"http://{LOOPBACK}:{rest_port}",
+        }
+    return found
+
+
+def measure(subject: str, number: int, contest: Contest) -> Measurement:
+    """Run MM2 until the target is complete; counted from its first mirrored record.
+
+    Raises:
+        IncompleteCopy: it ended, or did not mirror everything.
+    """
+    # An alias of its own a pass: a worker that is gone blocks its group for a minute.
+    source = f"mm2{(MM2_DEFAULTS, MM2_TUNED, MM2_EXACTLY_ONCE).index(subject)}pass{number}"
+    copy = contest.copy(lambda name: f"{source}.{name}")
+    with _running(subject, source, contest) as process:
+
+        def alive() -> None:
+            if process.poll() is not None:
+                raise IncompleteCopy(f"MM2 ended with {process.returncode}")
+
+        watch = Stopwatch(ProcessTree(process.pid), contest.brokers)
+        copy.await_first(alive, patience_s=_START_S)
+        start = watch.read()
+        watch.restart()
+        copy.await_complete(alive, patience_s=_COPY_S)
+        used = watch.read()
+    again = copy.prove(exactly_once=subject == MM2_EXACTLY_ONCE)
+    contest.clean()
+    return Measurement(
+        subject=subject,
+        records=contest.records,
+        seconds=used.seconds,
+        cpu_seconds=used.cpu_seconds,
+        broker_cpu_seconds=used.broker_cpu_seconds,
+        strangers_cores=used.strangers_cores,
+        start_seconds=start.seconds,
+        start_cpu_seconds=start.cpu_seconds,
+        facts={"records twice": again},
+    )
+
+
+@contextmanager
+def _running(subject: str, source: str, contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
+    folder = contest.directory / source
+    folder.mkdir()
+    (rest_port,) = free_ports(1)
+    servers = {source: contest.source.bootstrap_servers, "central": contest.target.bootstrap_servers}
+    settings = properties(subject, source, "central", servers, rest_port=rest_port)
+    file = folder / "mm2.properties"
+    file.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in settings.items()))
+    command = [
+        str(find_java().executable),
+        *("-Xms1g", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+        *("-cp", classpath("mm2"), _MAIN, str(file)),
+    ]
+    process = start_process(command, log=folder / "mm2.log", tied=True)
+    try:
+        yield process
+    except IncompleteCopy as error:
+        raise IncompleteCopy(f"{error}; its last words:\n{_last_words(folder / 'mm2.log')}") from error
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")
+
+
+def _last_words(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
+    return "\n".join(lines[-10:])

@@ -1,0 +1,133 @@
+"""CPU-seconds of a process tree, how busy the rest of the machine was meanwhile, and what machine it is."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+class ProcessTree:
+    """Count the CPU time of a process and of all that descend from it.
+
+    Linux adds the time of an ended child to its parent when the parent collects it, so short-lived children are in the
+    sum although nobody saw them.
+
+    Args:
+        pid: the root.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._most = 0.0
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time so far; it never falls, also when the tree has ended."""
+        total = 0.0
+        with suppress(psutil.NoSuchProcess):
+            for process in (self._root, *self._root.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    total += sum(process.cpu_times()[:4])
+        self._most = max(self._most, total)
+        return self._most
+
+
+def own_cpu_seconds() -> float:
+    """Return user and system time of this process alone."""
+    times = psutil.Process().cpu_times()
+    return float(times.user + times.system)
+
+
+def machine_cpu_seconds() -> float:
+    """Return how long the cores of the machine were busy since it was started."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Guests' time is in the user time already.
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return float(sum(times) - idle - guests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What was used between two moments."""
+
+    seconds: float
+    cpu_seconds: float
+    broker_cpu_seconds: float
+    strangers_cores: float
+
+
+class Stopwatch:
+    """Measure one mirror from the making of this object, or from `restart`, to `read`.
+
+    Args:
+        mirror: what is measured.
+        brokers: what is left out, and told apart.
+    """
+
+    def __init__(self, mirror: ProcessTree, brokers: Sequence[ProcessTree]) -> None:
+        self._mirror = mirror
+        self._brokers = brokers
+        self.restart()
+
+    def restart(self) -> None:
+        """Start anew."""
+        self._start = self._now()
+
+    def read(self) -> Usage:
+        """Return what was used so far."""
+        seconds, mirror, brokers, own, machine = (
+            after - before for before, after in zip(self._start, self._now(), strict=True)
+        )
+        strangers = max(0.0, machine - mirror - brokers - own)
+        return Usage(
+            seconds=seconds,
+            cpu_seconds=mirror,
+            broker_cpu_seconds=brokers,
+            strangers_cores=strangers / seconds if seconds > 0 else 0.0,
+        )
+
+    def _now(self) -> tuple[float, float, float, float, float]:
+        return (
+            time.monotonic(),
+            self._mirror.cpu_seconds(),
+            sum(broker.cpu_seconds() for broker in self._brokers),
+            own_cpu_seconds(),
+            machine_cpu_seconds(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where the figures come from."""
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    system: str
+
+    def __str__(self) -> str:
+        return f"{self.cpu}, {self.cores} cores, {self.memory_gib:.0f} GiB, {self.system}"
+
+
+def this_machine() -> Machine:
+    """Return what the operating system says about the machine."""
+    return Machine(
+        cpu=_cpu_model(),
+        cores=psutil.cpu_count() or 1,
+        memory_gib=psutil.virtual_memory().total / 2**30,
+        system=f"{platform.system()} {platform.release().split('-')[0]}",
+    )
+
+
+def _cpu_model() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,139 @@
+"""The records: 1 M of 1 KB and 2 M of 100 B, JSON-like, seeded, in 8 partitions each, and how they get to the source.
+
+The key of a record is its number in its topic, and its partition is that number modulo the partition count: a copy can
+be proven complete and in order by its keys alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice, repeat
+from random import Random
+from typing import Any
+
+from confluent_kafka import KafkaError, Producer
+
+PARTITIONS = 8
+# Distinct values are used again after 8 MB: far outside the window of any compression at work here.
+_POOL_BYTES = 8_000_000
+_CHUNK = 200_000
+# fmt: off
+_WORDS = (
+    "accepted", "address", "amount", "archive", "billing", "blocked", "cancelled", "carrier", "channel", "checkout",
+    "closed", "confirmed", "country", "created", "credit", "currency", "customer", "declined", "delivery", "discount",
+    "dispatch", "express", "failed", "fulfilment", "gateway", "holding", "invoice", "item", "location", "manual",
+    "mobile", "notified", "online", "open", "order", "packed", "partner", "payment", "pending", "picked", "priority",
+    "processed", "quantity", "received", "refund", "region", "rejected", "reserved", "retry", "returned", "shipped",
+    "standard", "status", "stock", "store", "supplier", "ticket", "total", "transfer", "updated", "voucher",
+    "warehouse", "website",
+)
+# fmt: on
+_HEX = "0123456789abcdef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic of the workload."""
+
+    name: str
+    records: int
+    value_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Return the size of all its keys and values."""
+        return self.records * (self.value_bytes + len(key_of(0)))
+
+    def in_partition(self, partition: int) -> int:
+        """Return how many records a partition holds."""
+        return len(range(partition, self.records, PARTITIONS))
+
+
+def topics(scale: float) -> tuple[Topic, ...]:
+    """Return the topics at a scale; 1 is the full workload.
+
+    Raises:
+        ValueError: the scale leaves a partition without records.
+    """
+    found = (
+        Topic(name="bench.1k", records=round(1_000_000 * scale), value_bytes=1_000),
+        Topic(name="bench.100b", records=round(2_000_000 * scale), value_bytes=100),
+    )
+    if any(topic.records < PARTITIONS for topic in found):
+        raise ValueError(f"a scale of {scale} leaves partitions empty")
+    return found
+
+
+def key_of(number: int) -> bytes:
+    """Return the key of the record with this number.
+
+    >>> key_of(17)
+    b'000000000017'
+    """
+    return b"%012d" % number
+
+
+def values(size: int, seed: int) -> list[bytes]:
+    """Return a pool of different JSON-like values of exactly `size` bytes, compressible by lz4 about 2 to 3 times."""
+    random = Random(f"{seed}/{size}")
+    return [_value(random, size) for _ in range(max(1, _POOL_BYTES // size))]
+
+
+def _value(random: Random, size: int) -> bytes:
+    text = f'{{"id":"{_hex(random, 12)}"'
+    # The same names in the same order, as the records of one topic have them.
+    for name in cycle(_WORDS):
+        if len(text) >= size - 1:
+            return (text[: size - 1] + "}").encode("ascii")
+        text += f',"{name}":{_content(random)}'
+    raise AssertionError("a cycle ends")
+
+
+def _content(random: Random) -> str:
+    kind = random.random()
+    if kind < 0.25:
+        return f'"{_hex(random, 8)}"'
+    if kind < 0.6:
+        return str(random.randrange(100_000) / 100)
+    return f'"{random.choice(_WORDS)} {random.choice(_WORDS)}"'
+
+
+def _hex(random: Random, length: int) -> str:
+    return "".join(random.choices(_HEX, k=length))
+
+
+def fill(bootstrap_servers: str, topic: Topic, *, seed: int, say: Callable[[str], None]) -> None:
+    """Write all records of a topic; the broker has confirmed every one of them when this returns.
+
+    Raises:
+        RuntimeError: a record was not confirmed.
+    """
+    failures: list[KafkaError] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "compression.type": "lz4",
+            "enable.idempotence": True,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 2 * _CHUNK,
+            "queue.buffering.max.kbytes": 1_048_576,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _: failures.append(error) if error else None,
+        }
+    )
+    for chunk in _chunks(topic, seed):
+        deque(map(producer.produce, repeat(topic.name), *chunk), maxlen=0)
+        if producer.flush(120) or failures:
+            raise RuntimeError(f"{topic.name} could not be written: {failures[:1] or 'the broker does not answer'}")
+    say(f"wrote {topic.records:,} records of {topic.value_bytes} B to {topic.name}")
+
+
+def _chunks(topic: Topic, seed: int) -> Iterator[tuple[list[bytes], list[bytes], list[int]]]:
+    """Yield the columns value, key and partition."""
+    pool: Iterator[Any] = cycle(values(topic.value_bytes, seed))
+    for start in range(0, topic.records, _CHUNK):
+        numbers = range(start, min(start + _CHUNK, topic.records))
+        keys = [key_of(number) for number in numbers]
+        yield list(islice(pool, len(numbers))), keys, [number % PARTITIONS for number in numbers]
