@@ -9,6 +9,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── LedgerLost                .flow          the ledger is behind its copy in the lake
 │   ├── SourceGap                 .gaps          records that left the source before they were landed (law E)
 │   ├── LaneFenced                .flow          another republisher owns the flow now
+│   ├── LanderReplaced            .alias         another lander lands the source now
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
 │   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
 ├── ClusterError             4    .alias
@@ -139,6 +140,10 @@ class SourceGap(SafetyError):
 
 class LaneFenced(SafetyError):
     """Stop because another republisher took the flow over."""
+
+
+class LanderReplaced(SafetyError):
+    """Stop because another lander took the source over."""
 
 
 class TopicConflict(SafetyError):

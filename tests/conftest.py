@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
+
+# The suite starts many JVMs for a minute each; the second compiler would cost more than they do.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
 pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "servers").glob("[a-z]*.py"))]
 

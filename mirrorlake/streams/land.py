@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.errors import CheckpointLost, ClusterUnreachable, MirrorlakeError, SourceGap, StoreError
+from mirrorlake.errors import CheckpointLost, ClusterUnreachable, LanderReplaced, MirrorlakeError, SourceGap, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap, expired_ranges
@@ -37,7 +37,7 @@ from mirrorlake.relay.progress import (
     spans_after,
 )
 from mirrorlake.relay.schema import GAPS, POSITIONS
-from mirrorlake.streams.query import await_query, root_cause
+from mirrorlake.streams.query import await_query, met_another, root_cause
 from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
@@ -369,6 +369,13 @@ class Lander:
     def _recover(self, error: StreamingQueryException, attempts: int, *, once: bool, stop: threading.Event) -> None:
         """Return where a new start can help; raise the own error where it cannot."""
         failure, text = self._failure, str(error)
+        if met_another(text):
+            raise LanderReplaced(
+                f"another lander of {self._settings.alias} has gone on from the same checkpoint location",
+                consequence="this one wrote nothing more and stopped",
+                remedy=f"keep one lander for {self._settings.alias}; `mirrorlake status` shows its progress",
+                alias=self._settings.alias,
+            ) from error
         if isinstance(failure, _TopicReborn) or any(sign in text for sign in _HEALED_BY_START):
             if attempts <= _MOST_HEALINGS:
                 log.warning("land.restart source=%s why=%s", self._settings.alias, text.splitlines()[0][:200])

@@ -47,6 +47,11 @@ def _finish_batch(query: StreamingQuery) -> None:
         query.awaitTermination(0.05)
 
 
+def met_another(text: str) -> bool:
+    """Tell whether a query failed because another process runs on its checkpoint location."""
+    return "CONCURRENT_STREAM_LOG_UPDATE" in text or "concurrently using" in text
+
+
 def root_cause(text: str) -> str:
     """Return the last cause that a failed query's text names, in one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

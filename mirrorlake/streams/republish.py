@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import CheckpointLost, LedgerLost, MirrorlakeError, StoreError
+from mirrorlake.errors import CheckpointLost, LaneFenced, LedgerLost, MirrorlakeError, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
@@ -35,7 +35,7 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
 from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import MapCopy, Ownership, take_over
-from mirrorlake.streams.query import await_query, root_cause
+from mirrorlake.streams.query import await_query, met_another, root_cause
 from mirrorlake.streams.targets import RemoteTopics
 from mirrorlake.streams.topics import SourceTopics
 
@@ -131,6 +131,13 @@ class Republisher:
         except StreamingQueryException as error:
             if isinstance(self._failure, MirrorlakeError):
                 raise self._failure from error
+            if met_another(str(error)):
+                raise LaneFenced(
+                    f"{self._flow.name} belongs to another republisher: it has gone on from the same checkpoint location",
+                    consequence="this one wrote nothing more and stopped",
+                    remedy=f"keep one republisher for {self._flow.name}; `mirrorlake status` shows its progress",
+                    flow=self._flow.name,
+                ) from error
             raise StoreError(
                 f"republishing {self._flow.name} failed: {root_cause(str(error))}",
                 consequence="what was confirmed stands in the ledger; nothing is lost or repeated",
