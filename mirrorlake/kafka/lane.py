@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 # How long a lane waits for a target that does not answer before the step fails; a broker restart takes seconds.
 PATIENCE_S = 180.0
 _CALL_S = 30.0
+# Long enough for a batch of 1 MB over a slow line; short enough that a refused record is named soon.
+_STALLED_S = 10.0
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 _PERMANENT = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -288,7 +290,7 @@ class LaneSender:
             for piece in chunk:
                 self._produce_piece(piece, sent.setdefault((piece.source, piece.target), _Sent()))
             read_ahead()
-            self._flush()
+            self._flush(sent)
             runs = tuple(run for key, one in sent.items() for run in one.runs(*key))
             record = self._record(runs, sent)
             self._produce_ledger(record)
@@ -370,19 +372,31 @@ class LaneSender:
         if self.task.exactly_once:
             self._producer.begin_transaction()
 
-    def _flush(self) -> None:
+    def _flush(self, sent: Mapping[Any, _Sent]) -> None:
+        """Wait until everything is confirmed.
+
+        A record that the target refuses holds up all that follow it, and without a callback of its own nobody says so:
+        where nothing moves for a while, the next attempt asks for each record's answer.
+        """
         assert self._producer is not None  # noqa: S101  _begin() ran
-        left = self._producer.flush(_CALL_S * 2)
-        if left:
-            self.close()
-            raise _Restart(None, f"confirm {left} records")
+        left, moved = len(self._producer), time.monotonic()
+        while self._producer.flush(0.5):
+            error = next((one.error for one in sent.values() if one.error is not None), None)
+            if error is not None:
+                raise KafkaException(error)
+            if len(self._producer) < left:
+                left, moved = len(self._producer), time.monotonic()
+            elif time.monotonic() - moved > _STALLED_S:
+                self.close()
+                self._dense.update(target.topic for _, target in sent)
+                raise _Restart(None, f"confirm {left} records")
 
     def _commit(self) -> None:
         assert self._producer is not None  # noqa: S101  _begin() ran
         if self.task.exactly_once:
             self._producer.commit_transaction(_CALL_S)
         else:
-            self._flush()
+            self._flush({})
 
     def _fail(
         self,
@@ -396,6 +410,9 @@ class LaneSender:
         problem = error.args[0]
         failed = next((one.error for one in (sent or {}).values() if one.error is not None), None)
         self.close()
+        if failed is not None:
+            # What failed first may have had no callback; the next attempt hears from every record.
+            self._dense.update(target.topic for _, target in sent or {})
         for seen in (failed, problem):
             if seen is not None and (seen.code() in _TOO_LARGE or "Message size too large" in str(seen)):
                 raise self._too_large(chunk or []) from error
