@@ -6,11 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 HERE = Path(__file__).parent
 
 # The suite starts many JVMs for a minute each; the second compiler would cost more than they do.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+
+# A deadline is a timed assert: a busy machine would fail laws that hold.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "servers").glob("[a-z]*.py"))]
 
