@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +23,10 @@ from mirrorlake.sandbox.traffic import SampleTraffic
 if TYPE_CHECKING:
     from mirrorlake.mirror import FlowHandle
     from mirrorlake.steps.verify import PartitionProof, Verification
+
+_COUNTED = "records"
+_COUNTS = ("written", "landed", "republished", "verified")
+_SOME = 10
 
 
 @dataclass(slots=True)
@@ -182,18 +186,23 @@ def document(story: Story) -> dict[str, Any]:
 
 def show(story: Story, output: Output) -> None:
     """Print the story for people."""
-    columns = ["flow", "topic", "remote topic", "partitions", "written", "landed", "republished", "verified", ""]
+    rows = [row for flow in story.flows for row in _rows(story, flow)]
+    width = max(len(_COUNTED), *(len(row[0]) for row in rows))
     output.say()
-    output.table("What was mirrored", columns, [row for flow in story.flows for row in _topic_rows(story, flow)])
+    output.say(_line((_COUNTED, "partitions", *_COUNTS), width))
+    for row in rows:
+        output.say(_line(row, width))
     output.say()
     if story.equal:
-        output.say(f"✓ all {story.verified:,} records are on their target once, in order and unchanged;")
-        output.say(f"  {story.aborted:,} records of aborted transactions are not, as they must not be")
+        output.say(f"✓ All {story.verified:,} records are on {_targets(story)} once, in order and unchanged;")
+        output.say(f"  the {story.aborted:,} records of aborted transactions are not.")
     else:
-        output.say(f"✗ {story.written:,} records were written and {story.verified:,} are proven; the table tells where")
+        output.say(f"✗ {story.written:,} records were written, {story.verified:,} are proven to have arrived.")
     for flow in story.flows:
-        for found in flow.differences[:10]:
+        for found in flow.differences[:_SOME]:
             output.say(f"  {flow.flow}: {found.where}: {found.problem} {found.topic}-{found.partition}@{found.offset}")
+        if len(flow.differences) > _SOME:
+            output.say(f"  {flow.flow}: and {len(flow.differences) - _SOME} more")
     output.say()
     _show_translation(story, output)
     for alias, (files, size) in story.relays.items():
@@ -205,48 +214,61 @@ def show(story: Story, output: Output) -> None:
         output.say(f"  {what}:\n    {command}")
 
 
-def _topic_rows(story: Story, flow: Verification) -> Iterator[tuple[Any, ...]]:
+def _rows(story: Story, flow: Verification) -> Iterator[tuple[str, ...]]:
+    """Return a line that names the flow and one line a remote topic."""
+    yield (flow.flow,)
     by_topic: dict[str, list[PartitionProof]] = {}
     for proof in flow.partitions:
         by_topic.setdefault(proof.topic, []).append(proof)
     for topic, proofs in by_topic.items():
         written = sum(story.written_to(flow.flow, topic, proof.partition) for proof in proofs)
-        counts = [sum(getattr(proof, what) for proof in proofs) for what in ("landed", "republished", "verified")]
-        mark = "✓" if {written, *counts} == {written} and flow.equal else "✗"
+        counts = [written, *(sum(getattr(proof, what) for proof in proofs) for what in _COUNTS[1:])]
+        mark = "✓" if len(set(counts)) == 1 else "✗"
         remote = story.config.flow(flow.flow).remote_topic(topic)
-        yield flow.flow, topic, remote, len(proofs), written, *counts, mark
+        yield f"  {remote}", str(len(proofs)), *(f"{count:,}" for count in counts), mark
+
+
+def _line(cells: Sequence[str], width: int) -> str:
+    first, *numbers = cells
+    places = (len("partitions"), *(max(len(count), 7) for count in _COUNTS), 1)
+    padded = [f"{cell:>{place}}" for cell, place in zip(numbers, places, strict=False)]
+    return "  ".join([f"{first:<{width}}", *padded]).rstrip()
+
+
+def _targets(story: Story) -> str:
+    return " and ".join(story.config.targets)
 
 
 def _show_translation(story: Story, output: Output) -> None:
     found = story.translated
     if found is None:
         return
-    there, back = f"{found.topic}-{found.partition}", f"{found.remote_topic}-{found.partition}"
-    output.say(f"Offsets of {found.flow}, next to an aborted transaction")
+    flow = story.config.flow(found.flow)
+    there = f"{flow.source} {found.topic}-{found.partition}@{{}}".format
+    back = f"{flow.target} {found.remote_topic}-{found.partition}@{{}}".format
+    output.say("Offsets next to an aborted transaction")
     if found.downstream_offset is None:
-        output.say(f"  ✗ {there}@{found.upstream_offset} has no counterpart")
+        output.say(f"  ✗ {there(found.upstream_offset)} has no counterpart")
     else:
-        output.say(f"  {there}@{found.upstream_offset}  ->  {back}@{found.downstream_offset}")
-        output.say(f"  {back}@{found.downstream_offset}  ->  {there}@{found.back_to}")
-    if found.aborted_status == InHole(None).status:
-        output.say(
-            f"  {there}@{found.aborted_offset}  ->  no record there; a reader goes on at {back}@{found.resume_at}"
-        )
+        output.say(f"  {there(found.upstream_offset)}  ->  {back(found.downstream_offset)}")
+        output.say(f"  {back(found.downstream_offset)}  ->  {there(found.back_to)}")
+    if found.resume_at is not None:
+        output.say(f"  {there(found.aborted_offset)}  ->  aborted; a reader goes on at {back(found.resume_at)}")
     output.say()
 
 
 def _show_speed(story: Story, output: Output) -> None:
     seconds = story.seconds
-    rates = [
-        f"{what} {records:,} records in {seconds[phase]:.1f} s"
+    rates = ", ".join(
+        f"{what} {records / seconds[phase]:,.0f}"
         for what, records, phase in (
             ("landed", story.landed, "land"),
             ("republished", story.republished, "republish"),
             ("verified", story.verified, "verify"),
         )
-    ]
-    output.say(f"Time: {', '.join(rates)}; {sum(seconds.values()):.0f} s in all")
-    output.say("  (nearly all of it is a Spark that starts and warms up; make bench measures throughput)")
+    )
+    output.say(f"Records a second: {rates}; {sum(seconds.values()):.0f} s in all.")
+    output.say("  That is a Spark that starts and warms up; `make bench` measures throughput.")
 
 
 def _next(story: Story) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """Write sample traffic to a cluster: records of every shape, some in transactions, some of those aborted.
 
-A producer's whole vocabulary, so that a mirror is seen to keep it: keys and none, headers with duplicates and null
-values, tombstones, binary and empty values, and the offsets that aborted transactions and control records leave behind.
+A producer's whole vocabulary, so that a mirror is seen to keep it: keys, binary and empty keys and none, headers with
+duplicates and null values, tombstones, binary and empty values, and the offsets that aborted transactions and control
+records leave behind.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ _TIMEOUT_S = 60.0
 class SampleTraffic:
     """What was written: records a `read_committed` reader sees per partition, and what aborted transactions left.
 
-    `after_abort` is the offset of the first record that follows the last aborted transaction of a partition, where it
-    left any record there.
+    `after_abort` is the offset of the first record after the last aborted transaction that touched a partition.
     """
 
     committed: Mapping[TopicPartition, int]
@@ -126,7 +126,7 @@ def write_sample_traffic(
     return SampleTraffic(
         committed=dict(ledger.committed),
         aborted=dict(ledger.aborted),
-        after_abort={tp: offset for tp, offset in ledger.after_abort.items() if ledger.aborted[tp]},
+        after_abort=dict(ledger.after_abort),
         bytes=ledger.bytes,
     )
 
@@ -139,16 +139,17 @@ def _write_round(plain: Producer, transactional: Producer, samples: Sequence[_Sa
         _count(ledger, sample)
     transactional.commit_transaction(_TIMEOUT_S)
     transactional.begin_transaction()
-    for sample in samples[: max(1, int(len(samples) * _ABORTED))]:
+    dropped = samples[: max(1, int(len(samples) * _ABORTED))]
+    for sample in dropped:
         _produce(transactional, sample)
         ledger.aborted[sample.place] += 1
     # Without the flush nothing of it would ever reach the broker, and no offset would be missing afterwards.
     transactional.flush(_TIMEOUT_S)
     transactional.abort_transaction(_TIMEOUT_S)
-    first: set[TopicPartition] = set()
+    awaited = {sample.place for sample in dropped}
     for sample in samples[inside:]:
-        callback = {} if sample.place in first else {"on_delivery": ledger.delivered}
-        first.add(sample.place)
+        callback = {"on_delivery": ledger.delivered} if sample.place in awaited else {}
+        awaited.discard(sample.place)
         _produce(plain, sample, **callback)
         _count(ledger, sample)
     if plain.flush(_TIMEOUT_S):
@@ -199,6 +200,8 @@ def _content(number: int, region: str, topic: str, customer: str) -> tuple[bytes
         return customer.encode(), bytes(range(256))
     if number % 79 == 0:
         return b"", json.dumps(document).encode()
+    if number % 73 == 0:
+        return bytes([0, 255, number % 256]), json.dumps(document).encode()
     if number % 7 == 0:
         return None, json.dumps(document).encode()
     return customer.encode(), json.dumps(document).encode()
