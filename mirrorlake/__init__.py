@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mirrorlake import errors as errors
     from mirrorlake import sandbox as sandbox
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
-    from mirrorlake.mirror import FlowHandle as FlowHandle
+    from mirrorlake.handles import FlowHandle as FlowHandle
     from mirrorlake.mirror import Mirror as Mirror
     from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
@@ -36,7 +36,7 @@ _HOME = {
     "BeforeFirst": "mirrorlake.model.offset_map",
     "Change": "mirrorlake.model.plan",
     "Exact": "mirrorlake.model.offset_map",
-    "FlowHandle": "mirrorlake.mirror",
+    "FlowHandle": "mirrorlake.handles",
     "InHole": "mirrorlake.model.offset_map",
     "Mirror": "mirrorlake.mirror",
     "MirrorlakeError": "mirrorlake.errors",

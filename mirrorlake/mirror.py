@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
+from mirrorlake.handles import FlowHandle, Landing, Republishing
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.options import librdkafka_options, spark_options
@@ -55,22 +55,6 @@ def local_session(*, cores: str = "*") -> SparkSession:
     # Workers run this very interpreter, with the packages that are installed beside it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return session(jars=jars("spark"), cores=cores)
-
-
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """What one landing run did."""
-
-    source: str
-    records: int
-
-
-@dataclass(frozen=True, slots=True)
-class Republishing:
-    """What one republishing run did."""
-
-    flow: str
-    records: int
 
 
 class Mirror:
@@ -322,69 +306,6 @@ class Mirror:
         return verify_step.verify_flow(
             flow, lake=self.lake, source=sides[0], target=sides[1], maps=maps, positions=positions
         )
-
-
-class FlowHandle:
-    """One flow of a mirror: the same verbs, without its name."""
-
-    def __init__(self, mirror: Mirror, config: FlowConfig) -> None:
-        self._mirror = mirror
-        self.config = config
-
-    def __repr__(self) -> str:
-        return f"FlowHandle({self.config.name})"
-
-    @property
-    def name(self) -> str:
-        """The flow's name."""
-        return self.config.name
-
-    @property
-    def offsets(self) -> Offsets:
-        """The offset map."""
-        return Offsets(self._mirror, self.config.name)
-
-    def plan(self) -> Plan:
-        """Return what `apply` would change for this flow."""
-        return self._mirror.plan(self.name)
-
-    def apply(self, plan: Plan | None = None) -> Plan:
-        """Carry out a plan of this flow."""
-        return self._mirror.apply(self.name, plan=plan)
-
-    def republish(self, **options: Any) -> Republishing:
-        """Republish this flow (see `Mirror.republish`)."""
-        return self._mirror.republish(self.name, **options)
-
-    def run(self, **options: Any) -> tuple[list[Landing], list[Republishing]]:
-        """Land this flow's source and republish the flow (see `Mirror.run`)."""
-        return self._mirror.run(self.name, **options)
-
-    def status(self) -> list[status_step.PartitionStatus]:
-        """Return where each partition of this flow stands."""
-        return self._mirror.status(self.name)[self.name]
-
-    def verify(self) -> verify_step.Verification:
-        """Compare source, relay and target of this flow."""
-        return self._mirror.verify(self.name)[0]
-
-
-class Offsets:
-    """The offset map of one flow."""
-
-    def __init__(self, mirror: Mirror, flow: str) -> None:
-        self._mirror = mirror
-        self._flow = flow
-
-    def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
-        """Return where the record at an upstream offset stands on the target, or why it stands nowhere."""
-        return self._mirror.translate(
-            self._flow, topic=topic, partition=partition, offset=offset, generation=generation
-        )
-
-    def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
-        """Return which upstream record stands at a downstream offset of a remote topic."""
-        return self._mirror.translate(self._flow, topic=topic, partition=partition, offset=offset, reverse=True)
 
 
 def load(path: str | Path, *, spark: SparkSession | None = None) -> Mirror:

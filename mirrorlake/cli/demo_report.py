@@ -21,7 +21,7 @@ from mirrorlake.model.offset_map import Exact, InHole, Translation
 from mirrorlake.sandbox.traffic import SampleTraffic
 
 if TYPE_CHECKING:
-    from mirrorlake.mirror import FlowHandle
+    from mirrorlake.handles import FlowHandle
     from mirrorlake.steps.verify import PartitionProof, Verification
 
 _COUNTED = "records"

@@ -4,7 +4,6 @@ One query a source: Kafka source -> select -> append with the batch's own transa
 checkpoint location, the table and the source are compared; whatever cannot be continued without a loss is refused
 (`halt`) or recorded in `gaps` and stepped over (`record`).
 
-Law E (accounted for): after the batches, what is missing between two landed offsets goes to `gaps` with its kind.
 Law F (repeatable): a batch is planned in the checkpoint location first, and the table knows the batches it holds.
 """
 
@@ -16,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame
@@ -34,9 +33,8 @@ from mirrorlake.relay.progress import (
     landed_positions,
     last_commit,
     read_checkpoint_location,
-    spans_after,
 )
-from mirrorlake.relay.schema import GAPS, POSITIONS
+from mirrorlake.streams.accounts import Accounts
 from mirrorlake.streams.query import await_query, met_another, root_cause
 from mirrorlake.streams.topics import SourceTopics
 
@@ -96,13 +94,16 @@ class Lander:
         self._location = lake.relay_location(settings.alias)
         self._topics = SourceTopics(lake, settings.alias)
         self._checkpoint = 0
-        self._expected: dict[SourcePartition, int] = {}
-        self._accounted_at: datetime | None = None
+        self._accounts = Accounts(lake, self._topics, alias=settings.alias, now=now)
         self._next_account = 0.0
         self._failure: BaseException | None = None
         self._stop: threading.Event = threading.Event()
         self._batches = 0
-        self.records = 0
+
+    @property
+    def records(self) -> int:
+        """How many records were landed and accounted for."""
+        return self._accounts.records
 
     def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False) -> None:
         """Land until the source is drained (`once`) or `stop` is set.
@@ -169,9 +170,7 @@ class Lander:
             {current[tp]: earliest[tp] for tp in positions},
         )
         self._refuse_or_record(lost, landed.reached, reborn_topics={topic.name for topic in reborn})
-        self._expected = dict(landed.accounted)
-        self._expected |= {gap.source: gap.last_offset + 1 for gap in lost}
-        self._accounted_at = landed.accounted_at
+        self._accounts.resume(landed, lost)
         planned = kafka_positions(known.planned or {})
         stale = (
             lost
@@ -229,9 +228,7 @@ class Lander:
             start |= self._settings.start(sorted(current))
         start |= {tp: max(position, earliest[tp]) for tp, position in positions.items()}
         self._number_checkpoint_location()
-        unsampled = {current[tp]: offset for tp, offset in start.items() if current[tp] not in self._expected}
-        self._expected |= unsampled
-        self._sample({source: (offset, None) for source, offset in unsampled.items()})
+        self._accounts.begin({current[tp]: offset for tp, offset in start.items()})
         return start
 
     def _refuse_if_lost(self, known: CheckpointLocation, landed: Mapping[SourcePartition, int]) -> None:
@@ -286,8 +283,8 @@ class Lander:
         ]
         for gap in lost:
             log.warning("land.gap source=%s range=%s %s..%s", alias, gap.source, gap.first_offset, gap.last_offset)
-        self._record(lost + ended)
-        self._sample({gap.source: (gap.last_offset + 1, None) for gap in lost})
+        self._accounts.record(lost + ended)
+        self._accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in lost})
 
     # -- while running --------------------------------------------------------------------------------------------
 
@@ -399,81 +396,14 @@ class Lander:
             alias=self._settings.alias,
         ) from error
 
-    # -- accounting (law E) ---------------------------------------------------------------------------------------
-
     def _account_now_and_then(self) -> None:
         if time.monotonic() >= self._next_account:
             self._account()
             self._next_account = time.monotonic() + ACCOUNT_EVERY_S
 
     def _account(self) -> None:
-        """Write to `gaps` what is missing between the offsets that were landed, and sample the landed positions."""
-        if not self._batches:
-            return
-        started = self._now()
-        spans = spans_after(self._lake, self._settings.alias, self._expected, self._accounted_at)
-        gaps, reached = [], {}
-        for span in spans:
-            source = SourcePartition(span.topic, span.generation, span.partition)
-            # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
-            expected = self._expected.get(source, 0)
-            missing = int(span.last) + 1 - expected - int(span.records)
-            if missing > 0:
-                compacts = "compact" in self._topics.known[source.topic].configs.get("cleanup.policy", "")
-                gaps.append(
-                    Gap(
-                        source=source,
-                        first_offset=expected,
-                        last_offset=int(span.last),
-                        missing=missing,
-                        kind="compacted" if compacts else "transactional",
-                    )
-                )
-            self._expected[source] = int(span.last) + 1
-            reached[source] = (int(span.last) + 1, span.newest)
-            self.records += int(span.records)
-        self._record(gaps)
-        self._sample(reached)
-        self._accounted_at = started - timedelta(minutes=5)
-
-    def _record(self, gaps: list[Gap]) -> None:
-        self._lake.append_rows(
-            GAPS,
-            [
-                (
-                    self._settings.alias,
-                    gap.source.topic,
-                    gap.source.generation,
-                    gap.source.partition,
-                    gap.first_offset,
-                    gap.last_offset,
-                    gap.missing,
-                    gap.kind,
-                    self._now(),
-                )
-                for gap in gaps
-            ],
-        )
-
-    def _sample(self, reached: Mapping[SourcePartition, tuple[int, datetime | None]]) -> None:
-        self._lake.append_rows(
-            POSITIONS,
-            [
-                (
-                    self._settings.alias,
-                    None,
-                    s.topic,
-                    s.generation,
-                    s.partition,
-                    "landed",
-                    None,
-                    position,
-                    newest,
-                    self._now(),
-                )
-                for s, (position, newest) in reached.items()
-            ],
-        )
+        if self._batches:
+            self._accounts.settle()
 
     def _checkpoint_path(self, number: int) -> str:
         return land_checkpoint_path(self._lake, self._settings.alias, number)

@@ -14,8 +14,9 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from mirrorlake.errors import LaneFenced, UnsendableRecord
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane import LaneSender, LaneTask, Piece
+from mirrorlake.kafka.lane import LaneSender, LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
+from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.sandbox import KafkaCluster

@@ -1,0 +1,94 @@
+"""What a mirror hands out: a flow with its verbs, its offset map, and what a run did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.model.offset_map import Translation
+from mirrorlake.model.plan import Plan
+from mirrorlake.steps import status as status_step
+from mirrorlake.steps import verify as verify_step
+
+if TYPE_CHECKING:
+    from mirrorlake.mirror import Mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What one landing run did."""
+
+    source: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Republishing:
+    """What one republishing run did."""
+
+    flow: str
+    records: int
+
+
+class FlowHandle:
+    """One flow of a mirror: the same verbs, without its name."""
+
+    def __init__(self, mirror: Mirror, config: FlowConfig) -> None:
+        self._mirror = mirror
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"FlowHandle({self.config.name})"
+
+    @property
+    def name(self) -> str:
+        """The flow's name."""
+        return self.config.name
+
+    @property
+    def offsets(self) -> Offsets:
+        """The offset map."""
+        return Offsets(self._mirror, self.config.name)
+
+    def plan(self) -> Plan:
+        """Return what `apply` would change for this flow."""
+        return self._mirror.plan(self.name)
+
+    def apply(self, plan: Plan | None = None) -> Plan:
+        """Carry out a plan of this flow."""
+        return self._mirror.apply(self.name, plan=plan)
+
+    def republish(self, **options: Any) -> Republishing:
+        """Republish this flow (see `Mirror.republish`)."""
+        return self._mirror.republish(self.name, **options)
+
+    def run(self, **options: Any) -> tuple[list[Landing], list[Republishing]]:
+        """Land this flow's source and republish the flow (see `Mirror.run`)."""
+        return self._mirror.run(self.name, **options)
+
+    def status(self) -> list[status_step.PartitionStatus]:
+        """Return where each partition of this flow stands."""
+        return self._mirror.status(self.name)[self.name]
+
+    def verify(self) -> verify_step.Verification:
+        """Compare source, relay and target of this flow."""
+        return self._mirror.verify(self.name)[0]
+
+
+class Offsets:
+    """The offset map of one flow."""
+
+    def __init__(self, mirror: Mirror, flow: str) -> None:
+        self._mirror = mirror
+        self._flow = flow
+
+    def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
+        """Return where the record at an upstream offset stands on the target, or why it stands nowhere."""
+        return self._mirror.translate(
+            self._flow, topic=topic, partition=partition, offset=offset, generation=generation
+        )
+
+    def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
+        """Return which upstream record stands at a downstream offset of a remote topic."""
+        return self._mirror.translate(self._flow, topic=topic, partition=partition, offset=offset, reverse=True)

@@ -1,0 +1,119 @@
+"""Account for every offset of a source partition: landed, or missing with its reason (law E).
+
+Offsets are missing where control records and aborted records stand, where compaction removed records, and where
+retention was faster than the lander. Whatever lies between two landed offsets goes to `gaps` with its kind; how far
+landing has come goes to `positions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.gaps import Gap
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import Landed, spans_after
+from mirrorlake.relay.schema import GAPS, POSITIONS
+from mirrorlake.streams.topics import SourceTopics
+
+
+class Accounts:
+    """Keep the accounts of one source cluster.
+
+    Args:
+        lake: the lake.
+        topics: the source's topics, which know where compaction is at work.
+        alias: the source cluster.
+        now: the clock, in UTC.
+    """
+
+    def __init__(self, lake: Lake, topics: SourceTopics, *, alias: str, now: Callable[[], datetime]) -> None:
+        self._lake = lake
+        self._topics = topics
+        self._alias = alias
+        self._now = now
+        self._expected: dict[SourcePartition, int] = {}
+        self._settled_until: datetime | None = None
+        self.records = 0
+
+    def resume(self, landed: Landed, lost: Sequence[Gap]) -> None:
+        """Go on where the last account ended; what was lost meanwhile is stepped over."""
+        self._expected = dict(landed.accounted)
+        self._expected |= {gap.source: gap.last_offset + 1 for gap in lost}
+        self._settled_until = landed.accounted_at
+
+    def begin(self, offsets: Mapping[SourcePartition, int]) -> None:
+        """Open the account of partitions that have none yet at the offset where landing them begins."""
+        opened = {source: offset for source, offset in offsets.items() if source not in self._expected}
+        self._expected |= opened
+        self.sample({source: (offset, None) for source, offset in opened.items()})
+
+    def settle(self) -> None:
+        """Write what is missing between the offsets that were landed since the last time, and how far landing came."""
+        started = self._now()
+        spans = spans_after(self._lake, self._alias, self._expected, self._settled_until)
+        gaps, reached = [], {}
+        for span in spans:
+            source = SourcePartition(span.topic, span.generation, span.partition)
+            # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
+            expected = self._expected.get(source, 0)
+            missing = int(span.last) + 1 - expected - int(span.records)
+            if missing > 0:
+                compacts = "compact" in self._topics.known[source.topic].configs.get("cleanup.policy", "")
+                gaps.append(
+                    Gap(
+                        source=source,
+                        first_offset=expected,
+                        last_offset=int(span.last),
+                        missing=missing,
+                        kind="compacted" if compacts else "transactional",
+                    )
+                )
+            self._expected[source] = int(span.last) + 1
+            reached[source] = (int(span.last) + 1, span.newest)
+            self.records += int(span.records)
+        self.record(gaps)
+        self.sample(reached)
+        self._settled_until = started - timedelta(minutes=5)
+
+    def record(self, gaps: Sequence[Gap]) -> None:
+        """Append to `gaps`."""
+        self._lake.append_rows(
+            GAPS,
+            [
+                (
+                    self._alias,
+                    gap.source.topic,
+                    gap.source.generation,
+                    gap.source.partition,
+                    gap.first_offset,
+                    gap.last_offset,
+                    gap.missing,
+                    gap.kind,
+                    self._now(),
+                )
+                for gap in gaps
+            ],
+        )
+
+    def sample(self, reached: Mapping[SourcePartition, tuple[int, datetime | None]]) -> None:
+        """Append the next offset to land of each partition, and its newest record's timestamp, to `positions`."""
+        self._lake.append_rows(
+            POSITIONS,
+            [
+                (
+                    self._alias,
+                    None,
+                    s.topic,
+                    s.generation,
+                    s.partition,
+                    "landed",
+                    None,
+                    position,
+                    newest,
+                    self._now(),
+                )
+                for s, (position, newest) in reached.items()
+            ],
+        )
