@@ -36,6 +36,7 @@ from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
 from mirrorlake.streams.ownership import MapCopy, map_rows, merged_positions, read_lanes
 from mirrorlake.streams.republish import Republisher, RepublishSettings
@@ -282,7 +283,11 @@ class Mirror:
             flow=flow,
             producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
             reader_options=self._reader_options(flow.target),
+            duties=self._duties(flow),
         )
+
+    def _duties(self, flow: FlowConfig) -> list[Duty]:  # noqa: ARG002  the first duties come with groups
+        return []
 
     def _verify(self, flow: FlowConfig) -> verify_step.Verification:
         into = self.config.flows_to(flow.target)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.files import RelayFile
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
+from mirrorlake.streams.duties import Duties, Duty
 from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import MapCopy, Ownership, take_over
 from mirrorlake.streams.query import await_query, met_another, root_cause
@@ -49,11 +50,12 @@ MAX_BYTES_PER_TRIGGER = "512m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepublishSettings:
-    """What republishing one flow needs to know."""
+    """What republishing one flow needs to know; `duties` are done beside the records."""
 
     flow: FlowConfig
     producer_options: Mapping[str, Any] = field(repr=False)
     reader_options: Mapping[str, Any] = field(repr=False)
+    duties: Sequence[Duty] = ()
 
 
 class Republisher:
@@ -125,6 +127,17 @@ class Republisher:
             self._backfill(version, stop)
         if stop.is_set():
             return
+        duties = Duties(self._flow.name, self._settings.duties)
+        if not once:
+            duties.start()
+        try:
+            self._follow(version, once=once, stop=stop)
+        finally:
+            duties.stop()
+        if once:
+            duties.do_all()
+
+    def _follow(self, version: int, *, once: bool, stop: threading.Event) -> None:
         query = self._start(version, once=once)
         try:
             await_query(query, stop)

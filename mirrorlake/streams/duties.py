@@ -1,0 +1,102 @@
+"""Duties: what a flow keeps in step beside its records (groups, configurations, ACLs, signs of life), at an interval.
+
+A duty may fail without stopping the records: it is tried again at its next turn, and what it said is logged once. After
+a drain (`--once`) every duty is done once, and its failure is the step's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mirrorlake.errors import MirrorlakeError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """Something to do every `every_s` seconds; `name` stands in the log."""
+
+    name: str
+    every_s: float
+    do: Callable[[], object]
+
+
+class Duties:
+    """Do the duties of one flow.
+
+    Args:
+        flow: the flow, for the log.
+        duties: what to do; they run one after another, so they need no locks among themselves.
+
+    Example:
+        >>> done = []
+        >>> Duties("east->central", [Duty(name="groups", every_s=10, do=lambda: done.append(1))]).do_all()
+        >>> done
+        [1]
+    """
+
+    def __init__(self, flow: str, duties: Sequence[Duty]) -> None:
+        self._flow = flow
+        self._duties = tuple(duties)
+        self._said: dict[str, str] = {}
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to do each duty at its interval, beside the caller, until `stop`."""
+        if self._duties:
+            self._thread = threading.Thread(target=self._work, name=f"duties of {self._flow}", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End; a duty under way is finished first."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def do_all(self) -> None:
+        """Do each duty once.
+
+        Raises:
+            MirrorlakeError: the first failure, after the others were done.
+        """
+        failures = [failure for duty in self._duties if (failure := self._do(duty)) is not None]
+        if failures:
+            raise failures[0]
+
+    def _work(self) -> None:
+        due = dict.fromkeys((duty.name for duty in self._duties), time.monotonic())
+        while not self._ended.is_set():
+            for duty in self._duties:
+                if self._ended.is_set() or due[duty.name] > time.monotonic():
+                    continue
+                self._do(duty)
+                due[duty.name] = time.monotonic() + duty.every_s
+            self._ended.wait(max(0.05, min(due.values()) - time.monotonic()))
+
+    def _do(self, duty: Duty) -> MirrorlakeError | None:
+        try:
+            duty.do()
+        except MirrorlakeError as error:
+            # A missing permission would otherwise fill the log once an interval.
+            if self._said.get(duty.name) != error.cause:
+                log.warning(
+                    "duty.failed flow=%s duty=%s why=%s next=%s", self._flow, duty.name, error.cause, error.remedy
+                )
+            self._said[duty.name] = error.cause
+            return error
+        except Exception as error:
+            # Not foreseen: still no reason to stop the records.
+            log.exception("duty.failed flow=%s duty=%s", self._flow, duty.name)
+            return MirrorlakeError(
+                f"{duty.name} of {self._flow} failed: {type(error).__name__}: {error}",
+                consequence="the records themselves were republished",
+                remedy="MIRRORLAKE_LOG=INFO shows where; then run the same command again",
+            )
+        self._said.pop(duty.name, None)
+        return None

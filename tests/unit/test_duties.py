@@ -1,0 +1,53 @@
+"""Duties: what a flow does beside its records, and what their failures mean."""
+
+import threading
+
+import pytest
+
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.streams.duties import Duties, Duty
+
+AWAY = ClusterUnreachable("west is away", consequence="", remedy="", alias="west")
+
+
+def failing() -> None:
+    raise AWAY
+
+
+def test_each_duty_is_done_and_the_first_failure_is_the_steps() -> None:
+    done: list[str] = []
+    duties = [Duty(name="groups", every_s=1, do=failing), Duty(name="acls", every_s=1, do=lambda: done.append("acls"))]
+    with pytest.raises(ClusterUnreachable, match="west is away"):
+        Duties("a->b", duties).do_all()
+    assert done == ["acls"], "one duty that fails keeps no other from being done"
+
+
+def test_a_duty_that_fails_is_tried_again_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    thrice, turns = threading.Event(), []
+
+    def count() -> None:
+        turns.append(1)
+        if len(turns) == 3:
+            thrice.set()
+        raise AWAY
+
+    duties = Duties("a->b", [Duty(name="groups", every_s=0.01, do=count)])
+    duties.start()
+    assert thrice.wait(30)
+    duties.stop()
+    assert sum("duty=groups" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_an_unforeseen_failure_ends_neither_the_others_nor_the_thread() -> None:
+    twice, turns = threading.Event(), []
+
+    def broken() -> None:
+        turns.append(1)
+        if len(turns) == 2:
+            twice.set()
+        raise ZeroDivisionError
+
+    duties = Duties("a->b", [Duty(name="broken", every_s=0.01, do=broken)])
+    duties.start()
+    assert twice.wait(30)
+    duties.stop()
