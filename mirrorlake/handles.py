@@ -12,6 +12,8 @@ from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from mirrorlake.mirror import Mirror
 
 
@@ -92,3 +94,24 @@ class Offsets:
     def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
         """Return which upstream record stands at a downstream offset of a remote topic."""
         return self._mirror.translate(self._flow, topic=topic, partition=partition, offset=offset, reverse=True)
+
+    def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+        """Return a table of offsets with the counterpart of each, or why it has none; set-based, for any number of rows.
+
+        Args:
+            offsets: columns `topic`, `partition`, `offset`, and `generation` where it is known; others pass through.
+            reverse: from downstream offsets of remote topics to upstream ones.
+
+        Returns:
+            The rows with `status` and, forwards, `target_topic`, `target_partition`, `downstream_offset` and `position`
+            (where a reader goes on, law A); backwards `source_topic`, `generation`, `source_partition`, `upstream_offset`.
+
+        Raises:
+            UsageError: a column is missing.
+
+        Example:
+            >>> asked = spark.createDataFrame(  # doctest: +SKIP
+            ...     [("orders", 0, 1139)], "topic string, partition int, offset bigint")
+            >>> mirror["east->central"].offsets.translate_table(asked).show()  # doctest: +SKIP
+        """
+        return self._mirror.translate_table(self._flow, offsets, reverse=reverse)

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
@@ -241,10 +241,14 @@ class Mirror:
         settings = self.config.flow(flow)
         if not reverse:
             return offsets_step.translate(
-                self.lake, flow, topic=topic, partition=partition, offset=offset, generation=generation
+                self.lake, settings, topic=topic, partition=partition, offset=offset, generation=generation
             )
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
         return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
+
+    def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+        """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
+        return offsets_step.translate_table(self.lake, self.config.flow(flow).name, offsets, reverse=reverse)
 
     # -- wiring ---------------------------------------------------------------------------------------------------
 

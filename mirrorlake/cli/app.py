@@ -236,7 +236,7 @@ def offsets(
     as_json: Json = False,
 ) -> int:
     """Show the exact counterpart of an offset, or the reason why there is none."""
-    from mirrorlake.model.offset_map import Exact, InHole
+    from mirrorlake.model.offset_map import Exact
 
     output = Output(as_json=as_json)
     found = _mirror(conf).translate(
@@ -251,8 +251,7 @@ def offsets(
         "topic": place.topic if place else topic,
         "partition": place.partition if place else partition,
     }
-    if isinstance(found, InHole):
-        document["resume_at"] = found.resume_at
+    document |= {key: value for key, value in asdict(found).items() if key not in ("offset", "partition", "status")}
     output.document(document)
     direction = "<-" if reverse else "->"
     output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found}")
