@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import CheckpointLost, LedgerLost, SourceGap, TopicConflict
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.offset_map import Exact
+from mirrorlake.model.offset_map import Exact, InHole
 from mirrorlake.relay.schema import GAPS
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import assert_equal_topics, consume, create_topic, delete_records, delete_topic, produce
