@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.steps import status as status_step
@@ -68,6 +69,14 @@ class FlowHandle:
     def run(self, **options: Any) -> tuple[list[Landing], list[Republishing]]:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
         return self._mirror.run(self.name, **options)
+
+    def groups(self, *, recorded: bool = False) -> GroupPlan:
+        """Return where each consumer group would go on at the target (see `Mirror.plan_groups`)."""
+        return self._mirror.plan_groups(self.name, recorded=recorded)
+
+    def apply_groups(self, *, recorded: bool = False) -> GroupPlan:
+        """Set the positions of groups that are inactive on the target (see `Mirror.apply_groups`)."""
+        return self._mirror.apply_groups(self.name, recorded=recorded)
 
     def status(self) -> list[status_step.PartitionStatus]:
         """Return where each partition of this flow stands."""

@@ -22,9 +22,11 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle, Landing, Republishing
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.lake import Lake
@@ -32,6 +34,7 @@ from mirrorlake.relay.session import prepare, session
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import doctor as doctor_step
+from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
@@ -124,6 +127,19 @@ class Mirror:
         sources = {f.source for f in self._chosen(flow)}
         set_up.apply_plan(chosen, sources=sorted(sources), admins=self._clusters(), lake=self.lake, now=self._now)
         return chosen
+
+    def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+        """Return where each consumer group of a flow would go on at the target, and what is held back and why.
+
+        Args:
+            flow: the flow's name.
+            recorded: take the groups' positions from the lake, where the source is lost.
+        """
+        return self._group_sync(self.config.flow(flow), recorded=recorded).plan()
+
+    def apply_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+        """Set what the plan of this moment moves, write positions and checkpoints to the lake, and return the plan."""
+        return self._group_sync(self.config.flow(flow), recorded=recorded).apply()
 
     # -- run ------------------------------------------------------------------------------------------------------
 
@@ -299,8 +315,35 @@ class Mirror:
             duties=self._duties(flow),
         )
 
-    def _duties(self, flow: FlowConfig) -> list[Duty]:  # noqa: ARG002  the first duties come with groups
-        return []
+    def _duties(self, flow: FlowConfig) -> list[Duty]:
+        duties = []
+        if flow.sync.groups:
+            every_s = flow.sync.groups_interval.total_seconds()
+            duties.append(Duty(name="groups", every_s=every_s, do=self._group_sync(flow).once))
+        return duties
+
+    def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
+        return groups_step.GroupSides(
+            source=Groups(flow.source, self._reader_options(flow.source)),
+            target=Groups(flow.target, self._reader_options(flow.target)),
+            source_admin=self.admin(flow.source),
+            target_admin=self.admin(flow.target),
+        )
+
+    def _group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> groups_step.GroupSync:
+        sides = self._group_sides(flow)
+
+        def look() -> groups_step.Positions:
+            if recorded:
+                return groups_step.recorded_positions(self.lake, flow)
+            return groups_step.source_positions(self.lake, flow, groups=sides.source, admin=sides.source_admin)
+
+        def plan(positions: groups_step.Positions) -> GroupPlan:
+            maps = self._known_maps([flow])
+            return groups_step.plan_groups(self.lake, flow, positions, maps=maps, sides=sides, recorded=recorded)
+
+        records = groups_step.GroupRecords(self.lake, flow, self._now)
+        return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records)
 
     def _known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
         return known_maps(self.lake, flows, admins=self._clusters(), ledger=self._ledger)

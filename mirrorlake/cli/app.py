@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake.cli.groups import groups
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
@@ -315,6 +316,8 @@ def demo(
 
     return run_demo(conf, records=records, output=Output(as_json=as_json))
 
+
+app.command("groups")(groups)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

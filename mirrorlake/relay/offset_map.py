@@ -28,7 +28,8 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         The rows with `generation` filled in and these columns added: `status` (`exact`, `in_a_hole`,
         `not_yet_republished`, `before_the_first`, `unknown_partition`), `target_topic`, `target_partition`,
         `downstream_offset` (of an exact answer), and `position`, where a reader that has everything before the offset goes
-        on; null where nothing of the partition was ever republished.
+        on, null where nothing of the partition was ever republished; and `republished_from`, the first upstream offset of the
+        partition that was.
     """
     parts = segments(runs)
     if "generation" not in offsets.columns:
@@ -37,7 +38,7 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")
     )
     newest = lives.groupBy("topic", "partition").agg(F.max("generation").alias("newest"))
-    first = F.min_by(F.struct("first_downstream", *TARGET_KEY), "first_upstream").alias("first")
+    first = F.min_by(F.struct("first_upstream", "first_downstream", *TARGET_KEY), "first_upstream").alias("first")
     points = (
         offsets.join(newest, ["topic", "partition"], "left")
         .withColumn("generation", F.coalesce("generation", "newest"))
@@ -55,6 +56,7 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         F.when(F.col("part").isNull(), F.col("first.first_downstream"))
         .otherwise(F.least(_place(), F.col("part.first_downstream") + F.col("part.record_count")))
         .alias("position"),
+        F.col("first.first_upstream").alias("republished_from"),
     )
 
 
