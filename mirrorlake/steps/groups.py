@@ -255,7 +255,8 @@ class GroupSync:
         self._plan = plan
         self._target = target
         self._records = records
-        self._settled: Positions | None = None
+        # Nothing to do for a flow without groups, the commonest of all.
+        self._settled: Positions | None = {}
 
     def plan(self) -> GroupPlan:
         """Return the plan of this moment; changes nothing."""
