@@ -11,6 +11,7 @@ from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.positions import MovedPositions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,6 +104,26 @@ class Offsets:
     def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
         """Return which upstream record stands at a downstream offset of a remote topic."""
         return self._mirror.translate(self._flow, topic=topic, partition=partition, offset=offset, reverse=True)
+
+    def move_positions(self, document: Any) -> MovedPositions:
+        """Return where a reader that keeps its offsets outside of Kafka goes on at the target (law A).
+
+        Args:
+            document: its positions (next offset to read): `{"orders": {"0": 17}}` as Spark's `startingOffsets`, or a list of
+                `{"topic": "orders", "partition": 0, "offset": 17}`; the answer has the same shape.
+
+        Raises:
+            UsageError: the document has another shape, or names a topic that the flow does not carry.
+        """
+        return self._mirror.move_positions(self._flow, document)
+
+    def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
+        """Return the `startingOffsets` with which a Spark query that reads the source goes on at the target.
+
+        Raises:
+            UsageError: the folder holds no finished batch of a Kafka source.
+        """
+        return self._mirror.move_spark_query(self._flow, checkpoint_location)
 
     def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Return a table of offsets with the counterpart of each, or why it has none; set-based, for any number of rows.

@@ -40,6 +40,8 @@ from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.maps import KnownMaps, known_maps
+from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
+from mirrorlake.steps.resume import Ends
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
 from mirrorlake.streams.republish import Republisher, RepublishSettings
@@ -265,6 +267,16 @@ class Mirror:
     def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
         return offsets_step.translate_table(self.lake, self.config.flow(flow).name, offsets, reverse=reverse)
+
+    def move_positions(self, flow: str, document: Any) -> MovedPositions:
+        """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
+        settings = self.config.flow(flow)
+        ends = Ends(source=self.admin(settings.source), target=self.admin(settings.target))
+        return move_positions(self.lake, settings, document, maps=self._known_maps([settings]), ends=ends)
+
+    def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
+        """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""
+        return self.move_positions(flow, spark_positions(self.spark, checkpoint_location))
 
     # -- wiring ---------------------------------------------------------------------------------------------------
 

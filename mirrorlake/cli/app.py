@@ -17,6 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from mirrorlake.cli.groups import groups
+from mirrorlake.cli.offsets import offsets
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
@@ -224,42 +225,6 @@ def status(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> i
 
 
 @app.command()
-def offsets(
-    flow: Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")],
-    topic: Annotated[str, typer.Option("--topic", help="Source topic; the remote topic with --reverse.")],
-    partition: Annotated[int, typer.Option("--partition", min=0)],
-    offset: Annotated[int, typer.Option("--offset", min=0)],
-    conf: Conf = _DEFAULT,
-    reverse: Annotated[bool, typer.Option("--reverse", help="From a downstream offset to the upstream one.")] = False,
-    generation: Annotated[
-        int | None, typer.Option("--generation", help="Life of a topic that was created again; default: the newest.")
-    ] = None,
-    as_json: Json = False,
-) -> int:
-    """Show the exact counterpart of an offset, or the reason why there is none."""
-    from mirrorlake.model.offset_map import Exact
-
-    output = Output(as_json=as_json)
-    found = _mirror(conf).translate(
-        flow, topic=topic, partition=partition, offset=offset, generation=generation, reverse=reverse
-    )
-    other = found.offset if isinstance(found, Exact) else None
-    place = found.partition if isinstance(found, Exact) else None
-    document = {
-        "status": found.status,
-        "upstream_offset": other if reverse else offset,
-        "downstream_offset": offset if reverse else other,
-        "topic": place.topic if place else topic,
-        "partition": place.partition if place else partition,
-    }
-    document |= {key: value for key, value in asdict(found).items() if key not in ("offset", "partition", "status")}
-    output.document(document)
-    direction = "<-" if reverse else "->"
-    output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found}")
-    return 0
-
-
-@app.command()
 def verify(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> int:
     """Compare source, relay and target, by count and by content, and list every difference."""
     output = Output(as_json=as_json)
@@ -317,6 +282,7 @@ def demo(
     return run_demo(conf, records=records, output=Output(as_json=as_json))
 
 
+app.command("offsets")(offsets)
 app.command("groups")(groups)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]

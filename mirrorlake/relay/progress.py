@@ -72,6 +72,19 @@ def _source_offsets(text: str | None) -> Any:
     return json.loads(lines[2]) if len(lines) > 2 and lines[2].startswith("{") else None
 
 
+def last_kafka_offsets(spark: SparkSession, path: str) -> dict[str, dict[str, int]]:
+    """Return the offsets after the last finished batch of all Kafka sources of a query, `{"orders": {"0": 17}}`."""
+    offsets = _numbered_files(spark, f"{path}/offsets")
+    finished = max((batch for batch in _numbered_files(spark, f"{path}/commits") if batch in offsets), default=None)
+    found: dict[str, dict[str, int]] = {}
+    for line in offsets[finished].strip().split("\n")[2:] if finished is not None else ():
+        document = json.loads(line) if line.startswith("{") else {}
+        # A query may read other sources beside: a Delta source's line holds numbers and texts.
+        if all(isinstance(partitions, dict) for partitions in document.values()):
+            found |= document
+    return found
+
+
 def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[TopicPartition, int]:
     """Return the offsets of Spark's Kafka source, `{"orders": {"0": 17}}`, as positions."""
     return {
@@ -117,14 +130,22 @@ def landed_positions(lake: Lake, alias: str) -> Landed:
     return Landed(reached=reached, accounted=accounted, accounted_at=since)
 
 
-def spans_after(lake: Lake, alias: str, positions: Mapping[SourcePartition, int], since: datetime | None) -> list[Any]:
-    """Return first, last and count of what was landed at or after each position, for batches since a time.
+def spans_after(
+    lake: Lake,
+    alias: str,
+    positions: Mapping[SourcePartition, int],
+    since: datetime | None,
+    until: datetime | None = None,
+) -> list[Any]:
+    """Return first, last and count of what was landed at or after each position, in batches after a time.
 
     Rows: `topic, generation, partition, first, last, records, newest` (the newest record timestamp).
     """
     relay = lake.relay(alias)
     if since is not None:
-        relay = relay.where(F.col("landed_at") >= F.lit(since))
+        relay = relay.where(F.col("landed_at") > F.lit(since))
+    if until is not None:
+        relay = relay.where(F.col("landed_at") <= F.lit(until))
     if positions:
         rows = [(s.topic, s.generation, s.partition, offset) for s, offset in positions.items()]
         known = lake.spark.createDataFrame(rows, "topic string, generation int, partition int, position bigint")

@@ -8,7 +8,7 @@ landing has come goes to `positions`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Gap
@@ -49,10 +49,15 @@ class Accounts:
         self._expected |= opened
         self.sample({source: (offset, None) for source, offset in opened.items()})
 
-    def settle(self) -> None:
-        """Write what is missing between the offsets that were landed since the last time, and how far landing came."""
-        started = self._now()
-        spans = spans_after(self._lake, self._alias, self._expected, self._settled_until)
+    def settle(self, until: datetime) -> None:
+        """Write what is missing between the offsets that were landed since the last time, and how far landing came.
+
+        Args:
+            until: landing time of the newest batch that is in the relay; each batch is read once, at 0.2 CPU-s a million.
+        """
+        if self._settled_until == until:
+            return
+        spans = spans_after(self._lake, self._alias, self._expected, self._settled_until, until)
         gaps, reached = [], {}
         for span in spans:
             source = SourcePartition(span.topic, span.generation, span.partition)
@@ -75,7 +80,7 @@ class Accounts:
             self.records += int(span.records)
         self.record(gaps)
         self.sample(reached)
-        self._settled_until = started - timedelta(minutes=5)
+        self._settled_until = until
 
     def record(self, gaps: Sequence[Gap]) -> None:
         """Append to `gaps`."""

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame
@@ -99,6 +99,7 @@ class Lander:
         self._failure: BaseException | None = None
         self._stop: threading.Event = threading.Event()
         self._batches = 0
+        self._landed_until: datetime | None = None
 
     @property
     def records(self) -> int:
@@ -334,6 +335,10 @@ class Lander:
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
         self._topics.observe(self._admin, names, now=self._now, before_reborn=_start_over)
+        landed_at = self._now()
+        if self._landed_until is not None:
+            # Accounts are settled by this time, so it must grow even where the clock is set back.
+            landed_at = max(landed_at, self._landed_until + timedelta(microseconds=1))
         rows = frame.select(
             "topic",
             self._generation_column().alias("generation"),
@@ -344,7 +349,7 @@ class Lander:
             "key",
             "value",
             "headers",
-            F.lit(self._now()).alias("landed_at"),
+            F.lit(landed_at).alias("landed_at"),
         )
         signature = json.dumps({"app": APP, "checkpoint": self._checkpoint, "batch": batch_id})
         self._lake.append(
@@ -355,6 +360,7 @@ class Lander:
             signature=signature,
         )
         self._batches += 1
+        self._landed_until = landed_at
 
     def _generation_column(self) -> Column:
         column = F.lit(1)
@@ -402,8 +408,8 @@ class Lander:
             self._next_account = time.monotonic() + ACCOUNT_EVERY_S
 
     def _account(self) -> None:
-        if self._batches:
-            self._accounts.settle()
+        if self._landed_until is not None:
+            self._accounts.settle(self._landed_until)
 
     def _checkpoint_path(self, number: int) -> str:
         return land_checkpoint_path(self._lake, self._settings.alias, number)

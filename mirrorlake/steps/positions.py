@@ -1,0 +1,117 @@
+"""Readers that keep their offsets outside of Kafka: Spark queries, and programs with offsets in a file or database.
+
+Their positions are translated as those of consumer groups are (law A), and come back in the shape in which they were given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import Resume
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import kafka_positions, last_kafka_offsets
+from mirrorlake.steps.maps import KnownMaps
+from mirrorlake.steps.resume import Ends, resume_positions
+from mirrorlake.streams.topics import SourceTopics
+
+_SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedPositions:
+    """Positions on the target in the shape in which they were given, and the verdict on each.
+
+    `document` leaves out what has no position on the target: `held` says why.
+    """
+
+    document: Any
+    resumes: tuple[Resume, ...]
+
+    @property
+    def held(self) -> tuple[Resume, ...]:
+        """The positions of which nothing safe can be said."""
+        return tuple(resume for resume in self.resumes if resume.downstream_offset is None)
+
+
+def spark_positions(spark: SparkSession, checkpoint_location: str) -> dict[str, dict[str, int]]:
+    """Return where a Spark query that reads Kafka goes on, from its checkpoint location, as `startingOffsets` has it.
+
+    A batch that was planned and not finished counts as not read: Spark would run it again, too.
+
+    Raises:
+        UsageError: the folder holds no finished batch of a Kafka source.
+    """
+    found = last_kafka_offsets(spark, checkpoint_location)
+    if not found:
+        raise UsageError(
+            f"{checkpoint_location} holds no finished batch of a query that reads Kafka",
+            remedy="name the folder that holds `offsets` and `commits`",
+        )
+    return found
+
+
+def move_positions(lake: Lake, flow: FlowConfig, document: Any, *, maps: KnownMaps, ends: Ends) -> MovedPositions:
+    """Return where a reader with these positions (next offset to read) goes on at the target.
+
+    Args:
+        lake: the lake.
+        flow: the flow.
+        document: Spark's `startingOffsets`, where -2 is the earliest and -1 the latest and stay so; or a list of `topic`,
+            `partition`, `offset`.
+        maps: the flow's runs.
+        ends: both clusters.
+
+    Raises:
+        UsageError: the document has another shape, or names a topic that the flow does not carry.
+    """
+    is_spark = isinstance(document, Mapping)
+    given = _given(document)
+    stray = sorted({tp.topic for tp in given if not flow.carries(tp.topic)})
+    if stray:
+        raise UsageError(
+            f"{flow.name} does not carry {', '.join(stray)}",
+            remedy="leave these topics out, or name the flow that carries them",
+        )
+    known = SourceTopics(lake, flow.source).load()
+    sources = {
+        tp: SourcePartition(tp.topic, known[tp.topic].generation if tp.topic in known else 1, tp.partition)
+        for tp in given
+    }
+    asked = [(sources[tp], offset) for tp, offset in given.items() if offset >= 0]
+    resumes = resume_positions(lake, flow, asked, maps=maps, ends=ends)
+    moved: dict[TopicPartition, int] = {}
+    for tp, offset in given.items():
+        target = TopicPartition(flow.remote_topic(tp.topic), tp.partition)
+        place = offset if offset < 0 else resumes[sources[tp], offset].downstream_offset
+        if place is not None:
+            moved[target] = place
+    return MovedPositions(document=_shaped(moved, as_spark=is_spark), resumes=tuple(resumes.values()))
+
+
+def _given(document: Any) -> dict[TopicPartition, int]:
+    try:
+        if isinstance(document, Mapping):
+            return kafka_positions({topic: {p: int(o) for p, o in parts.items()} for topic, parts in document.items()})
+        return {TopicPartition(row["topic"], int(row["partition"])): int(row["offset"]) for row in document}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        text = json.dumps(document, default=str)[:80]
+        raise UsageError(f"these are no positions: {text}", remedy=f"give them as {_SHAPES}") from error
+
+
+def _shaped(moved: Mapping[TopicPartition, int], *, as_spark: bool) -> Any:
+    if not as_spark:
+        return [
+            {"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in sorted(moved.items())
+        ]
+    document: dict[str, dict[str, int]] = {}
+    for tp, offset in sorted(moved.items()):
+        document.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    return document
