@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-
-from mirrorlake.sandbox import KafkaCluster, find_java
-from mirrorlake.sandbox.jars import classpath
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.java import CONSUMER, PRODUCER, java
 from tests.flow.kit import consume, create_topic
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
-
-PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
-CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-
-
-def java(main_class: str, *arguments: str, stdin: str = "") -> str:
-    result = subprocess.run(
-        [str(find_java().executable), "-cp", classpath("broker"), main_class, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return result.stdout
 
 
 def test_java_writes_and_java_reads(east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror) -> None:

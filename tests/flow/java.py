@@ -1,0 +1,23 @@
+"""Kafka's own console clients, the other language of the tests."""
+
+from __future__ import annotations
+
+import subprocess
+
+from mirrorlake.sandbox import find_java
+from mirrorlake.sandbox.jars import classpath
+
+PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+
+def java(main_class: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
+    result = subprocess.run(
+        [str(find_java().executable), "-cp", classpath("broker"), main_class, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=check,
+    )
+    return result.stdout

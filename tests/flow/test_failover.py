@@ -1,0 +1,140 @@
+"""Five groups of two languages fail over: each goes on at the target with exactly the records that it had not read."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.java import CONSUMER, java
+from tests.flow.kit import ABORTED, create_topic, run_cli
+from tests.servers.lakes import MakeMirror
+
+PARTITIONS = 4
+PLAIN, TRANSACTIONS, EACH = 1_000_000, 60, 1_000
+# How many records each group still has to read.
+BEHIND = {"at-the-tip": 0, "a-thousand": 1_000, "hundred-thousand": 100_000, "a-million": 1_000_000}
+JAVA_READ = 5_000
+
+
+def fill(address: str, topic: str) -> dict[int, list[tuple[int, bytes]]]:
+    """Write a million plain records and then transactions, every sixth aborted; return offset and value of what counts."""
+    written: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(PARTITIONS)}
+    common = {"bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "compression.type": "lz4"}
+    producer = Producer({**common, "enable.idempotence": True, "queue.buffering.max.messages": 2_000_000})
+    for number in range(PLAIN):
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+        if number % 50_000 == 0:
+            producer.poll(0)
+        written[number % PARTITIONS].append((number // PARTITIONS, b"%d" % number))
+    assert producer.flush(120) == 0
+    sender = Producer({**common, "transactional.id": f"app-{uuid.uuid4()}"})
+    sender.init_transactions(30)
+    # Each transaction leaves a marker behind its records in every partition.
+    for count in range(TRANSACTIONS):
+        sender.begin_transaction()
+        is_aborted = count % 6 == 5
+        first = PLAIN // PARTITIONS + count * (EACH // PARTITIONS + 1)
+        for number in range(EACH):
+            value = b"%s%d-%d" % (ABORTED if is_aborted else b"", count, number)
+            sender.produce(topic, value, partition=number % PARTITIONS)
+            if not is_aborted:
+                written[number % PARTITIONS].append((first + number // PARTITIONS, value))
+        sender.flush()
+        (sender.abort_transaction if is_aborted else sender.commit_transaction)(30)
+    return written
+
+
+def commit_behind(
+    address: str, group: str, topic: str, written: dict[int, list[tuple[int, bytes]]], behind: int
+) -> None:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in written}
+    share = behind // PARTITIONS
+    offsets = [TopicPartition(topic, p, records[-share][0] if share else ends[p]) for p, records in written.items()]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def positions_of(address: str, group: str, topic: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
+    found = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=20)
+    consumer.close()
+    return {tp.partition: max(tp.offset, 0) for tp in found}
+
+
+def read_on(address: str, group: str, topic: str, expected: int) -> dict[int, list[bytes]]:
+    """Go on as a member of the group until it has read what is expected and the end of every partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": group,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "session.timeout.ms": 10_000,
+        }
+    )
+    consumer.subscribe([topic])
+    read: dict[int, list[bytes]] = {p: [] for p in range(PARTITIONS)}
+    ended: set[int] = set()
+    while len(ended) < PARTITIONS or sum(map(len, read.values())) < expected:
+        for message in consumer.consume(20_000, timeout=0.2):
+            if message.error() is not None:
+                assert message.error().name() == "_PARTITION_EOF", f"{group}: {message.error()}"
+                ended.add(message.partition())
+            else:
+                read[message.partition()].append(message.value())
+    consumer.close()
+    return read
+
+
+def test_law_a_five_groups_carry_on_when_the_source_is_gone(
+    make_cluster: Callable[..., KafkaCluster], central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
+) -> None:
+    source = make_cluster("east")
+    source.start()
+    tag = uuid.uuid4().hex[:8]
+    topic, java_group = f"orders-{tag}", f"java-{tag}"
+    create_topic(source.bootstrap_servers, topic, PARTITIONS)
+    written = fill(source.bootstrap_servers, topic)
+    groups = {f"{name}-{tag}": behind for name, behind in BEHIND.items()}
+    for group, behind in groups.items():
+        commit_behind(source.bootstrap_servers, group, topic, written, behind)
+    options = ("--isolation-level", "read_committed")
+    arguments = ("--bootstrap-server", source.bootstrap_servers, "--topic", topic, "--group", java_group)
+    java(CONSUMER, *arguments, *options, "--from-beginning", "--max-messages", str(JAVA_READ))
+    reached = {group: positions_of(source.bootstrap_servers, group, topic) for group in (*groups, java_group)}
+
+    flow = {"source": "east", "target": "central", "topics": "orders-.*", "groups": f".*-{tag}"}
+    mirror = make_mirror({"east": source, "central": central}, [flow])
+    mirror.run(once=True)
+    plan = mirror["east->central"].groups()
+    assert {p.group for p in plan} == {*groups, java_group}
+    assert all(p.action == "in_step" and p.resume.exact for p in plan), f"--once keeps groups in step:\n{plan}"
+    source.kill()
+
+    lost = run_cli("groups", "--flow", "east->central", "--recorded", "--conf", str(tmp_path / "mirror.yml"), "--json")
+    assert lost.returncode == 0, lost.stderr
+    recorded = json.loads(lost.stdout)["groups"]
+    assert {row["action"] for row in recorded} == {"in_step"}, "the lake knows the groups when the source is gone"
+
+    unread = {
+        group: {p: [value for offset, value in records if offset >= at[p]] for p, records in written.items()}
+        for group, at in reached.items()
+    }
+    for group, behind in groups.items():
+        assert sum(map(len, unread[group].values())) == behind
+        read = read_on(central.bootstrap_servers, group, f"east.{topic}", behind)
+        assert read == unread[group], f"law A: {group} skipped or repeated records"
+    arguments = ("--bootstrap-server", central.bootstrap_servers, "--topic", f"east.{topic}", "--group", java_group)
+    # Without --from-beginning a group that had no position would read nothing.
+    due = sum(map(len, unread[java_group].values()))
+    printed = java(CONSUMER, *arguments, *options, "--max-messages", str(due + 1), "--timeout-ms", "8000", check=False)
+    assert sorted(printed.split()) == sorted(v.decode() for vs in unread[java_group].values() for v in vs), (
+        "law A: Java's group skipped or repeated records"
+    )
