@@ -27,6 +27,7 @@ from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
+from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
 from mirrorlake.sandbox.jars import jars
@@ -116,7 +117,13 @@ class Mirror:
 
     def plan(self, flow: str | None = None) -> Plan:
         """Return what `apply` would change on the targets and in the lake; changes nothing (law G)."""
-        return set_up.make_plan(self._chosen(flow), admins=self._clusters(), lake=self.lake)
+        return set_up.make_plan(
+            self._chosen(flow),
+            beside=self.config.flows,
+            admins=self._clusters(),
+            lake=self.lake,
+            audit=Audit(self.lake, now=self._now),
+        )
 
     def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:
         """Carry out a plan, the present one by default, and return it."""
@@ -162,7 +169,12 @@ class Mirror:
         """
         settings = self.config.flow(flow)
         self.lake.create_all([settings.source])
-        republisher = Republisher(self.lake, self.admin(settings.target), self._republish_settings(settings))
+        republisher = Republisher(
+            self.lake,
+            self.admin(settings.target),
+            self._republish_settings(settings),
+            audit=Audit(self.lake, now=self._now),
+        )
         republisher.run(
             once=once,
             stop=stop or threading.Event(),

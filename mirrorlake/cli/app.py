@@ -138,7 +138,7 @@ def plan(
     """Show what apply would change on the targets and in the lake; changes nothing."""
     output = Output(as_json=as_json)
     changes = _mirror(conf).plan(flow)
-    output.document({"changes": [asdict(change) for change in changes.changes]})
+    output.document(asdict(changes))
     output.say(str(changes))
     return 1 if check and changes else 0
 
@@ -148,8 +148,8 @@ def apply(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> in
     """Create and configure remote topics, ledgers and relay tables as plan shows them."""
     output = Output(as_json=as_json)
     changes = _mirror(conf).apply(flow)
-    output.document({"changes": [asdict(change) for change in changes.changes], "applied": True})
-    output.say(f"{changes}\n{len(changes)} change(s) applied" if changes else "nothing to change")
+    output.document(asdict(changes) | {"applied": True})
+    output.say(f"{changes}\n{len(changes)} change(s) applied" if changes else str(changes))
     return 0
 
 
