@@ -37,6 +37,9 @@ from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.acls import read_ownership
+from mirrorlake.steps.history import History
+from mirrorlake.steps.keep import Keeper
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
 from mirrorlake.streams.ownership import MapCopy, map_rows, merged_positions, read_lanes
@@ -82,6 +85,7 @@ class Mirror:
         self._spark = spark
         self._now = now
         self._admins: dict[str, ClusterAdmin] = {}
+        self._keeping = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
@@ -249,6 +253,23 @@ class Mirror:
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
         return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
 
+    @property
+    def history(self) -> History:
+        """Return what the clusters looked like over time, and the plan back."""
+
+        def look() -> None:
+            self.lake.create_all(self.config.sources)
+            for flow in self.config.flows:
+                self._keeper(flow).look()
+
+        return History(
+            self.lake,
+            targets=self.config.targets,
+            look=look,
+            owned=partial(read_ownership, audit=Audit(self.lake, now=self._now)),
+            now=self._now,
+        )
+
     # -- wiring ---------------------------------------------------------------------------------------------------
 
     def _chosen(self, flow: str | None) -> tuple[FlowConfig, ...]:
@@ -298,8 +319,18 @@ class Mirror:
             duties=self._duties(flow),
         )
 
-    def _duties(self, flow: FlowConfig) -> list[Duty]:  # noqa: ARG002  the first duties come with groups
-        return []
+    def _duties(self, flow: FlowConfig) -> list[Duty]:
+        return [*self._keeper(flow).duties()]
+
+    def _keeper(self, flow: FlowConfig) -> Keeper:
+        return Keeper(
+            flow,
+            beside=self.config.flows,
+            admins=self._clusters(),
+            lake=self.lake,
+            now=self._now,
+            lock=self._keeping,
+        )
 
     def _verify(self, flow: FlowConfig) -> verify_step.Verification:
         into = self.config.flows_to(flow.target)

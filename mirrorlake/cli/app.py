@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake.cli.history import history
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
@@ -316,6 +317,8 @@ def demo(
 
     return run_demo(conf, records=records, output=Output(as_json=as_json))
 
+
+app.command("history")(history)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -22,7 +22,6 @@ from mirrorlake.relay.schema import AUDIT
 class Entry:
     """One row of `audit`, with `before` and `after` as values."""
 
-    at: datetime
     object: str
     action: str
     flow: str | None
@@ -77,7 +76,6 @@ class Audit:
         )
         return [
             Entry(
-                at=row.at,
                 object=row.object.partition(" ")[2],
                 action=row.action,
                 flow=row.flow,

@@ -33,9 +33,13 @@ def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
         NotAuthorized: they may not be listed.
     """
     found = admin.acls.list()
-    entries = audit.entries(admin.alias, "acl")
-    owned = ownership_of((e.action, Acl(**(e.after or e.before)), e.flow or "") for e in entries)
-    return TargetAcls(None if found is None else set(found), owned)
+    return TargetAcls(None if found is None else set(found), read_ownership(admin.alias, audit))
+
+
+def read_ownership(alias: str, audit: Audit) -> Ownership:
+    """Return whose the ACLs of a target are; those that a plan back made for no flow are nobody's."""
+    entries = audit.entries(alias, "acl")
+    return ownership_of((e.action, Acl(**(e.after or e.before)), e.flow) for e in entries if e.flow)
 
 
 def acl_plan(

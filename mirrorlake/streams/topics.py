@@ -96,16 +96,25 @@ class SourceTopics:
 
         New topics and new lives are left to `observe`: only the lander may begin a generation.
         """
-        changed = []
+        if self._changed(states, configs):
+            # Another process, or the lander of this one, may have recorded it already.
+            self.load()
+        changed = [topic for topic in self._changed(states, configs) if topic.generation]
+        self.known |= {topic.name: topic for topic in changed}
+        self._append(changed, at)
+
+    def _changed(self, states: Mapping[str, TopicState], configs: Mapping[str, Mapping[str, str]]) -> list[KnownTopic]:
+        found = []
         for name, state in states.items():
             before = self.known.get(name)
-            if before is None or before.topic_id != state.topic_id:
+            if before is None:
+                before = KnownTopic(name=name, generation=0, topic_id="", partitions=0, configs={})
+            elif before.topic_id != state.topic_id:
                 continue
-            now = replace(before, partitions=state.partitions, configs=dict(configs.get(name, {})))
-            if now != before:
-                self.known[name] = now
-                changed.append(now)
-        self._append(changed, at)
+            after = replace(before, partitions=state.partitions, configs=dict(configs.get(name, {})))
+            if after != before:
+                found.append(after)
+        return found
 
     def _append(self, topics: Iterable[KnownTopic], at: datetime) -> None:
         self._lake.append_rows(
