@@ -40,6 +40,7 @@ from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
 from mirrorlake.steps.keep import Keeper
+from mirrorlake.steps.topics import require_source
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
 from mirrorlake.streams.ownership import MapCopy, map_rows, merged_positions, read_lanes
@@ -153,6 +154,7 @@ class Mirror:
             raise UsageError(
                 f"no flow has '{source}' as its source", remedy=f"name one of: {', '.join(self.config.sources)}"
             )
+        require_source(self.admin(source), self.config.flows_from(source))
         self.lake.create_all([source])
         lander = Lander(self.lake, self.admin(source), self._land_settings(source), now=self._now)
         lander.run(once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)

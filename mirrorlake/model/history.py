@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Note, Plan
+
+_ANY_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +248,7 @@ def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Ac
                     flow=flow,
                 )
             )
-    for move in group_moves(now.groups, then.groups, at=datetime.min):
+    for move in group_moves(now.groups, then.groups, at=_ANY_TIME):
         reason = f"it stands at {move.before}, stood at {move.after}; `mirrorlake groups` moves groups"
         notes.append(Note(where=move.where, kind="group", name=move.name, reason=reason))
     return Plan(tuple(changes), tuple(notes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -60,6 +60,20 @@ def look(flow: FlowConfig, admins: Admins) -> BothEnds:
         source_names=tuple(source_names),
         target_names=tuple(target_names),
     )
+
+
+def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
+    """Return if the topics of the flows may be seen and read on their source.
+
+    Raises:
+        NotAuthorized: names the ACL that is missing.
+    """
+    names = admin.topic_names()
+    for flow in flows:
+        carried = [name for name in names if flow.carries(name)]
+        if not carried:
+            admin.require_topics(flow.topics)
+        admin.require(carried, "READ")
 
 
 def topic_plan(flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs]) -> Plan:
