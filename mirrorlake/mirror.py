@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
@@ -22,9 +22,11 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle, Landing, Republishing
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.audit import Audit
@@ -33,6 +35,7 @@ from mirrorlake.relay.session import prepare, session
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import doctor as doctor_step
+from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
@@ -40,10 +43,10 @@ from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
 from mirrorlake.steps.keep import Keeper
+from mirrorlake.steps.maps import KnownMaps, known_maps
 from mirrorlake.steps.topics import require_source
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
-from mirrorlake.streams.ownership import MapCopy, map_rows, merged_positions, read_lanes
 from mirrorlake.streams.republish import Republisher, RepublishSettings
 
 
@@ -137,6 +140,19 @@ class Mirror:
         set_up.apply_plan(chosen, sources=sorted(sources), admins=self._clusters(), lake=self.lake, now=self._now)
         return chosen
 
+    def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+        """Return where each consumer group of a flow would go on at the target, and what is held back and why.
+
+        Args:
+            flow: the flow's name.
+            recorded: take the groups' positions from the lake, where the source is lost.
+        """
+        return self._group_sync(self.config.flow(flow), recorded=recorded).plan()
+
+    def apply_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+        """Set what the plan of this moment moves, write positions and checkpoints to the lake, and return the plan."""
+        return self._group_sync(self.config.flow(flow), recorded=recorded).apply()
+
     # -- run ------------------------------------------------------------------------------------------------------
 
     def land(
@@ -227,7 +243,16 @@ class Mirror:
 
     def verify(self, flow: str | None = None) -> list[verify_step.Verification]:
         """Compare source, relay and target of each flow, by count and by content."""
-        return [self._verify(each) for each in self._chosen(flow)]
+        chosen = self._chosen(flow)
+        maps = {target: self._known_maps(self.config.flows_to(target)) for target in {each.target for each in chosen}}
+
+        def compare(each: FlowConfig) -> verify_step.Verification:
+            source, target = self._side(each.source), self._side(each.target)
+            return verify_step.verify_flow(each, lake=self.lake, source=source, target=target, maps=maps[each.target])
+
+        # Much of a small comparison is planning and waiting, which several flows can do side by side.
+        with ThreadPoolExecutor(max_workers=4, thread_name_prefix="verify") as pool:
+            return list(pool.map(compare, chosen))
 
     def doctor(self) -> list[doctor_step.Finding]:
         """Look at every layer the mirror stands on; changes nothing."""
@@ -250,7 +275,7 @@ class Mirror:
         settings = self.config.flow(flow)
         if not reverse:
             return offsets_step.translate(
-                self.lake, flow, topic=topic, partition=partition, offset=offset, generation=generation
+                self.lake, settings, topic=topic, partition=partition, offset=offset, generation=generation
             )
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
         return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
@@ -271,6 +296,10 @@ class Mirror:
             owned=partial(read_ownership, audit=Audit(self.lake, now=self._now)),
             now=self._now,
         )
+
+    def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+        """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
+        return offsets_step.translate_table(self.lake, self.config.flow(flow).name, offsets, reverse=reverse)
 
     # -- wiring ---------------------------------------------------------------------------------------------------
 
@@ -322,7 +351,11 @@ class Mirror:
         )
 
     def _duties(self, flow: FlowConfig) -> list[Duty]:
-        return [*self._keeper(flow).duties()]
+        duties = []
+        if flow.sync.groups:
+            every_s = flow.sync.groups_interval.total_seconds()
+            duties.append(Duty(name="groups", every_s=every_s, do=self._group_sync(flow).once))
+        return [*duties, *self._keeper(flow).duties()]
 
     def _keeper(self, flow: FlowConfig) -> Keeper:
         return Keeper(
@@ -334,28 +367,34 @@ class Mirror:
             lock=self._keeping,
         )
 
-    def _verify(self, flow: FlowConfig) -> verify_step.Verification:
-        into = self.config.flows_to(flow.target)
-        extra: list[Any] = []
-        positions = {}
-        for each in into:
-            with closing(self._ledger(each)) as ledger:
-                last = read_lanes(ledger, self.admin(each.target), each.ledger_topic)
-                held = MapCopy(self.lake, each.name).load()
-                for lane, record in last.items():
-                    if record is not None and record.seq > held.get(lane, -1):
-                        newer = [r for _, r in ledger.since(lane, 0) if r.seq > held.get(lane, -1)]
-                        extra += map_rows(each.name, newer)
-            if each.name == flow.name:
-                positions = merged_positions(last)
-        maps = verify_step.all_maps(self.lake, {each.name: each.source for each in into}, extra)
-        sides = [
-            verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
-            for alias in (flow.source, flow.target)
-        ]
-        return verify_step.verify_flow(
-            flow, lake=self.lake, source=sides[0], target=sides[1], maps=maps, positions=positions
+    def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
+        return groups_step.GroupSides(
+            source=Groups(flow.source, self._reader_options(flow.source)),
+            target=Groups(flow.target, self._reader_options(flow.target)),
+            source_admin=self.admin(flow.source),
+            target_admin=self.admin(flow.target),
         )
+
+    def _group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> groups_step.GroupSync:
+        sides = self._group_sides(flow)
+
+        def look() -> groups_step.Positions:
+            if recorded:
+                return groups_step.recorded_positions(self.lake, flow)
+            return groups_step.source_positions(self.lake, flow, groups=sides.source, admin=sides.source_admin)
+
+        def plan(positions: groups_step.Positions) -> GroupPlan:
+            maps = self._known_maps([flow])
+            return groups_step.plan_groups(self.lake, flow, positions, maps=maps, sides=sides, recorded=recorded)
+
+        records = groups_step.GroupRecords(self.lake, flow, self._now)
+        return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records)
+
+    def _known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
+        return known_maps(self.lake, flows, admins=self._clusters(), ledger=self._ledger)
+
+    def _side(self, alias: str) -> verify_step.Side:
+        return verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
 
 
 def load(path: str | Path, *, spark: SparkSession | None = None) -> Mirror:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake.cli.groups import groups
 from mirrorlake.cli.history import history
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
@@ -237,7 +238,7 @@ def offsets(
     as_json: Json = False,
 ) -> int:
     """Show the exact counterpart of an offset, or the reason why there is none."""
-    from mirrorlake.model.offset_map import Exact, InHole
+    from mirrorlake.model.offset_map import Exact
 
     output = Output(as_json=as_json)
     found = _mirror(conf).translate(
@@ -252,8 +253,7 @@ def offsets(
         "topic": place.topic if place else topic,
         "partition": place.partition if place else partition,
     }
-    if isinstance(found, InHole):
-        document["resume_at"] = found.resume_at
+    document |= {key: value for key, value in asdict(found).items() if key not in ("offset", "partition", "status")}
     output.document(document)
     direction = "<-" if reverse else "->"
     output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found}")
@@ -318,6 +318,7 @@ def demo(
     return run_demo(conf, records=records, output=Output(as_json=as_json))
 
 
+app.command("groups")(groups)
 app.command("history")(history)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]

@@ -49,6 +49,7 @@ class SyncConfig(Settings):
     """What a flow keeps in step on the target besides records."""
 
     groups: Flag = Field(default=True, description="positions of inactive consumer groups")
+    groups_interval: Interval = Field(default=timedelta(seconds=10), description="time between two looks at groups")
     configs: Flag = Field(default=True, description="topic configurations")
     configs_exclude: Exclusion = Field(default=DEFAULT_EXCLUDE_CONFIGS, description="topic settings to leave alone")
     configs_override: Annotated[dict[str, dict[str, str]], BeforeValidator(_overrides)] = Field(

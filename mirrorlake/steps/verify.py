@@ -7,18 +7,19 @@ equal places. Only where two digests differ are the records themselves compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import OFFSET_MAP
+from mirrorlake.relay.offset_map import with_downstream
+from mirrorlake.steps.maps import KnownMaps
 
 MOST_DIFFERENCES = 1000
 _SOURCE_KEY = ["topic", "generation", "partition"]
@@ -83,8 +84,7 @@ def verify_flow(
     lake: Lake,
     source: Side,
     target: Side,
-    maps: DataFrame,
-    positions: Mapping[SourcePartition, int],
+    maps: KnownMaps,
 ) -> Verification:
     """Compare the three places a record of the flow stands in.
 
@@ -93,8 +93,7 @@ def verify_flow(
         lake: the lake.
         source: the source cluster; what it no longer holds is compared between relay and target only.
         target: the target cluster.
-        maps: rows of `offset_map` of every flow into this target, the ledger's newest included.
-        positions: next upstream offset of each source partition of this flow, from its ledger.
+        maps: the offset maps of every flow into this target.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -104,9 +103,10 @@ def verify_flow(
     relay = relay.where(F.col("topic").isin(carried))
     landed = {_key(row): row for row in _digests(relay, _SOURCE_KEY, F.col("offset")).collect()}
     differences = _against_source(lake, source, relay, landed)
-    mine = maps.where(F.col("flow") == flow.name)
+    runs, positions = maps.runs, maps.positions[flow.name]
+    mine = runs.where(F.col("flow") == flow.name)
     remotes = {flow.remote_topic(topic) for topic in carried}
-    differences += _against_target(lake, target, maps.where(F.col("target_topic").isin(sorted(remotes))))
+    differences += _against_target(lake, target, runs.where(F.col("target_topic").isin(sorted(remotes))))
     differences += _not_mapped(relay, mine, positions, whole=flow.start.kind == "earliest")
     sent = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.records)
@@ -240,41 +240,6 @@ def _flows_of(maps: DataFrame) -> DataFrame:
     return maps.select("flow", "source").distinct()
 
 
-def with_downstream(relay: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return the records that the runs cover at their place on the target: `topic, partition, offset` are the target's.
-
-    Set-based: runs and records are laid on one line per source partition, each record takes the run before it, and its
-    downstream offset follows from the run's start less the holes between.
-    """
-    line = Window.partitionBy(*_SOURCE_KEY).orderBy("offset", F.desc("is_run"))
-    run = F.struct("first_upstream", "last_upstream", "holes", "target_topic", "target_partition", "first_downstream")
-    starts = runs.select(
-        F.col("source_topic").alias("topic"),
-        "generation",
-        F.col("source_partition").alias("partition"),
-        F.col("first_upstream").alias("offset"),
-        run.alias("run"),
-        F.lit(1).alias("is_run"),
-    ).dropDuplicates([*_SOURCE_KEY, "offset"])
-    records = relay.select(*_SOURCE_KEY, "offset", "key", "value", "headers", "timestamp", F.lit(0).alias("is_run"))
-    joined = (
-        records.unionByName(starts, allowMissingColumns=True)
-        .withColumn("run", F.last("run", ignorenulls=True).over(line))
-        .where((F.col("is_run") == 0) & F.col("run").isNotNull() & (F.col("offset") <= F.col("run.last_upstream")))
-    )
-    skipped = F.expr("aggregate(filter(run.holes, h -> h.first < offset), 0L, (sum, h) -> sum + h.length)")
-    place = F.col("run.first_downstream") + F.col("offset") - F.col("run.first_upstream") - skipped
-    return joined.select(
-        F.col("run.target_topic").alias("topic"),
-        F.col("run.target_partition").alias("partition"),
-        place.alias("offset"),
-        "key",
-        "value",
-        "headers",
-        "timestamp",
-    )
-
-
 def _compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], place: str, where: str) -> list[Difference]:
     """Return how `actual` differs from `expected`, record by record where the digests of a partition differ."""
     wanted = {tuple(row[k] for k in keys): row for row in _digests(expected, keys, F.col(place)).collect()}
@@ -338,19 +303,3 @@ def _not_mapped(
         for row in counts.collect()
         if int(row.records) != mapped.get(_key(row), 0)
     ]
-
-
-def all_maps(lake: Lake, sources: Mapping[str, str], extra: Iterable[tuple[Any, ...]]) -> DataFrame:
-    """Return `offset_map` with each flow's source alias, and the ledger's runs that the table does not hold yet.
-
-    Args:
-        lake: the lake.
-        sources: source alias by flow name.
-        extra: rows shaped like `offset_map`.
-    """
-    maps = lake.meta(OFFSET_MAP)
-    rows = list(extra)
-    if rows:
-        maps = maps.unionByName(lake.spark.createDataFrame(rows, OFFSET_MAP.ddl))
-    names = lake.spark.createDataFrame(list(sources.items()), "flow string, source string")
-    return maps.join(F.broadcast(names), "flow")

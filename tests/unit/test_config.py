@@ -114,6 +114,7 @@ def test_the_defaults_of_a_flow() -> None:
     assert (sync.groups, sync.configs, sync.acls, sync.partitions, sync.continuous) == (True, True, False, True, True)
     assert (sync.acls_unmapped, sync.acls_writes, sync.acls_groups) == ("carry", "downgrade", False)
     assert (sync.configs_override, sync.acls_principals, sync.interval) == ({}, {}, timedelta(minutes=1))
+    assert sync.groups_interval == timedelta(seconds=10)
     land = flows("source: east, target: central, topics: x").cluster("east").land
     assert (land.on_gap, land.max_records_per_batch, land.max_bytes_per_batch) == ("halt", 2_000_000, None)
 
