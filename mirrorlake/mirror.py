@@ -29,6 +29,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
+from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
 from mirrorlake.sandbox.jars import jars
@@ -39,9 +40,13 @@ from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.acls import read_ownership
+from mirrorlake.steps.history import History
+from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.maps import KnownMaps, known_maps
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps.resume import Ends
+from mirrorlake.steps.topics import require_source
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
 from mirrorlake.streams.republish import Republisher, RepublishSettings
@@ -86,6 +91,7 @@ class Mirror:
         self._spark = spark
         self._now = now
         self._admins: dict[str, ClusterAdmin] = {}
+        self._keeping = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
@@ -121,7 +127,13 @@ class Mirror:
 
     def plan(self, flow: str | None = None) -> Plan:
         """Return what `apply` would change on the targets and in the lake; changes nothing (law G)."""
-        return set_up.make_plan(self._chosen(flow), admins=self._clusters(), lake=self.lake)
+        return set_up.make_plan(
+            self._chosen(flow),
+            beside=self.config.flows,
+            admins=self._clusters(),
+            lake=self.lake,
+            audit=Audit(self.lake, now=self._now),
+        )
 
     def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:
         """Carry out a plan, the present one by default, and return it."""
@@ -160,6 +172,7 @@ class Mirror:
             raise UsageError(
                 f"no flow has '{source}' as its source", remedy=f"name one of: {', '.join(self.config.sources)}"
             )
+        require_source(self.admin(source), self.config.flows_from(source))
         self.lake.create_all([source])
         lander = Lander(self.lake, self.admin(source), self._land_settings(source), now=self._now)
         lander.run(once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
@@ -180,7 +193,12 @@ class Mirror:
         """
         settings = self.config.flow(flow)
         self.lake.create_all([settings.source])
-        republisher = Republisher(self.lake, self.admin(settings.target), self._republish_settings(settings))
+        republisher = Republisher(
+            self.lake,
+            self.admin(settings.target),
+            self._republish_settings(settings),
+            audit=Audit(self.lake, now=self._now),
+        )
         republisher.run(
             once=once,
             stop=stop or threading.Event(),
@@ -264,6 +282,23 @@ class Mirror:
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
         return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
 
+    @property
+    def history(self) -> History:
+        """Return what the clusters looked like over time, and the plan back."""
+
+        def look() -> None:
+            self.lake.create_all(self.config.sources)
+            for flow in self.config.flows:
+                self._keeper(flow).look()
+
+        return History(
+            self.lake,
+            targets=self.config.targets,
+            look=look,
+            owned=partial(read_ownership, audit=Audit(self.lake, now=self._now)),
+            now=self._now,
+        )
+
     def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
         return offsets_step.translate_table(self.lake, self.config.flow(flow).name, offsets, reverse=reverse)
@@ -332,7 +367,17 @@ class Mirror:
         if flow.sync.groups:
             every_s = flow.sync.groups_interval.total_seconds()
             duties.append(Duty(name="groups", every_s=every_s, do=self._group_sync(flow).once))
-        return duties
+        return [*duties, *self._keeper(flow).duties()]
+
+    def _keeper(self, flow: FlowConfig) -> Keeper:
+        return Keeper(
+            flow,
+            beside=self.config.flows,
+            admins=self._clusters(),
+            lake=self.lake,
+            now=self._now,
+            lock=self._keeping,
+        )
 
     def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
         return groups_step.GroupSides(

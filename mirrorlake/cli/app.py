@@ -17,6 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from mirrorlake.cli.groups import groups
+from mirrorlake.cli.history import history
 from mirrorlake.cli.offsets import offsets
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
@@ -140,7 +141,7 @@ def plan(
     """Show what apply would change on the targets and in the lake; changes nothing."""
     output = Output(as_json=as_json)
     changes = _mirror(conf).plan(flow)
-    output.document({"changes": [asdict(change) for change in changes.changes]})
+    output.document(asdict(changes))
     output.say(str(changes))
     return 1 if check and changes else 0
 
@@ -150,8 +151,8 @@ def apply(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> in
     """Create and configure remote topics, ledgers and relay tables as plan shows them."""
     output = Output(as_json=as_json)
     changes = _mirror(conf).apply(flow)
-    output.document({"changes": [asdict(change) for change in changes.changes], "applied": True})
-    output.say(f"{changes}\n{len(changes)} change(s) applied" if changes else "nothing to change")
+    output.document(asdict(changes) | {"applied": True})
+    output.say(f"{changes}\n{len(changes)} change(s) applied" if changes else str(changes))
     return 0
 
 
@@ -284,6 +285,7 @@ def demo(
 
 app.command("offsets")(offsets)
 app.command("groups")(groups)
+app.command("history")(history)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -10,25 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
 from mirrorlake.config import values
-from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
+from mirrorlake.config.base import Count, Exclusion, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client_options import check_producer
 from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
 from mirrorlake.model.policy import ReplicationPolicy, is_cycle
 
 _FLOW_NAME = re.compile(r"(?:[A-Za-z0-9._-]|->){1,200}")
-
-
-class SyncConfig(Settings):
-    """What a flow keeps in step on the target besides records."""
-
-    groups: Flag = Field(default=True, description="positions of inactive consumer groups")
-    groups_interval: Interval = Field(default=timedelta(seconds=10), description="time between two looks at groups")
-    configs: Flag = Field(default=True, description="topic configurations")
-    acls: Flag = Field(default=False, description="topic ACLs")
-    partitions: Flag = Field(default=True, description="partition counts, upwards")
 
 
 class FlowConfig(Settings):

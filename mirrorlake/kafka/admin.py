@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -19,8 +21,11 @@ from confluent_kafka.admin import (
 )
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from mirrorlake.kafka.border import client_log, kafka_error, kafka_errors
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka.acls import ClusterAcls
+from mirrorlake.kafka.border import Border, Need, client_log
 from mirrorlake.model import flow
+from mirrorlake.model.patterns import TopicPattern, shape_of
 from mirrorlake.model.plan import TopicSpec
 
 # librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
@@ -49,20 +54,66 @@ class ClusterAdmin:
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self._client = AdminClient(dict(options), logger=client_log)
+        self._border = Border.of(alias, options)
+        self.acls = ClusterAcls(self._client, self._border)
+
+    def require_topics(self, selection: TopicPattern) -> None:
+        """Tell an empty selection from one that this principal may not see: Kafka leaves out what is forbidden.
+
+        Raises:
+            NotAuthorized: topics that the selection takes may not be described.
+        """
+        for expression in selection.expressions:
+            shape = shape_of(expression)
+            beginning = "".join(cell or "" for cell in takewhile(lambda cell: cell is not None, shape.cells))
+            name = shape.literal or f"{beginning[:200]}mirrorlake"
+            need = Need(operation="DESCRIBE", resource="TOPIC", name=shape.literal or beginning, pattern="PREFIXED")
+            if shape.literal or not beginning:
+                need = replace(need, pattern="LITERAL", name=shape.literal or "*")
+            try:
+                [future] = self._client.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S).values()
+                future.result()
+            except KafkaException as error:
+                if not _is_unknown(error):
+                    raise self._border.error(error.args[0], f"see the topics of '{expression}'", need) from error
+
+    def require(self, topics: Iterable[str], operation: str) -> None:
+        """Return if this principal may do an operation on every one of these topics.
+
+        Raises:
+            NotAuthorized: names the first topic where it may not, and the ACL.
+        """
+        wanted = sorted(set(topics))
+        if not wanted:
+            return
+        with self._border.errors("describe topics"):
+            futures = self._client.describe_topics(
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=TIMEOUT_S
+            )
+        for name, future in futures.items():
+            try:
+                with self._border.errors(f"describe topic {name}", _topic("DESCRIBE", name)):
+                    allowed = future.result().authorized_operations
+            except ClusterError as error:
+                if isinstance(error.__cause__, KafkaException) and _is_unknown(error.__cause__):
+                    continue
+                raise
+            if AclOperation[operation] not in (allowed or ()):
+                raise self._border.forbidden(f"{operation.lower()} topic {name}", _topic(operation, name))
 
     def broker_count(self) -> int:
         """Return how many brokers answer; raise `ClusterUnreachable` when none does."""
-        with kafka_errors(alias=self.alias, doing="read the cluster's metadata"):
+        with self._border.errors("read the cluster's metadata"):
             return len(self._client.list_topics(timeout=TIMEOUT_S).brokers)
 
     def cluster_id(self) -> str:
         """Return the id that the cluster gave itself."""
-        with kafka_errors(alias=self.alias, doing="read the cluster's id"):
+        with self._border.errors("read the cluster's id"):
             return str(self._client.list_topics(timeout=TIMEOUT_S).cluster_id)
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, Kafka's internal ones too, sorted."""
-        with kafka_errors(alias=self.alias, doing="list topics"):
+        with self._border.errors("list topics"):
             return sorted(self._client.list_topics(timeout=TIMEOUT_S).topics)
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
@@ -70,7 +121,7 @@ class ClusterAdmin:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        with kafka_errors(alias=self.alias, doing="describe topics"):
+        with self._border.errors("describe topics"):
             futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
         found = {}
         for name, future in futures.items():
@@ -79,7 +130,7 @@ class ClusterAdmin:
             except KafkaException as error:
                 if _is_unknown(error):
                     continue
-                raise kafka_error(error.args[0], alias=self.alias, doing=f"describe topic {name}") from error
+                raise self._border.error(error.args[0], f"describe topic {name}", _topic("DESCRIBE", name)) from error
             found[name] = TopicState(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
         return found
 
@@ -88,21 +139,23 @@ class ClusterAdmin:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))]
         if not resources:
             return {}
-        with kafka_errors(alias=self.alias, doing="read topic configurations"):
+        found = {}
+        with self._border.errors("read topic configurations"):
             futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
-            return {
-                resource.name: {
+        for resource, future in futures.items():
+            doing, need = f"read the configuration of {resource.name}", _topic("DESCRIBE_CONFIGS", resource.name)
+            with self._border.errors(doing, need):
+                found[resource.name] = {
                     key: entry.value
                     for key, entry in future.result().items()
                     if entry.source == _DYNAMIC_TOPIC_CONFIG and not entry.is_sensitive and entry.value is not None
                 }
-                for resource, future in futures.items()
-            }
+        return found
 
     def config_value(self, topic: str, key: str) -> str | None:
         """Return the effective value of one setting of a topic, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        with kafka_errors(alias=self.alias, doing=f"read the configuration of {topic}"):
+        with self._border.errors(f"read the configuration of {topic}", _topic("DESCRIBE_CONFIGS", topic)):
             # The controller knows a new topic a moment before every broker does.
             for attempt in Retrying(
                 retry=retry_if_exception(_is_unknown), stop=stop_after_delay(10), wait=wait_fixed(0.1), reraise=True
@@ -120,7 +173,7 @@ class ClusterAdmin:
             replication_factor=spec.replication_factor,
             config=dict(spec.configs),
         )
-        with kafka_errors(alias=self.alias, doing=f"create topic {spec.name}"):
+        with self._border.errors(f"create topic {spec.name}", _topic("CREATE", spec.name)):
             [future] = self._client.create_topics([topic], request_timeout=TIMEOUT_S).values()
             try:
                 future.result()
@@ -130,7 +183,7 @@ class ClusterAdmin:
 
     def grow(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic; a topic that is already that large is left as it is."""
-        with kafka_errors(alias=self.alias, doing=f"add partitions to topic {name}"):
+        with self._border.errors(f"add partitions to topic {name}", _topic("ALTER", name)):
             [future] = self._client.create_partitions(
                 [NewPartitions(name, partitions)], request_timeout=TIMEOUT_S
             ).values()
@@ -143,13 +196,18 @@ class ClusterAdmin:
                 if state is None or state.partitions < partitions:
                     raise
 
-    def set_configs(self, name: str, values: Mapping[str, str]) -> None:
-        """Set some settings of a topic and leave the others alone (KIP-339)."""
+    def set_configs(self, name: str, values: Mapping[str, str | None]) -> None:
+        """Set some settings of a topic, None for the default, and leave the others alone (KIP-339)."""
         entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()
+            ConfigEntry(
+                key,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in values.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        with kafka_errors(alias=self.alias, doing=f"configure topic {name}"):
+        with self._border.errors(f"configure topic {name}", _topic("ALTER_CONFIGS", name)):
             [future] = self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values()
             future.result()
 
@@ -171,7 +229,7 @@ class ClusterAdmin:
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
         if not request:
             return {}
-        with kafka_errors(alias=self.alias, doing="read offsets"):
+        with self._border.errors("read offsets"):
             futures = self._client.list_offsets(
                 request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_S
             )
@@ -186,9 +244,13 @@ class ClusterAdmin:
         ]
         if not request:
             return
-        with kafka_errors(alias=self.alias, doing="delete old ledger records"):
+        with self._border.errors("delete old ledger records"):
             for future in self._client.delete_records(request, request_timeout=TIMEOUT_S).values():
                 future.result()
+
+
+def _topic(operation: str, name: str) -> Need:
+    return Need(operation=operation, resource="TOPIC", name=name)
 
 
 def _is_unknown(error: BaseException) -> bool:

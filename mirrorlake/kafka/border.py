@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -21,53 +23,126 @@ _UNREACHABLE = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 _FORBIDDEN = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "TOPIC",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "GROUP",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TRANSACTIONAL_ID",
 }
 _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001
+_FLAGS = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The ACL that a call needs: an operation on a resource; the pattern is LITERAL or PREFIXED."""
+
+    operation: str
+    resource: str
+    name: str
+    pattern: str = "LITERAL"
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource.lower().replace('_', ' ')} {self.name}"
+
+    def command(self, *, servers: str, principal: str) -> str:
+        """Return the `kafka-acls` command that grants it."""
+        words = ["kafka-acls", "--bootstrap-server", servers, "--add", "--allow-principal", principal]
+        words += ["--operation", "".join(part.title() for part in self.operation.split("_"))]
+        words += [_FLAGS[self.resource], self.name] if self.resource in _FLAGS else ["--cluster"]
+        if self.pattern == "PREFIXED":
+            words += ["--resource-pattern-type", "prefixed"]
+        return " ".join(f"'{word}'" if set(word) & set(" *'\"$") else word for word in words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """Where one cluster's errors become mirrorlake's own.
+
+    Attributes:
+        alias: the cluster.
+        servers: its addresses, for commands.
+        principal: who we are there, as far as the settings tell.
+    """
+
+    alias: str
+    servers: str = "<bootstrap servers>"
+    principal: str = "User:<mirrorlake's principal>"
+
+    @classmethod
+    def of(cls, alias: str, options: Mapping[str, Any]) -> Border:
+        """Return the border of a client made with these librdkafka options."""
+        user = options.get("sasl.username")
+        servers = str(options.get("bootstrap.servers", "<bootstrap servers>"))
+        return cls(alias=alias, servers=servers, **({"principal": f"User:{user}"} if user else {}))
+
+    def error(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
+        """Return the most specific own error for what the cluster answered while `doing` something.
+
+        `needs` are the ACLs that the call needs; the one of the refused kind of resource is named.
+        """
+        code = problem.code()
+        if code in _UNREACHABLE:
+            return ClusterUnreachable(
+                f"cluster {self.alias} does not answer while trying to {doing} ({problem.str()})",
+                consequence="nothing was changed by this step",
+                remedy=f"check bootstrap_servers and security of clusters.{self.alias}, then run `mirrorlake doctor`",
+                alias=self.alias,
+            )
+        if code in _LOGIN:
+            return NotAuthorized(
+                f"cluster {self.alias} refused the login while trying to {doing} ({problem.str()})",
+                consequence="nothing was changed by this step",
+                remedy=f"check the sasl.* settings under clusters.{self.alias}.client",
+                alias=self.alias,
+            )
+        if code in _FORBIDDEN:
+            kind = _FORBIDDEN[code]
+            for one in needs:
+                if one.resource == kind:
+                    return self.forbidden(doing, one)
+            return NotAuthorized(
+                f"cluster {self.alias} does not allow {self.principal} to {doing} ({problem.name()})",
+                consequence="nothing was changed by this step",
+                remedy=f"grant the missing {kind.lower().replace('_', ' ')} permission with kafka-acls on {self.alias}",
+                alias=self.alias,
+            )
+        return ClusterError(
+            f"cluster {self.alias} could not {doing}: {problem.str()} ({problem.name()})",
+            consequence="nothing was changed by this step",
+            remedy="run `mirrorlake doctor` to see which layer fails",
+            alias=self.alias,
+        )
+
+    def forbidden(self, doing: str, need: Need) -> NotAuthorized:
+        """Return the error for a missing permission: it names the ACL and the command that grants it."""
+        return NotAuthorized(
+            f"cluster {self.alias} does not allow {self.principal} to {doing}: {need} is missing",
+            consequence="nothing was changed by this step",
+            remedy=need.command(servers=self.servers, principal=self.principal),
+            alias=self.alias,
+            operation=need.operation,
+            resource=need.resource,
+            name=need.name,
+            principal=self.principal,
+        )
+
+    @contextmanager
+    def errors(self, doing: str, *needs: Need) -> Iterator[None]:
+        """Translate every KafkaException of the block into a `ClusterError` that names the cluster and the deed."""
+        try:
+            yield
+        except KafkaException as error:
+            problem = error.args[0]
+            if not isinstance(problem, KafkaError):
+                raise ClusterError(f"cluster {self.alias} could not {doing}: {problem}", alias=self.alias) from error
+            raise self.error(problem, doing, *needs) from error
 
 
 def kafka_error(problem: KafkaError, *, alias: str, doing: str) -> ClusterError:
-    """Return the most specific own error for what a cluster answered while `doing` something."""
-    code = problem.code()
-    if code in _UNREACHABLE:
-        return ClusterUnreachable(
-            f"cluster {alias} does not answer while trying to {doing} ({problem.str()})",
-            consequence="nothing was changed by this step",
-            remedy=f"check bootstrap_servers and security of clusters.{alias}, then run `mirrorlake doctor`",
-            alias=alias,
-        )
-    if code in _LOGIN:
-        return NotAuthorized(
-            f"cluster {alias} refused the login while trying to {doing} ({problem.str()})",
-            consequence="nothing was changed by this step",
-            remedy=f"check the sasl.* settings under clusters.{alias}.client",
-            alias=alias,
-        )
-    if code in _FORBIDDEN:
-        return NotAuthorized(
-            f"cluster {alias} does not allow this principal to {doing} ({problem.str()})",
-            consequence="nothing was changed by this step",
-            remedy=f"grant the missing {_FORBIDDEN[code]} permission with kafka-acls on {alias}",
-            alias=alias,
-        )
-    return ClusterError(
-        f"cluster {alias} could not {doing}: {problem.str()} ({problem.name()})",
-        consequence="nothing was changed by this step",
-        remedy="run `mirrorlake doctor` to see which layer fails",
-        alias=alias,
-    )
+    """Return the error of a cluster of which no more than the alias is known."""
+    return Border(alias=alias).error(problem, doing)
 
 
-@contextmanager
-def kafka_errors(*, alias: str, doing: str) -> Iterator[None]:
-    """Translate every KafkaException of the block into a `ClusterError` that names the cluster and the deed."""
-    try:
-        yield
-    except KafkaException as error:
-        problem = error.args[0]
-        if not isinstance(problem, KafkaError):
-            raise ClusterError(f"cluster {alias} could not {doing}: {problem}", alias=alias) from error
-        raise kafka_error(problem, alias=alias, doing=doing) from error
+def kafka_errors(*, alias: str, doing: str) -> AbstractContextManager[None]:
+    """Translate errors of a cluster of which no more than the alias is known."""
+    return Border(alias=alias).errors(doing)

@@ -25,8 +25,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.errors import ClusterUnreachable, LaneFenced, RecordTooLarge, UnsendableRecord
-from mirrorlake.kafka.border import client_log, kafka_error
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, RecordTooLarge, UnsendableRecord
+from mirrorlake.kafka.border import Border, Need, client_log
 from mirrorlake.kafka.columns import Unsendable, header_lists, timestamps_ms
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.pieces import Piece, Restart, Scattered, Sent
@@ -166,7 +166,7 @@ class LaneSender:
         restart = state.outcome.exception()
         self.close()
         if restart.problem is not None:
-            raise kafka_error(restart.problem, alias=self.task.target, doing=restart.doing) from restart
+            raise self._error(restart.problem, restart.doing) from restart
         raise ClusterUnreachable(
             f"cluster {self.task.target} did not {restart.doing} within {self.task.patience_s:.0f} s",
             consequence=f"{self.task.flow} stopped; everything that was confirmed stands in its ledger",
@@ -380,9 +380,16 @@ class LaneSender:
                 raise self._too_large(chunk or []) from error
         for seen in (failed, problem):
             if seen is not None and seen.code() in _PERMANENT:
-                raise kafka_error(seen, alias=self.task.target, doing=doing) from error
+                raise self._error(seen, doing, *(piece.target.topic for piece in (chunk or [])[:1])) from error
         log.info("lane.restart flow=%s lane=%s doing=%s why=%s", self.task.flow, self.task.lane, doing, problem)
         raise Restart(problem, doing) from error
+
+    def _error(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
+        needs = [Need(operation="WRITE", resource="TOPIC", name=topic) for topic in topics]
+        needs += [
+            Need(operation="WRITE", resource="TRANSACTIONAL_ID", name=transactional_id(self.task.flow, self.task.lane))
+        ]
+        return Border.of(self.task.target, self.task.options).error(problem, doing, *needs)
 
     def _too_large(self, chunk: list[Piece]) -> RecordTooLarge:
         sizes = (

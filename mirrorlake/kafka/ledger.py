@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable
-from mirrorlake.kafka.border import client_log, kafka_error, kafka_errors
+from mirrorlake.kafka.border import Border, Need, client_log
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.plan import TopicSpec
 
@@ -34,6 +34,8 @@ class LedgerReader:
     def __init__(self, alias: str, topic: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self.topic = topic
+        self._border = Border.of(alias, options)
+        self._need = Need(operation="READ", resource="TOPIC", name=topic)
         self._consumer = Consumer(
             {
                 **options,
@@ -82,12 +84,12 @@ class LedgerReader:
         return list(self._read(lane, max(low, offset))) if high > max(low, offset) else []
 
     def _ends(self, lane: int) -> tuple[int, int]:
-        with kafka_errors(alias=self.alias, doing=f"read the ends of {self.topic}"):
+        with self._border.errors(f"read the ends of {self.topic}", self._need):
             low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, lane), timeout=_POLL_S)
         return int(low), int(high)
 
     def _read(self, lane: int, start: int) -> Iterator[tuple[int, LedgerRecord]]:
-        with kafka_errors(alias=self.alias, doing=f"read {self.topic}"):
+        with self._border.errors(f"read {self.topic}", self._need):
             self._consumer.assign([TopicPartition(self.topic, lane, start)])
             while True:
                 message = self._consumer.poll(_POLL_S)
@@ -104,7 +106,7 @@ class LedgerReader:
                 elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     return
                 elif not problem.retriable():
-                    raise kafka_error(problem, alias=self.alias, doing=f"read {self.topic}")
+                    raise self._border.error(problem, f"read {self.topic}", self._need)
 
     def _parse(self, value: bytes | None, lane: int, offset: int) -> LedgerRecord:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,9 @@ class TopicSpec:
 class Change:
     """One change: `action` on `kind` `name` at `where` (a cluster alias or `lake`), with the reason in a sentence.
 
-    Actions: `create`, `add_partitions`, `set_configs`, `conflict` (is shown, never applied).
+    Actions on topics: `create`, `add_partitions`, `set_configs`, `reset_configs` (to the cluster's default), `conflict` (is
+    shown, never applied). Actions on ACLs: `create`, `delete`, and `adopt`, `share` and `release`, which change nothing on
+    the cluster but say whose an ACL is. `flow` is the flow it is done for.
     """
 
     where: str
@@ -31,17 +33,37 @@ class Change:
     before: Any = None
     after: Any = None
     reason: str = ""
+    flow: str = ""
 
     def __str__(self) -> str:
+        if self.kind == "acl":
+            return f"{self.where}: {self.action} acl {self.name} ({self.reason})"
         moved = f" {self.before} -> {self.after}" if self.before is not None else f" {self.after}"
         return f"{self.where}: {self.action} {self.kind} {self.name}{moved} ({self.reason})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that a plan leaves as it is and that a person should know: what, where, and why."""
+
+    where: str
+    kind: str
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.kind} {self.name} is left as it is: {self.reason}"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Changes in the order in which they are applied; empty when everything is as it should be."""
+    """Changes in the order in which they are applied; empty when everything is as it should be.
+
+    `notes` say what is not changed and why; a plan that has only notes is empty.
+    """
 
     changes: tuple[Change, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -50,7 +72,7 @@ class Plan:
         return len(self.changes)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.changes)) or "nothing to change"
+        return "\n".join(map(str, (*(self.changes or ("nothing to change",)), *self.notes)))
 
     @property
     def conflicts(self) -> tuple[Change, ...]:
@@ -58,8 +80,12 @@ class Plan:
         return tuple(change for change in self.changes if change.action == "conflict")
 
 
-def topic_changes(*, where: str, wanted: TopicSpec, actual: TopicSpec | None) -> list[Change]:
+def topic_changes(
+    *, where: str, wanted: TopicSpec, actual: TopicSpec | None, given_up: Iterable[str] = (), flow: str = ""
+) -> list[Change]:
     """Return what turns `actual` into `wanted`; an existing topic is only ever grown (KIP-195), never shrunk.
+
+    `given_up` are settings of `actual` that go back to the cluster's default.
 
     >>> topic_changes(where="west", wanted=TopicSpec(name="t", partitions=3), actual=TopicSpec(name="t", partitions=3))
     []
@@ -73,6 +99,7 @@ def topic_changes(*, where: str, wanted: TopicSpec, actual: TopicSpec | None) ->
                 action="create",
                 after={"partitions": wanted.partitions, "configs": dict(wanted.configs)},
                 reason="missing on the target",
+                flow=flow,
             )
         ]
     changes = []
@@ -86,6 +113,7 @@ def topic_changes(*, where: str, wanted: TopicSpec, actual: TopicSpec | None) ->
                 before=actual.partitions,
                 after=wanted.partitions,
                 reason="the source has more partitions; keys of other producers may change partition",
+                flow=flow,
             )
         )
     differing = {key: value for key, value in wanted.configs.items() if actual.configs.get(key) != value}
@@ -99,19 +127,20 @@ def topic_changes(*, where: str, wanted: TopicSpec, actual: TopicSpec | None) ->
                 before={key: actual.configs.get(key) for key in differing},
                 after=differing,
                 reason="differs from the source",
+                flow=flow,
+            )
+        )
+    if reset := sorted(given_up):
+        changes.append(
+            Change(
+                where=where,
+                kind="topic",
+                name=wanted.name,
+                action="reset_configs",
+                before={key: actual.configs.get(key) for key in reset},
+                after=dict.fromkeys(reset),
+                reason="was copied from the source, which takes its default now",
+                flow=flow,
             )
         )
     return changes
-
-
-# What MirrorMaker 2 never copies (`DefaultConfigPropertyFilter`, 4.3): bound to the cluster they were set on.
-UNCOPIED_CONFIGS = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.timestamp.difference.max.ms",
-        "message.timestamp.type",
-        "unclean.leader.election.enable",
-        "min.insync.replicas",
-    }
-)

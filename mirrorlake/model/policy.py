@@ -62,6 +62,10 @@ def check_topic(name: str) -> str:
     return name
 
 
+def _legal_or_none(name: str) -> str | None:
+    return name if is_legal_topic(name) else None
+
+
 class ReplicationPolicy(Protocol):
     """How names are made on the target, and read back (`org.apache.kafka.connect.mirror.ReplicationPolicy`)."""
 
@@ -75,6 +79,9 @@ class ReplicationPolicy(Protocol):
         Raises:
             TopicNameError: the name would not be legal.
         """
+
+    def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:
+        """Return how the remote names of all topics that begin with `prefix` begin, or None without such a beginning."""
 
     def topic_source(self, topic: str) -> str | None:
         """Return the alias of the cluster that the topic came from, or None if the name does not tell."""
@@ -109,6 +116,10 @@ class DefaultPolicy:
     def remote_topic(self, source: str, target: str, topic: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return `<source><separator><topic>`."""
         return check_topic(f"{source}{self.separator}{topic}")
+
+    def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:  # noqa: ARG002 - the protocol's signature
+        """Return `<source><separator><prefix>`."""
+        return _legal_or_none(f"{source}{self.separator}{prefix}")
 
     def topic_source(self, topic: str) -> str | None:
         """Return the text before the first separator, if something other than separators follows.
@@ -157,6 +168,10 @@ class IdentityPolicy:
         if topic.endswith(_HEARTBEATS):
             return DefaultPolicy(self.separator).remote_topic(source, target, topic)
         return check_topic(topic)
+
+    def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:  # noqa: ARG002 - the protocol's signature
+        """Return the same prefix; a topic `heartbeats` below it has another name."""
+        return None if prefix.endswith(_HEARTBEATS) else _legal_or_none(prefix)
 
     def topic_source(self, topic: str) -> str | None:
         """Return the configured source, or what a heartbeats topic's name tells."""
@@ -222,6 +237,14 @@ class TemplatePolicy:
         """Return the template with its placeholders filled."""
         values = {"topic": topic, "source": source, "target": target}
         return check_topic(_PLACEHOLDER.sub(lambda match: values[match.group(1)], self.template))
+
+    def remote_prefix(self, source: str, target: str, prefix: str) -> str | None:
+        """Return the filled template if the topic's name ends it: `all.{topic}` keeps beginnings, `{topic}.copy` does not."""
+        before, _, after = self.template.partition("{topic}")
+        if after or "{topic}" not in self.template:
+            return None
+        values = {"source": source, "target": target}
+        return _legal_or_none(_PLACEHOLDER.sub(lambda match: values[match.group(1)], before) + prefix)
 
     def topic_source(self, topic: str) -> str | None:  # noqa: ARG002 - the protocol's signature
         """Return None: the name does not tell."""

@@ -36,11 +36,14 @@ def _cell(value: Any) -> str:
 
 
 def plan_html(plan: Plan) -> str:
-    """Return a plan as a table of its changes."""
+    """Return a plan as a table of its changes, and its notes."""
+    notes = "".join(f"<p>– {escape(str(note))}</p>" for note in plan.notes[:MOST_ROWS])
     if not plan:
-        return "<p>✓ nothing to change</p>"
+        return f"<p>✓ nothing to change</p>{notes}"
     rows = [(c.where, c.action, c.kind, c.name, c.before, c.after, c.reason) for c in plan.changes]
-    return table(f"{len(rows)} change(s)", ["where", "action", "kind", "name", "before", "after", "reason"], rows)
+    return (
+        table(f"{len(rows)} change(s)", ["where", "action", "kind", "name", "before", "after", "reason"], rows) + notes
+    )
 
 
 def verification_html(found: Verification) -> str:

@@ -129,14 +129,21 @@ POSITIONS = Table(
 
 METADATA = Table(
     name="metadata",
-    comment="Topics of the sources as they changed: ids, partition counts, configurations",
+    comment="Topics and ACLs as they changed, one row a change: ids, partition counts, configurations, permissions",
     columns={
-        "source": ("string", "Alias of the cluster"),
-        "topic": ("string", "Topic"),
+        "cluster": ("string", "Alias of the cluster"),
+        "role": ("string", "source | target: which side of a flow was looked at; null for ACLs"),
+        "kind": ("string", "topic | acl"),
+        "topic": ("string", "Topic; null for ACLs"),
         "generation": ("int", "Life of the topic, counted here"),
         "topic_id": ("string", "Kafka's id of this life (KIP-516)"),
         "partitions": ("int", "Partition count"),
         "configs": ("map<string,string>", "Settings made on the topic itself, defaults left out"),
+        "acl": (
+            "struct<resource:string,name:string,pattern:string,principal:string,host:string,operation:string,permission:string>",
+            "The ACL; null for topics",
+        ),
+        "present": ("boolean", "False: it was there before and is gone"),
         "observed_at": ("timestamp", "Time of the observation"),
     },
     properties=_APPEND_ONLY,
@@ -197,6 +204,7 @@ AUDIT = Table(
         "command": ("string", "Command"),
         "plan_hash": ("string", "SHA-256 of the plan as it was shown"),
         "where": ("string", "Cluster alias or lake"),
+        "flow": ("string", "Flow it was done for, where it was one"),
         "object": ("string", "Kind and name"),
         "action": ("string", "What was done"),
         "before": ("string", "JSON before"),

@@ -74,6 +74,10 @@ class Listener:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+# Where clients of a guarded broker log in.
+GUARDED = Listener(name="GUARDED", protocol="SASL_PLAINTEXT")
+
+
 def server_properties(
     *,
     data: Path,
@@ -96,6 +100,25 @@ def server_properties(
     }
     merged = {**_DEFAULTS, **places, **(config or {})}
     return {key: str(value) for key, value in merged.items()}
+
+
+def guarded(users: Mapping[str, str], *, super_users: Sequence[str]) -> dict[str, str]:
+    """Return the properties of a broker that asks who you are and what you may do: SASL/PLAIN and the StandardAuthorizer.
+
+    Clients log in at `GUARDED`; the plain listener, which the sandbox itself uses, stays all-powerful.
+
+    Args:
+        users: passwords by name.
+        super_users: names that may do everything.
+    """
+    logins = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", *super_users)),
+        "sasl.enabled.mechanisms": "PLAIN",
+        f"listener.name.{GUARDED.name.lower()}.plain.sasl.jaas.config": f"{module} required {logins};",
+    }
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

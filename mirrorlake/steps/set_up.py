@@ -1,85 +1,85 @@
-"""Plan and apply: relay tables, ledgers and remote topics as the settings want them (law G: shown first)."""
+"""Plan and apply: relay tables, ledgers, remote topics and ACLs as the settings want them (law G: shown first)."""
 
 from __future__ import annotations
 
-import getpass
-import hashlib
-import json
-import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import cache, partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.changes import apply_change
 from mirrorlake.kafka.ledger import ledger_spec
-from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
+from mirrorlake.model.ownership import INTENDED
+from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
+from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import AUDIT
-from mirrorlake.streams.targets import wanted_remote_topic
-from mirrorlake.streams.topics import KnownTopic
+from mirrorlake.relay.schema import METADATA
+from mirrorlake.steps.acls import TargetAcls, acl_plan, read_target
+from mirrorlake.steps.topics import look, topic_plan
+from mirrorlake.streams.topics import SourceTopics
 
 Admins = Mapping[str, ClusterAdmin]
 
 
-def make_plan(flows: Iterable[FlowConfig], *, admins: Admins, lake: Lake) -> Plan:
+def make_plan(
+    flows: Iterable[FlowConfig], *, beside: Iterable[FlowConfig], admins: Admins, lake: Lake, audit: Audit
+) -> Plan:
     """Return what has to change for the flows; reads the clusters and the lake and changes nothing.
+
+    Args:
+        flows: the flows to plan for.
+        beside: all flows of the settings: two may meet on one target.
+        admins: the clusters by alias.
+        lake: the lake.
+        audit: what was done before.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
     """
-    flows = list(flows)
-    missing = lake.missing(sorted({flow.source for flow in flows}))
+    flows, beside = list(flows), list(beside)
     changes = [
         Change(where="lake", kind="table", name=location, action="create", after="table", reason="missing in the lake")
-        for location in missing
+        for location in lake.missing(sorted({flow.source for flow in flows}))
     ]
+    notes: list[Note] = []
+    copied = cache(audit.copied_configs)
+    source_acls = cache(lambda alias: admins[alias].acls.list())
+    targets: dict[str, TargetAcls] = {}
     for flow in flows:
+        ends = look(flow, admins)
         changes += _ledger_changes(flow, admins[flow.target])
-        changes += _topic_changes(flow, admins)
-    return Plan(tuple(changes))
+        changes += topic_plan(flow, ends, copied=partial(copied, flow.target)).changes
+        if flow.sync.acls:
+            if flow.target not in targets:
+                targets[flow.target] = read_target(admins[flow.target], audit)
+            found = acl_plan(
+                flow,
+                ends,
+                source=source_acls(flow.source),
+                target=targets[flow.target],
+                known=recorded_topics(lake, flow),
+                beside=beside,
+            )
+            changes += found.changes
+            notes += found.notes
+    return Plan(tuple(changes), tuple(dict.fromkeys(notes)))
+
+
+def recorded_topics(lake: Lake, flow: FlowConfig) -> list[str]:
+    """Return the source topics that were ever seen and that the flow carries."""
+    if not lake.exists(lake.meta_location(METADATA)):
+        return []
+    return [name for name in SourceTopics(lake, flow.source).load() if flow.carries(name)]
 
 
 def _ledger_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:
     actual = target.describe([flow.ledger_topic]).get(flow.ledger_topic)
     spec = ledger_spec(flow.ledger_topic, flow.lanes)
     held = None if actual is None else TopicSpec(name=actual.name, partitions=actual.partitions, configs=spec.configs)
-    return topic_changes(where=flow.target, wanted=spec, actual=held)
-
-
-def _topic_changes(flow: FlowConfig, admins: Admins) -> list[Change]:
-    source, target = admins[flow.source], admins[flow.target]
-    names = [name for name in source.topic_names() if flow.carries(name)]
-    states, configs = source.describe(names), source.configs(names)
-    by_remote: dict[str, list[KnownTopic]] = {}
-    for name, state in states.items():
-        topic = KnownTopic(
-            name=name, generation=1, topic_id=state.topic_id, partitions=state.partitions, configs=configs.get(name, {})
-        )
-        by_remote.setdefault(flow.remote_topic(name), []).append(topic)
-    actual, actual_configs = target.describe(by_remote), target.configs(target.describe(by_remote))
-    changes = []
-    for remote, topics in sorted(by_remote.items()):
-        held = actual.get(remote)
-        spec = None
-        if held is not None:
-            spec = TopicSpec(name=remote, partitions=held.partitions, configs=actual_configs.get(remote, {}))
-        for change in topic_changes(where=flow.target, wanted=wanted_remote_topic(flow, topics), actual=spec):
-            may_grow = change.action != "add_partitions" or flow.sync.partitions
-            changes.append(change if may_grow else _conflict(change))
-    return changes
-
-
-def _conflict(change: Change) -> Change:
-    return Change(
-        where=change.where,
-        kind=change.kind,
-        name=change.name,
-        action="conflict",
-        before=change.before,
-        after=change.after,
-        reason="the source has more partitions and sync.partitions is false",
-    )
+    return topic_changes(where=flow.target, wanted=spec, actual=held, flow=flow.name)
 
 
 def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake, now: Callable[[], datetime]) -> None:
@@ -98,34 +98,24 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
             topic=first.name,
         )
     lake.create_all(sources)
-    for change in plan.changes:
-        if change.where != "lake":
-            _apply(change, admins[change.where])
-    digest = hashlib.sha256(str(plan).encode()).hexdigest()
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
-    rows = [
-        (
-            now(),
-            who,
-            "apply",
-            digest,
-            change.where,
-            f"{change.kind} {change.name}",
-            change.action,
-            json.dumps(change.before),
-            json.dumps(change.after),
-        )
-        for change in plan.changes
-    ]
-    lake.append_rows(AUDIT, rows)
+    audit = Audit(lake, now=now)
+    audit.record([change for change in plan.changes if change.where == "lake"], command="apply", plan=plan)
+    carry_out([change for change in plan.changes if change.where != "lake"], admins=admins, audit=audit, plan=plan)
 
 
-def _apply(change: Change, admin: ClusterAdmin) -> None:
-    if change.action == "create":
-        admin.create(
-            TopicSpec(name=change.name, partitions=change.after["partitions"], configs=change.after["configs"])
-        )
-    elif change.action == "add_partitions":
-        admin.grow(change.name, change.after)
-    elif change.action == "set_configs":
-        admin.set_configs(change.name, change.after)
+def carry_out(
+    changes: Sequence[Change], *, admins: Admins, audit: Audit, plan: Plan | None = None, command: str = "apply"
+) -> None:
+    """Carry changes of clusters out and write each to `audit`, also those before one that a cluster refused.
+
+    An ACL is written down before it is created: whose it is must be known after a crash, too (`model/ownership.py`).
+    """
+    new = [change for change in changes if change.kind == "acl" and change.action == "create"]
+    audit.record([replace(change, action=INTENDED) for change in new], command=command, plan=plan)
+    done: list[Change] = []
+    try:
+        for change in changes:
+            apply_change(change, admins[change.where])
+            done.append(change)
+    finally:
+        audit.record(done, command=command, plan=plan)

@@ -30,6 +30,7 @@ from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import RelayFile
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
@@ -65,15 +66,16 @@ class Republisher:
         lake: the lake with its session.
         target: the target's admin.
         settings: the flow and how to reach its target.
+        audit: where topics that were made are recorded.
     """
 
-    def __init__(self, lake: Lake, target: ClusterAdmin, settings: RepublishSettings) -> None:
+    def __init__(self, lake: Lake, target: ClusterAdmin, settings: RepublishSettings, *, audit: Audit) -> None:
         self._lake = lake
         self._target = target
         self._settings = settings
         self._flow = settings.flow
         self._topics = SourceTopics(lake, self._flow.source)
-        self._remotes = RemoteTopics(target, self._flow)
+        self._remotes = RemoteTopics(target, self._flow, audit)
         self._owned: Ownership | None = None
         self._map: MapCopy | None = None
         self._failure: BaseException | None = None

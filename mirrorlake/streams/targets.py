@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.changes import apply_change
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.plan import UNCOPIED_CONFIGS, TopicSpec
+from mirrorlake.model.plan import TopicSpec, topic_changes
+from mirrorlake.model.topic_configs import merged
+from mirrorlake.relay.audit import Audit
 from mirrorlake.streams.topics import KnownTopic
 
 # Kafka's own default; a batch must leave room for its header below the topic's max.message.bytes.
@@ -20,18 +23,15 @@ _BATCH_HEADER = 512
 def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> TopicSpec:
     """Return the remote topic that the given source topics of a flow share.
 
-    Partitions are the largest source's, so that records keep their partition number; settings are those the sources set
-    themselves, less what belongs to a cluster (`UNCOPIED_CONFIGS`), the first source's where several differ.
+    Partitions are the largest source's, so that records keep their partition number; settings are those that `ConfigSync`
+    takes, the first source's where several differ.
     """
     sources = sorted(topics, key=lambda topic: topic.name)
-    configs: dict[str, str] = {}
-    if flow.sync.configs:
-        for topic in reversed(sources):
-            configs |= {key: value for key, value in topic.configs.items() if key not in UNCOPIED_CONFIGS}
+    sync = flow.sync.config_sync
     return TopicSpec(
         name=flow.remote_topic(sources[0].name),
         partitions=max(topic.partitions for topic in sources),
-        configs=configs,
+        configs=merged(sync.wanted(topic.name, topic.configs) for topic in sources),
     )
 
 
@@ -42,10 +42,14 @@ class _Remote:
 
 
 class RemoteTopics:
-    """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing."""
+    """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing.
 
-    def __init__(self, admin: ClusterAdmin, flow: FlowConfig) -> None:
+    What is created or grown is written to `audit`.
+    """
+
+    def __init__(self, admin: ClusterAdmin, flow: FlowConfig, audit: Audit) -> None:
         self._admin = admin
+        self._audit = audit
         self._flow = flow
         self._ready: dict[str, _Remote] = {}
 
@@ -96,12 +100,18 @@ class RemoteTopics:
 
     def _make(self, wanted: TopicSpec, *, fresh: bool) -> None:
         actual = self._admin.describe([wanted.name]).get(wanted.name)
-        if actual is None:
-            self._admin.create(wanted)
-        elif actual.partitions < wanted.partitions:
-            if fresh or not self._flow.sync.partitions:
-                raise self._conflict(wanted, actual.partitions)
-            self._admin.grow(wanted.name, wanted.partitions)
+        if actual is not None and actual.partitions < wanted.partitions and (fresh or not self._flow.sync.partitions):
+            raise self._conflict(wanted, actual.partitions)
+        # The settings of a topic that is there are the business of `plan` and of the flow's duty.
+        held = (
+            None
+            if actual is None
+            else TopicSpec(name=wanted.name, partitions=actual.partitions, configs=wanted.configs)
+        )
+        changes = topic_changes(where=self._flow.target, wanted=wanted, actual=held, flow=self._flow.name)
+        for change in changes:
+            apply_change(change, self._admin)
+        self._audit.record(changes, command="republish")
         limit = self._admin.config_value(wanted.name, "max.message.bytes")
         self._ready[wanted.name] = _Remote(
             partitions=wanted.partitions, max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT

@@ -6,8 +6,8 @@ each life is a `generation` of its own. Spark's Kafka source compares offsets on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pyspark.sql import functions as F
@@ -42,7 +42,7 @@ class SourceTopics:
         newest = Window.partitionBy("topic").orderBy(F.desc("generation"), F.desc("observed_at"))
         rows = (
             self._lake.meta(METADATA)
-            .where(F.col("source") == self._alias)
+            .where((F.col("cluster") == self._alias) & (F.col("role") == "source") & (F.col("kind") == "topic"))
             .withColumn("rank", F.row_number().over(newest))
             .where("rank = 1")
             .collect()
@@ -88,10 +88,54 @@ class SourceTopics:
                 partitions=state.partitions,
                 configs=configs.get(name, {}),
             )
-        topics = [self.known[name] for name in changed]
-        rows = [(self._alias, t.name, t.generation, t.topic_id, t.partitions, t.configs, now()) for t in topics]
-        self._lake.append_rows(METADATA, rows)
+        self._append([self.known[name] for name in changed], now())
         return [self.known[name] for name in lives]
+
+    def compare(self, states: Mapping[str, TopicState], configs: Mapping[str, Mapping[str, str]], at: datetime) -> None:
+        """Record changed partition counts and settings of topics that are known.
+
+        New topics and new lives are left to `observe`: only the lander may begin a generation.
+        """
+        if self._changed(states, configs):
+            # Another process, or the lander of this one, may have recorded it already.
+            self.load()
+        changed = [topic for topic in self._changed(states, configs) if topic.generation]
+        self.known |= {topic.name: topic for topic in changed}
+        self._append(changed, at)
+
+    def _changed(self, states: Mapping[str, TopicState], configs: Mapping[str, Mapping[str, str]]) -> list[KnownTopic]:
+        found = []
+        for name, state in states.items():
+            before = self.known.get(name)
+            if before is None:
+                before = KnownTopic(name=name, generation=0, topic_id="", partitions=0, configs={})
+            elif before.topic_id != state.topic_id:
+                continue
+            after = replace(before, partitions=state.partitions, configs=dict(configs.get(name, {})))
+            if after != before:
+                found.append(after)
+        return found
+
+    def _append(self, topics: Iterable[KnownTopic], at: datetime) -> None:
+        self._lake.append_rows(
+            METADATA,
+            [
+                (
+                    self._alias,
+                    "source",
+                    "topic",
+                    topic.name,
+                    topic.generation,
+                    topic.topic_id,
+                    topic.partitions,
+                    topic.configs,
+                    None,
+                    True,
+                    at,
+                )
+                for topic in topics
+            ],
+        )
 
     def _differs(self, state: TopicState) -> bool:
         before = self.known.get(state.name)

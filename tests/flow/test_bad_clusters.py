@@ -106,7 +106,7 @@ def test_json_documents_have_the_names_that_were_promised(
     code, out, _ = run(capfd, "apply", *conf)
     assert code == 0
     code, out, _ = run(capfd, "plan", *conf, "--check")
-    assert (code, json.loads(out)) == (0, {"changes": []})
+    assert (code, json.loads(out)) == (0, {"changes": [], "notes": []})
     code, out, _ = run(capfd, "run", "--once", *conf)
     assert code == 0
     assert json.loads(out)["landed"][0]["records"] == 20

@@ -110,8 +110,11 @@ def test_the_defaults_of_a_flow() -> None:
     assert (flow.policy, flow.start) == (PolicyChoice("default"), Start("earliest"))
     assert (flow.lanes, flow.feeder, flow.delivery) == (2, "files", "exactly_once")
     assert (flow.chunk_records, flow.chunk_bytes, flow.trigger) == (100_000, 64 * 2**20, timedelta(0))
-    assert (flow.sync.groups, flow.sync.configs, flow.sync.acls, flow.sync.partitions) == (True, True, False, True)
-    assert flow.sync.groups_interval == timedelta(seconds=10)
+    sync = flow.sync
+    assert (sync.groups, sync.configs, sync.acls, sync.partitions, sync.continuous) == (True, True, False, True, True)
+    assert (sync.acls_unmapped, sync.acls_writes, sync.acls_groups) == ("carry", "downgrade", False)
+    assert (sync.configs_override, sync.acls_principals, sync.interval) == ({}, {}, timedelta(minutes=1))
+    assert sync.groups_interval == timedelta(seconds=10)
     land = flows("source: east, target: central, topics: x").cluster("east").land
     assert (land.on_gap, land.max_records_per_batch, land.max_bytes_per_batch) == ("halt", 2_000_000, None)
 
@@ -247,6 +250,20 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ("topics: a, start: {timestamp: tomorrow}", "start", "no ISO 8601 time", "2026-01-01T00:00:00Z"),
         ("topics: a, sync: {grups: true}", "sync.grups", "unknown key 'grups'", "did you mean 'groups'?"),
         ("topics: a, sync: {groups: maybe}", "sync.groups", "neither true nor false", "write true or false"),
+        ("topics: a, sync: {interval: 0s}", "sync.interval", "'0s' would ask", "write 60s"),
+        ("topics: a, sync: {configs_exclude: 'a('}", "sync.configs_exclude", "unclosed", ""),
+        (
+            "topics: a, sync: {configs_override: {a: {retention.mss: 1}}}",
+            "sync.configs_override.a.retention.mss",
+            "'retention.mss' is no topic setting",
+            "did you mean 'retention.ms'?",
+        ),
+        (
+            "topics: a, sync: {acls_principals: {alice: 'User:a'}}",
+            "sync.acls_principals.alice",
+            "no principal",
+            "User:name",
+        ),
         ("topics: a, sync: 3", "sync", "'3' stands where a mapping is expected", "key: value"),
         ("topics: orders*", "topics", "dangling star", "orders.*"),
         ("topics: '[z-a]'", "topics", "invalid character class range", ""),

@@ -1,0 +1,115 @@
+"""What a flow keeps in step on the target besides records: topic settings, partitions, ACLs, group positions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from mirrorlake.config import values
+from mirrorlake.config.base import Exclusion, Flag, Interval, Settings
+from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.model.patterns import PatternError, parse_patterns
+from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, ConfigSync
+
+_PRINCIPAL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:.+")
+
+
+def _overrides(value: Any) -> dict[str, dict[str, str]]:
+    """Return `{topic pattern: {setting: value}}` with values as text."""
+    if not isinstance(value, dict):
+        raise fault_error("a mapping is expected", 'write {"orders.*": {retention.ms: 604800000}}')
+    findings, found = [], {}
+    for pattern, settings in value.items():
+        if not isinstance(settings, dict):
+            findings.append(Finding((pattern,), "a mapping is expected", "write {retention.ms: 604800000}"))
+            continue
+        try:
+            NameMatcher(parse_patterns(str(pattern)))
+        except PatternError as error:
+            findings.append(Finding((pattern,), error.problem, error.remedy))
+        for name in settings:
+            # Settings of a vendor's brokers are not in Kafka's list.
+            if name not in RULES and not str(name).startswith("confluent."):
+                findings.append(
+                    Finding((pattern, name), f"'{name}' is no topic setting of Kafka", did_you_mean(str(name), RULES))
+                )
+        found[str(pattern)] = values.options(settings)
+    if findings:
+        raise finding_error(*findings)
+    return found
+
+
+class SyncConfig(Settings):
+    """What a flow keeps in step on the target besides records."""
+
+    groups: Flag = Field(default=True, description="positions of inactive consumer groups")
+    groups_interval: Interval = Field(default=timedelta(seconds=10), description="time between two looks at groups")
+    configs: Flag = Field(default=True, description="topic configurations")
+    configs_exclude: Exclusion = Field(default=DEFAULT_EXCLUDE_CONFIGS, description="topic settings to leave alone")
+    configs_override: Annotated[dict[str, dict[str, str]], BeforeValidator(_overrides)] = Field(
+        default_factory=dict, description="{topic pattern: {setting: value}} for the target"
+    )
+    acls: Flag = Field(default=False, description="ACLs of topics")
+    acls_principals: dict[str, str] = Field(default_factory=dict, description="{source principal: target principal}")
+    acls_unmapped: Literal["carry", "report"] = Field(
+        default="carry", description="what to do with principals that acls_principals does not name"
+    )
+    acls_writes: Literal["downgrade", "keep", "skip"] = Field(
+        default="downgrade", description="what to do with permissions to write to remote topics"
+    )
+    acls_groups: Flag = Field(default=False, description="ACLs of consumer groups, too")
+    partitions: Flag = Field(default=True, description="partition counts, upwards")
+    continuous: Flag = Field(default=True, description="correct configurations, partitions and ACLs while running")
+    interval: Interval = Field(default=timedelta(seconds=60), description="time between two looks at them")
+
+    @field_validator("interval")
+    @classmethod
+    def _not_endless(cls, interval: timedelta) -> timedelta:
+        if not interval:
+            raise fault_error("'0s' would ask the clusters without a pause", "write 60s")
+        return interval
+
+    @field_validator("acls_principals")
+    @classmethod
+    def _principals(cls, principals: dict[str, str]) -> dict[str, str]:
+        findings = [
+            Finding((source,), f"'{name}' is no principal", "write User:name")
+            for source, target in principals.items()
+            for name in (source, target)
+            if not _PRINCIPAL.fullmatch(name)
+        ]
+        if findings:
+            raise finding_error(*findings)
+        return principals
+
+    @model_validator(mode="after")
+    def _patterns_compile(self) -> SyncConfig:
+        try:
+            NameMatcher(self.configs_exclude)
+        except PatternError as error:
+            raise finding_error(Finding(("configs_exclude",), error.problem, error.remedy)) from None
+        return self
+
+    @cached_property
+    def config_sync(self) -> ConfigSync:
+        """Return how topic settings are kept in step."""
+        return ConfigSync(
+            enabled=self.configs, excluded=NameMatcher(self.configs_exclude).matches, overrides=self._overrides_of
+        )
+
+    @cached_property
+    def _override_matchers(self) -> list[tuple[NameMatcher, Mapping[str, str]]]:
+        return [(NameMatcher(parse_patterns(text)), settings) for text, settings in self.configs_override.items()]
+
+    def _overrides_of(self, topic: str) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for matcher, settings in self._override_matchers:
+            if matcher.matches(topic):
+                found |= settings
+        return found

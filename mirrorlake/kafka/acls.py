@@ -1,0 +1,142 @@
+"""ACLs of one cluster: list, create, delete.
+
+confluent-kafka (2.16.1, librdkafka 2.14) answers `describe_acls` with an empty list where the broker refused the question
+or has no authorizer at all. Taken for the truth, that would read as "every permission was revoked". So an empty list is
+believed only after the broker has said that this principal may look, and that it has an authorizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from mirrorlake.kafka.border import Border, Need
+from mirrorlake.model.acls import Acl
+
+TIMEOUT_S = 15.0
+_CHUNK = 500  # ACLs a request
+_LOOK = Need(operation="DESCRIBE", resource="CLUSTER", name="kafka-cluster")
+_CHANGE = Need(operation="ALTER", resource="CLUSTER", name="kafka-cluster")
+_EVERY = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
+# The code 4 is CLUSTER in ACLs and BROKER in configurations; confluent-kafka knows the latter name only.
+_RESOURCES = {ResourceType.BROKER: "CLUSTER"}
+_RESOURCES_BACK = {"CLUSTER": ResourceType.BROKER}
+
+
+class ClusterAcls:
+    """Look at and change the ACLs of one cluster.
+
+    Args:
+        client: the admin client of the cluster; it must outlive this object.
+        border: where its errors become mirrorlake's own.
+    """
+
+    def __init__(self, client: AdminClient, border: Border) -> None:
+        self._client = client
+        self._border = border
+
+    def list(self) -> list[Acl] | None:
+        """Return all ACLs, sorted; None where the cluster has no authorizer, so that nothing is permitted or forbidden.
+
+        Raises:
+            NotAuthorized: this principal may not look (DESCRIBE on the cluster).
+            ClusterError: the cluster did not answer.
+        """
+        allowed = self._allowed()
+        with self._border.errors("list ACLs", _LOOK):
+            found = self._client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result()
+        if not found:
+            # Without an authorizer everything is allowed: whoever lacks something has one.
+            if AclOperation.DESCRIBE_CONFIGS in allowed and not self._has_authorizer():
+                return None
+            self._allowed()
+            with self._border.errors("list ACLs", _LOOK):
+                found = self._client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result()
+        return sorted(_acl(binding) for binding in found)
+
+    def create(self, acls: Iterable[Acl]) -> None:
+        """Create ACLs; those that are there stay as they are."""
+        for chunk in _chunks(acls):
+            with self._border.errors("create ACLs", _CHANGE):
+                for future in self._client.create_acls(
+                    [_binding(acl) for acl in chunk], request_timeout=TIMEOUT_S
+                ).values():
+                    future.result()
+
+    def delete(self, acls: Iterable[Acl]) -> None:
+        """Delete exactly these ACLs; those that are gone already are no error."""
+        for chunk in _chunks(acls):
+            with self._border.errors("delete ACLs", _CHANGE):
+                for future in self._client.delete_acls(
+                    [_filter(acl) for acl in chunk], request_timeout=TIMEOUT_S
+                ).values():
+                    future.result()
+
+    def _allowed(self) -> set[AclOperation]:
+        with self._border.errors("ask what it may do on the cluster", _LOOK):
+            cluster = self._client.describe_cluster(
+                include_authorized_operations=True, request_timeout=TIMEOUT_S
+            ).result()
+        allowed = set(cluster.authorized_operations or ())
+        if AclOperation.DESCRIBE not in allowed:
+            raise self._border.forbidden("list ACLs", _LOOK)
+        return allowed
+
+    def _has_authorizer(self) -> bool:
+        with self._border.errors("read which authorizer it has", _LOOK):
+            node = self._client.describe_cluster(request_timeout=TIMEOUT_S).result().nodes[0]
+            resource = ConfigResource(ResourceType.BROKER, str(node.id))
+            [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+            entry = future.result().get("authorizer.class.name")
+        # Managed services may hide the setting; they have an authorizer.
+        return entry is None or bool(entry.value)
+
+
+def _chunks(acls: Iterable[Acl]) -> Iterable[list[Acl]]:
+    rest = list(acls)
+    return (rest[start : start + _CHUNK] for start in range(0, len(rest), _CHUNK))
+
+
+def _acl(binding: AclBinding) -> Acl:
+    return Acl(
+        resource=_RESOURCES.get(binding.restype, binding.restype.name),
+        name=binding.name,
+        pattern=binding.resource_pattern_type.name,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation.name,
+        permission=binding.permission_type.name,
+    )
+
+
+def _parts(acl: Acl) -> tuple[Enum | str, ...]:
+    return (
+        _RESOURCES_BACK.get(acl.resource) or ResourceType[acl.resource],
+        acl.name,
+        ResourcePatternType[acl.pattern],
+        acl.principal,
+        acl.host,
+        AclOperation[acl.operation],
+        AclPermissionType[acl.permission],
+    )
+
+
+def _binding(acl: Acl) -> AclBinding:
+    return AclBinding(*_parts(acl))
+
+
+def _filter(acl: Acl) -> AclBindingFilter:
+    return AclBindingFilter(*_parts(acl))

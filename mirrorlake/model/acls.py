@@ -1,0 +1,316 @@
+"""ACLs: what a permission on the source means for the remote topics of a flow (KIP-11, KIP-290).
+
+Nothing is ever widened: on the target, nobody may do with a mirrored topic what he may not do on the source. Where a
+pattern also covers topics that the flow does not carry it is narrowed, where that is not possible it is left out with a
+reason.
+
+    source                            flow carries       central, default policy
+    READ  literal  orders             orders, clicks.*   READ  literal  east.orders
+    READ  prefixed clicks-eu          orders, clicks.*   READ  prefixed east.clicks-eu
+    READ  prefixed c                  orders, clicks.*   READ  prefixed east.clicks      (narrowed)
+    READ  literal  *                  orders, clicks.*   READ  literal  east.orders, prefixed east.clicks
+    READ  prefixed ord                .*[0-9]            READ  literal, one for each carried topic
+    ALL   literal  orders             orders             READ + DESCRIBE literal east.orders   (downgraded)
+    DENY  WRITE literal orders        orders             DENY WRITE literal east.orders
+
+MirrorMaker 2 (`MirrorSourceConnector.shouldReplicateAcl`, `targetAclBinding`) takes literal patterns of topics only,
+drops ALLOW WRITE, makes ALLOW READ of ALLOW ALL, and keeps CREATE, ALTER and DELETE as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
+
+from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, Shape, TopicPattern, shape_of
+
+Writes = Literal["downgrade", "keep", "skip"]
+EVERYBODY = "User:*"
+WILDCARD = "*"
+
+# What is left of a permission that writes when only reading is meant to be possible. Kafka derives DESCRIBE from WRITE,
+# ALTER and DELETE and DESCRIBE_CONFIGS from ALTER_CONFIGS (`AclAuthorizer`, KIP-11), so nothing here is more than before.
+_DOWNGRADED: Mapping[str, tuple[str, ...]] = {
+    "ALL": ("READ", "DESCRIBE"),
+    "WRITE": ("DESCRIBE",),
+    "DELETE": ("DESCRIBE",),
+    "ALTER": ("DESCRIBE",),
+    "ALTER_CONFIGS": ("DESCRIBE_CONFIGS",),
+    "CREATE": (),
+}
+_ELSEWHERE: Mapping[str, str] = {
+    "CLUSTER": "permissions on a cluster are given by those who run it",
+    "TRANSACTIONAL_ID": "producers of the source do not write to remote topics",
+    "DELEGATION_TOKEN": "delegation tokens belong to one cluster",
+    "USER": "delegation tokens belong to one cluster",
+    "GROUP": "sync.acls_groups is false",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class Acl:
+    """One ACL as Kafka's tools print it.
+
+    Attributes:
+        resource: TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, or UNKNOWN for what a newer broker has.
+        name: the resource's name; * alone with LITERAL means all.
+        pattern: LITERAL or PREFIXED.
+        principal: such as User:alice; User:* means everybody.
+        host: an address, * for any.
+        operation: READ, WRITE, ALL ...
+        permission: ALLOW or DENY.
+    """
+
+    resource: str
+    name: str
+    pattern: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __str__(self) -> str:
+        verb = {"ALLOW": "may", "DENY": "must not"}.get(self.permission, self.permission)
+        kind = "" if self.pattern == "LITERAL" else f"{self.pattern.lower()} "
+        where = "" if self.host == "*" else f" from {self.host}"
+        return f"{self.principal} {verb} {self.operation} {self.resource.lower()} {kind}{self.name}{where}"
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the ACL as a JSON-ready document."""
+        return asdict(self)
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether every part of it is known to this version."""
+        return "UNKNOWN" not in (self.resource, self.pattern, self.operation, self.permission)
+
+    @property
+    def covers_all(self) -> bool:
+        """Return whether it stands for every resource of its type."""
+        return self.pattern == "LITERAL" and self.name == WILDCARD
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An ACL of the source that has no exact counterpart on the target, and why."""
+
+    acl: Acl
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFlow:
+    """What the translation must know of a flow.
+
+    Attributes:
+        topics: `topics` of the flow.
+        exclude_topics: `exclude_topics` of the flow.
+        groups: `groups` of the flow.
+        exclude_groups: `exclude_groups` of the flow.
+        carries: whether the flow mirrors a topic of this name.
+        takes_group: whether the flow takes a group of this name.
+        remote: how the flow names a topic on the target; None where it would be no legal name.
+        remote_prefix: how the remote names of all topics with this beginning begin, and of no others; None without such.
+        shared: whether the remote topic of a source topic also holds records of other topics.
+        existing: the source's topics that the flow carries now.
+        foreign: topics of the target that this flow does not write to.
+        principals: who a source's principal is on the target.
+        unmapped: what is done with principals that are not in `principals`.
+        writes: what is done with permissions to write.
+        group_acls: whether ACLs of groups are translated.
+    """
+
+    topics: TopicPattern
+    exclude_topics: TopicPattern = field(default_factory=TopicPattern)
+    groups: TopicPattern = field(default_factory=TopicPattern)
+    exclude_groups: TopicPattern = field(default_factory=TopicPattern)
+    carries: Callable[[str], bool]
+    takes_group: Callable[[str], bool] = field(default=lambda _: False)
+    remote: Callable[[str], str | None]
+    remote_prefix: Callable[[str], str | None]
+    shared: Callable[[str], bool] = field(default=lambda _: False)
+    existing: Collection[str] = ()
+    foreign: Collection[str] = ()
+    principals: Mapping[str, str] = field(default_factory=dict)
+    unmapped: Literal["carry", "report"] = "carry"
+    writes: Writes = "downgrade"
+    group_acls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """The ACLs that the target should have for a flow, each with the source's ACL it stands for, and what is left out."""
+
+    wanted: Mapping[Acl, Acl]
+    left_out: tuple[LeftOut, ...]
+
+
+def translate(acls: Iterable[Acl], flow: AclFlow) -> Translated:
+    """Return the ACLs on the target that stand for those of the source.
+
+    Args:
+        acls: all ACLs of the source.
+        flow: the flow they are translated for.
+
+    Example:
+        >>> read = Acl(resource="TOPIC", name="ord", pattern="PREFIXED", principal="User:a", host="*",
+        ...            operation="READ", permission="ALLOW")
+        >>> flow = AclFlow(topics=TopicPattern((".*",)), carries=lambda name: True, remote=lambda name: f"east.{name}",
+        ...                remote_prefix=lambda prefix: f"east.{prefix}")
+        >>> [str(acl) for acl in translate([read], flow).wanted]
+        ['User:a may READ topic prefixed east.ord']
+    """
+    wanted: dict[Acl, Acl] = {}
+    left_out: list[LeftOut] = []
+    narrowed: set[str] = set()
+    # Denials first: where one could only be narrowed to names, a permission beside it must not reach further.
+    for acl in sorted(acls, key=lambda one: (one.permission != "DENY", one)):
+        reason = _why_not(acl, flow)
+        if reason is not None:
+            left_out.append(LeftOut(acl, reason))
+            if acl.permission != "ALLOW" and acl.resource in ("TOPIC", "UNKNOWN"):
+                narrowed.add(acl.principal)
+            continue
+        operations = _operations(acl, flow.writes)
+        if not operations:
+            # CREATE says nothing about reading: it is dropped as MirrorMaker 2 drops WRITE.
+            continue
+        by_name = acl.permission == "ALLOW" and (
+            EVERYBODY in narrowed or acl.principal in narrowed or (acl.principal == EVERYBODY and bool(narrowed))
+        )
+        places, why, exact = _places(acl, flow, by_name=by_name)
+        if acl.permission == "DENY" and not exact:
+            narrowed.add(acl.principal)
+        if why:
+            left_out.append(LeftOut(acl, why))
+        principal = flow.principals.get(acl.principal, acl.principal)
+        for pattern, name in places:
+            for operation in operations:
+                there = replace(acl, name=name, pattern=pattern, principal=principal, operation=operation)
+                wanted.setdefault(there, acl)
+    return Translated(wanted, tuple(left_out))
+
+
+def _why_not(acl: Acl, flow: AclFlow) -> str | None:
+    if not acl.is_known:
+        return "this version does not know its resource, pattern, operation or permission type; a newer broker does"
+    if acl.resource != "TOPIC" and not (acl.resource == "GROUP" and flow.group_acls):
+        return _ELSEWHERE.get(acl.resource, "it is no ACL of a topic")
+    if flow.unmapped == "report" and acl.principal != EVERYBODY and acl.principal not in flow.principals:
+        return f"sync.acls_principals does not name {acl.principal}"
+    if acl.permission == "ALLOW" and flow.writes == "skip" and acl.operation in _DOWNGRADED:
+        return "it allows writing, and sync.acls_writes is skip"
+    return None
+
+
+def _operations(acl: Acl, writes: Writes) -> tuple[str, ...]:
+    if acl.permission != "ALLOW" or writes == "keep":
+        return (acl.operation,)
+    return _DOWNGRADED.get(acl.operation, (acl.operation,))
+
+
+def _places(acl: Acl, flow: AclFlow, *, by_name: bool) -> tuple[list[tuple[str, str]], str, bool]:
+    """Return (pattern, name) on the target, a reason where something is left out, and whether nothing is."""
+    if acl.resource == "GROUP":
+        return _group_places(acl, flow)
+    if acl.pattern == "LITERAL" and not acl.covers_all:
+        return _literal_place(acl.name, flow)
+    prefix = "" if acl.covers_all else acl.name
+    names = sorted(name for name in flow.existing if name.startswith(prefix))
+    pieces = None if by_name else _pieces(prefix, flow.topics, flow.exclude_topics)
+    if pieces is None:
+        return _by_name(names, flow, "it covers more than the flow carries; only present topics are covered")
+    places, reasons = [], []
+    for kind, text in pieces:
+        if kind == "LITERAL":
+            found, why, _ = _literal_place(text, flow)
+        else:
+            found, why = _prefixed_place(text, [name for name in names if name.startswith(text)], flow)
+        places += found
+        reasons += [why] if why else []
+    return list(dict.fromkeys(places)), "; ".join(dict.fromkeys(reasons)), not reasons
+
+
+def _prefixed_place(prefix: str, names: list[str], flow: AclFlow) -> tuple[list[tuple[str, str]], str]:
+    remote = flow.remote_prefix(prefix)
+    others = [] if remote is None else sorted(name for name in flow.foreign if name.startswith(remote))
+    if not remote or others or any(flow.shared(name) for name in names):
+        why = (
+            f"{others[0]} and others on the target begin so, too"
+            if others
+            else "no prefix on the target means the same"
+        )
+        places, more, _ = _by_name(names, flow, f"{why}; only present topics are covered")
+        return places, more
+    return [("PREFIXED", remote)], ""
+
+
+def _literal_place(name: str, flow: AclFlow) -> tuple[list[tuple[str, str]], str, bool]:
+    if not flow.carries(name):
+        return [], "", True
+    remote = flow.remote(name)
+    if remote is None:
+        return [], f"{name} has no legal name on the target", False
+    if flow.shared(name):
+        return [], f"{remote} on the target holds records of other topics, too", False
+    if remote in flow.foreign:
+        return [], f"{remote} on the target is not of this flow", False
+    return [("LITERAL", remote)], "", True
+
+
+def _by_name(names: Iterable[str], flow: AclFlow, why: str) -> tuple[list[tuple[str, str]], str, bool]:
+    places: list[tuple[str, str]] = []
+    reasons = [why]
+    for name in names:
+        found, reason, _ = _literal_place(name, flow)
+        places += found
+        reasons += [reason] if reason else []
+    return places, "; ".join(dict.fromkeys(reasons)), False
+
+
+def _group_places(acl: Acl, flow: AclFlow) -> tuple[list[tuple[str, str]], str, bool]:
+    if acl.pattern == "LITERAL" and not acl.covers_all:
+        return ([("LITERAL", acl.name)] if flow.takes_group(acl.name) else []), "", True
+    pieces = _pieces("" if acl.covers_all else acl.name, flow.groups, flow.exclude_groups)
+    if pieces is None or any(not text for _, text in pieces):
+        return [], "it covers more groups than the flow takes", False
+    return pieces, "", True
+
+
+# Names that are excluded by default exist in every cluster and are of no interest to applications.
+_USUAL = frozenset((*DEFAULT_EXCLUDE_TOPICS.expressions, *DEFAULT_EXCLUDE_GROUPS.expressions))
+
+
+def _pieces(prefix: str, include: TopicPattern, exclude: TopicPattern) -> list[tuple[str, str]] | None:
+    """Return what a selection takes of the names that begin with a prefix, as literals and prefixes.
+
+    None where that cannot be said with these two: the selection has other expressions, or an exclusion cuts into it.
+
+    >>> _pieces("c", TopicPattern(("orders", "clicks.*")), TopicPattern())
+    [('PREFIXED', 'clicks')]
+    """
+    covered = Shape(tuple(prefix), open=True)
+    if any(shape_of(item).meet(covered) for item in exclude.expressions if item not in _USUAL):
+        return None
+    pieces = []
+    for item in include.expressions:
+        beginning = _beginning(item)
+        literal = shape_of(item).literal
+        if literal is not None:
+            if literal.startswith(prefix):
+                pieces.append(("LITERAL", literal))
+        elif beginning is not None:
+            if beginning.startswith(prefix) or prefix.startswith(beginning):
+                pieces.append(("PREFIXED", max(prefix, beginning, key=len)))
+        elif shape_of(item).meet(covered):
+            return None
+    return list(dict.fromkeys(pieces))
+
+
+def _beginning(expression: str) -> str | None:
+    """Return the text that an expression of the form `text.*` begins with, or None for any other form."""
+    if not expression.endswith(".*"):
+        return None
+    before = shape_of(expression[:-2])
+    return before.literal if not before.open else None

@@ -1,0 +1,268 @@
+"""History: what clusters looked like at a time, what changed between two times, and the plan back.
+
+metadata    ──fold──>  state at T1   state at T2
+└── every change between, in order
+└── plan from T2 back to T1: settings and ACLs; the rest is named
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.plan import Change, Note, Plan
+
+_ANY_TIME = datetime.min.replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One observation: a topic as it was from then on, or an ACL; not `present` means that it was gone from then on."""
+
+    at: datetime
+    cluster: str
+    role: str | None = None
+    topic: str | None = None
+    generation: int = 0
+    topic_id: str = ""
+    partitions: int = 0
+    configs: Mapping[str, str] = field(default_factory=dict)
+    acl: Acl | None = None
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupPlace:
+    """A consumer group's place: cluster, group, topic and partition."""
+
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryState:
+    """What was known at a time.
+
+    Attributes:
+        topics: by (cluster, topic), the last that was seen, also of topics that were gone.
+        acls: by cluster.
+        groups: the next offset to read, by place.
+    """
+
+    topics: dict[tuple[str, str], Seen] = field(default_factory=dict)
+    acls: dict[str, set[Acl]] = field(default_factory=dict)
+    groups: Mapping[GroupPlace, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state as a JSON-ready document; topics that were gone are left out."""
+        return {
+            "topics": [
+                {
+                    "cluster": cluster,
+                    "topic": topic,
+                    "partitions": seen.partitions,
+                    "configs": dict(seen.configs),
+                    "topic_id": seen.topic_id,
+                    "generation": seen.generation,
+                }
+                for (cluster, topic), seen in sorted(self.topics.items())
+                if seen.present
+            ],
+            "acls": [{"cluster": c, **acl.as_dict()} for c, acls in sorted(self.acls.items()) for acl in sorted(acls)],
+            "groups": [
+                {
+                    "cluster": p.cluster,
+                    "group": p.group,
+                    "topic": p.topic,
+                    "partition": p.partition,
+                    "position": position,
+                }
+                for p, position in sorted(self.groups.items())
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryChange:
+    """One change that was seen: when, on which cluster, what, and from what to what.
+
+    Actions: `create`, `delete`, `recreate` (a new topic id), `add_partitions`, `set_configs` (None is the default), and
+    `move` of a group.
+    """
+
+    at: datetime
+    where: str
+    kind: str
+    name: str
+    action: str
+    before: Any = None
+    after: Any = None
+
+
+def state_of(seen: Iterable[Seen], *, groups: Mapping[GroupPlace, int] | None = None) -> HistoryState:
+    """Return the state that observations, oldest first, lead to."""
+    state = HistoryState(groups=groups or {})
+    for one in seen:
+        _take(state, one)
+    return state
+
+
+def _take(state: HistoryState, one: Seen) -> None:
+    if one.acl is not None:
+        held = state.acls.setdefault(one.cluster, set())
+        (held.add if one.present else held.discard)(one.acl)
+    else:
+        state.topics[one.cluster, one.topic or ""] = one
+
+
+def changes_between(seen: Iterable[Seen], start: datetime, end: datetime) -> list[HistoryChange]:
+    """Return every change of topics and ACLs after `start` and up to `end`, in the order in which it was seen."""
+    state, found = HistoryState(), []
+    for one in seen:
+        if one.at > end:
+            break
+        if one.at > start:
+            found += _changes(state, one)
+        _take(state, one)
+    return found
+
+
+def _changes(state: HistoryState, one: Seen) -> list[HistoryChange]:
+    def change(kind: str, name: str, action: str, before: Any = None, after: Any = None) -> HistoryChange:
+        return HistoryChange(
+            at=one.at, where=one.cluster, kind=kind, name=name, action=action, before=before, after=after
+        )
+
+    if one.acl is not None:
+        if one.present == (one.acl in state.acls.get(one.cluster, ())):
+            return []
+        content = one.acl.as_dict()
+        if one.present:
+            return [change("acl", str(one.acl), "create", after=content)]
+        return [change("acl", str(one.acl), "delete", before=content)]
+    name = one.topic or ""
+    before = state.topics.get((one.cluster, name))
+    here = {"partitions": one.partitions, "configs": dict(one.configs)}
+    if before is None or not before.present:
+        return [change("topic", name, "create", after=here)] if one.present else []
+    there = {"partitions": before.partitions, "configs": dict(before.configs)}
+    if not one.present:
+        return [change("topic", name, "delete", before=there)]
+    if before.topic_id != one.topic_id:
+        return [change("topic", name, "recreate", before=there, after=here)]
+    found = []
+    if before.partitions != one.partitions:
+        found.append(change("topic", name, "add_partitions", before.partitions, one.partitions))
+    keys = sorted(k for k in {*before.configs, *one.configs} if before.configs.get(k) != one.configs.get(k))
+    if keys:
+        was, now = ({k: side.get(k) for k in keys} for side in (before.configs, one.configs))
+        found.append(change("topic", name, "set_configs", was, now))
+    return found
+
+
+def group_moves(
+    before: Mapping[GroupPlace, int], after: Mapping[GroupPlace, int], *, at: datetime
+) -> list[HistoryChange]:
+    """Return which groups stand elsewhere than before; each once, however often it committed in between."""
+    return [
+        HistoryChange(
+            at=at,
+            where=place.cluster,
+            kind="group",
+            name=f"{place.group} {place.topic}-{place.partition}",
+            action="move",
+            before=before.get(place),
+            after=position,
+        )
+        for place, position in sorted(after.items())
+        if before.get(place) != position
+    ]
+
+
+def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Acl], str | None]) -> Plan:
+    """Return what brings the targets back to what they were: settings and ACLs.
+
+    Records, topics, partitions and group positions are not brought back by a plan; a note names each and what does.
+
+    Args:
+        then: the targets as they were.
+        now: the targets as they are.
+        owner: returns the flow that made an ACL of a cluster, None where mirrorlake did not: such ACLs are not deleted.
+    """
+    changes: list[Change] = []
+    notes: list[Note] = []
+    for (cluster, name), was in sorted(then.topics.items()):
+        is_now = now.topics.get((cluster, name))
+
+        def note(reason: str, *, cluster: str = cluster, name: str = name) -> None:
+            notes.append(Note(where=cluster, kind="topic", name=name, reason=reason))
+
+        if not was.present:
+            continue
+        if is_now is None or not is_now.present:
+            note("it was deleted since; apply creates it and replay fills it")
+            continue
+        if is_now.topic_id != was.topic_id:
+            note("it was deleted and created again since; its settings are compared, its records are not")
+        if is_now.partitions > was.partitions:
+            note(f"it has {is_now.partitions} partitions, had {was.partitions}; partitions cannot be taken away")
+        changes += _settings_back(cluster, name, was, is_now)
+    for (cluster, name), is_now in sorted(now.topics.items()):
+        old = then.topics.get((cluster, name))
+        if is_now.present and (old is None or not old.present):
+            notes.append(
+                Note(where=cluster, kind="topic", name=name, reason="it was made since; mirrorlake deletes no topics")
+            )
+    for cluster in sorted({*then.acls, *now.acls}):
+        held, had = now.acls.get(cluster, set()), then.acls.get(cluster, set())
+        for acl in sorted(had - held):
+            changes.append(
+                Change(
+                    where=cluster,
+                    kind="acl",
+                    name=str(acl),
+                    action="create",
+                    after=acl.as_dict(),
+                    reason="it was there then",
+                    flow=owner(cluster, acl) or "",
+                )
+            )
+        for acl in sorted(held - had):
+            flow = owner(cluster, acl)
+            if flow is None:
+                notes.append(Note(where=cluster, kind="acl", name=str(acl), reason="somebody else made it since"))
+                continue
+            changes.append(
+                Change(
+                    where=cluster,
+                    kind="acl",
+                    name=str(acl),
+                    action="delete",
+                    before=acl.as_dict(),
+                    reason="mirrorlake made it since",
+                    flow=flow,
+                )
+            )
+    for move in group_moves(now.groups, then.groups, at=_ANY_TIME):
+        reason = f"it stands at {move.before}, stood at {move.after}; `mirrorlake groups` moves groups"
+        notes.append(Note(where=move.where, kind="group", name=move.name, reason=reason))
+    return Plan(tuple(changes), tuple(notes))
+
+
+def _settings_back(cluster: str, name: str, was: Seen, is_now: Seen) -> list[Change]:
+    found = []
+    different = {k: v for k, v in was.configs.items() if is_now.configs.get(k) != v}
+    if different:
+        before = {k: is_now.configs.get(k) for k in different}
+        found.append(("set_configs", before, different))
+    if added := sorted(is_now.configs.keys() - was.configs.keys()):
+        found.append(("reset_configs", {k: is_now.configs[k] for k in added}, dict.fromkeys(added)))  # type: ignore[arg-type]
+    return [
+        Change(where=cluster, kind="topic", name=name, action=action, before=b, after=a, reason="as it was then")
+        for action, b, a in found
+    ]

@@ -1,0 +1,106 @@
+"""The table `audit`: what was changed on which cluster, and what follows from it: whose a setting is."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from mirrorlake.model.plan import Change, Plan
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import AUDIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of `audit`, with `before` and `after` as values."""
+
+    object: str
+    action: str
+    flow: str | None
+    before: Any
+    after: Any
+
+
+class Audit:
+    """Write what was done to clusters, and read it again.
+
+    Args:
+        lake: the lake.
+        now: the clock, in UTC.
+    """
+
+    def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
+        self._lake = lake
+        self._now = now
+
+    def record(self, changes: Sequence[Change], *, command: str, plan: Plan | None = None) -> None:
+        """Append changes that were carried out; `plan` is the one they were shown in, themselves by default."""
+        digest = hashlib.sha256(str(plan or Plan(tuple(changes))).encode()).hexdigest()
+        who = f"{getpass.getuser()}@{socket.gethostname()}"
+        self._lake.append_rows(
+            AUDIT,
+            [
+                (
+                    self._now(),
+                    who,
+                    command,
+                    digest,
+                    change.where,
+                    change.flow or None,
+                    f"{change.kind} {change.name}",
+                    change.action,
+                    json.dumps(change.before),
+                    json.dumps(change.after),
+                )
+                for change in changes
+            ],
+        )
+
+    def entries(self, where: str, kind: str) -> list[Entry]:
+        """Return what was done to objects of a kind on a cluster, oldest first; nothing where there is no table yet."""
+        if not self._lake.exists(self._lake.meta_location(AUDIT)):
+            return []
+        rows = (
+            self._lake.meta(AUDIT)
+            .where((F.col("where") == where) & F.col("object").startswith(f"{kind} "))
+            .orderBy("at")
+            .collect()
+        )
+        return [
+            Entry(
+                object=row.object.partition(" ")[2],
+                action=row.action,
+                flow=row.flow,
+                before=json.loads(row.before),
+                after=json.loads(row.after),
+            )
+            for row in rows
+        ]
+
+    def copied_configs(self, where: str) -> dict[str, dict[str, str]]:
+        """Return, per remote topic on a cluster, the settings that mirrorlake made there and did not take back."""
+        return copied_configs(self.entries(where, "topic"))
+
+
+def copied_configs(entries: Iterable[Entry]) -> dict[str, dict[str, str]]:
+    """Return what entries about topics leave set, oldest entry first."""
+    copied: dict[str, dict[str, str]] = {}
+    for entry in entries:
+        held = copied.setdefault(entry.object, {})
+        if entry.action == "create":
+            held.clear()
+            held.update(entry.after["configs"])
+        elif entry.action == "set_configs":
+            held.update(entry.after)
+        elif entry.action == "reset_configs":
+            for name in entry.after:
+                held.pop(name, None)
+    return copied

@@ -1,0 +1,124 @@
+"""ACLs of remote topics: read on the source, translated, compared with the target, as a plan (law G)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.acls import Acl, AclFlow, LeftOut, translate
+from mirrorlake.model.ownership import Ownership, acl_changes, ownership_of, simulate
+from mirrorlake.model.plan import Note, Plan
+from mirrorlake.model.policy import TopicNameError
+from mirrorlake.relay.audit import Audit
+from mirrorlake.steps.topics import BothEnds
+
+
+@dataclass(slots=True)
+class TargetAcls:
+    """The ACLs of one target and whose they are; plans of several flows are made one on top of the other.
+
+    `there` is None where the target has no authorizer.
+    """
+
+    there: set[Acl] | None
+    owned: Ownership
+
+
+def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
+    """Return the ACLs of a target, and whose they are.
+
+    Raises:
+        NotAuthorized: they may not be listed.
+    """
+    found = admin.acls.list()
+    return TargetAcls(None if found is None else set(found), read_ownership(admin.alias, audit))
+
+
+def read_ownership(alias: str, audit: Audit) -> Ownership:
+    """Return whose the ACLs of a target are; those that a plan back made for no flow are nobody's."""
+    entries = audit.entries(alias, "acl")
+    return ownership_of((e.action, Acl(**(e.after or e.before)), e.flow) for e in entries if e.flow)
+
+
+def acl_plan(
+    flow: FlowConfig,
+    ends: BothEnds,
+    *,
+    source: list[Acl] | None,
+    target: TargetAcls,
+    known: Collection[str],
+    beside: Iterable[FlowConfig],
+) -> Plan:
+    """Return what makes the target's ACLs stand for the source's, and notes on what cannot.
+
+    Args:
+        flow: the flow.
+        ends: its topics on both clusters.
+        source: the source's ACLs, None where it has no authorizer.
+        target: the target's; the plan is carried out on it on paper.
+        known: source topics that the flow carries or carried, also those that were deleted on the source.
+        beside: all flows of the settings.
+    """
+    missing = [alias for alias, acls in ((flow.source, source), (flow.target, target.there)) if acls is None]
+    if source is None or target.there is None:
+        # An authorizer that was switched off says nothing about permissions: nothing is revoked because of it.
+        return Plan(
+            notes=tuple(Note(where=a, kind="acls", name="of the cluster", reason=_NO_AUTHORIZER) for a in missing)
+        )
+    translated = translate(source, _acl_flow(flow, ends, known=known, beside=beside))
+    plan = acl_changes(flow.name, where=flow.target, wanted=translated.wanted, actual=target.there, owned=target.owned)
+    simulate(plan, actual=target.there, owned=target.owned)
+    return Plan(plan.changes, (*_notes(flow.source, translated.left_out), *plan.notes))
+
+
+_NO_AUTHORIZER = "the cluster has no authorizer, so there is nothing to keep in step"
+
+
+def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], beside: Iterable[FlowConfig]) -> AclFlow:
+    policy = flow.replication_policy
+    others = [other for other in beside if other.target == flow.target and other.source != flow.source]
+
+    def remote(topic: str) -> str | None:
+        try:
+            return flow.remote_topic(topic)
+        except TopicNameError:
+            return None
+
+    def shared(topic: str) -> bool:
+        if getattr(policy, "merges_topics", False):
+            return True
+        return any(other.carries(topic) and other.remote_topic(topic) == remote(topic) for other in others)
+
+    ours = {remote(name) for name in (*ends.source, *known)}
+    return AclFlow(
+        topics=flow.topics,
+        exclude_topics=flow.exclude_topics,
+        groups=flow.groups,
+        exclude_groups=flow.exclude_groups,
+        carries=flow.carries,
+        takes_group=flow.group_selection.matches,
+        remote=remote,
+        remote_prefix=lambda prefix: policy.remote_prefix(flow.source, flow.target, prefix),
+        shared=shared,
+        existing=tuple(ends.source),
+        foreign=tuple(name for name in ends.target_names if name not in ours),
+        principals=flow.sync.acls_principals,
+        unmapped=flow.sync.acls_unmapped,
+        writes=flow.sync.acls_writes,
+        group_acls=flow.sync.acls_groups,
+    )
+
+
+def _notes(source: str, left_out: Iterable[LeftOut]) -> list[Note]:
+    """Return a note for each ACL of a topic, and one for all of another kind."""
+    notes: dict[tuple[str, str], int] = {}
+    for one in left_out:
+        kind = one.acl.resource
+        name = str(one.acl) if kind in ("TOPIC", "UNKNOWN") or not one.acl.is_known else f"on resources of type {kind}"
+        notes[name, one.reason] = notes.get((name, one.reason), 0) + 1
+    return [
+        Note(where=source, kind="acl" if count == 1 else f"{count} acls", name=name, reason=reason)
+        for (name, reason), count in notes.items()
+    ]

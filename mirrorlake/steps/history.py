@@ -1,0 +1,117 @@
+"""Ask what clusters looked like at a time, what changed between two times, and for the plan back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from mirrorlake.errors import UsageError
+from mirrorlake.model import history
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryState
+from mirrorlake.model.ownership import Ownership
+from mirrorlake.model.plan import Plan
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import POSITIONS
+from mirrorlake.streams.observations import read_seen
+
+
+class History:
+    """The past of a mirror's clusters, from the tables `metadata` and `positions`.
+
+    Times are aware of their zone. What lies between two looks (`sync.interval`) is seen at the later one.
+
+    Args:
+        lake: the lake.
+        targets: the aliases of the targets.
+        look: records what all clusters are like now.
+        owned: returns whose the ACLs of a target are.
+        now: the clock, in UTC.
+
+    Example:
+        >>> mirror.history.at(yesterday).as_dict()["topics"]  # doctest: +SKIP
+        >>> mirror.history.between(yesterday, today)  # doctest: +SKIP
+        >>> mirror.apply(plan=mirror.history.plan_back(yesterday))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        targets: Iterable[str],
+        look: Callable[[], None],
+        owned: Callable[[str], Ownership],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._lake = lake
+        self._targets = tuple(targets)
+        self._look = look
+        self._owned = owned
+        self._now = now
+
+    def at(self, time: datetime) -> HistoryState:
+        """Return configurations, partition counts, ACLs and group positions as they were known at a time."""
+        _aware(time)
+        return history.state_of(read_seen(self._lake, until=time), groups=self._groups(time))
+
+    def between(self, start: datetime, end: datetime) -> list[HistoryChange]:
+        """Return what changed after `start` and up to `end`: every change of topics and ACLs, each group's move once."""
+        _aware(start, end)
+        if start > end:
+            raise UsageError(f"{start.isoformat()} is after {end.isoformat()}", remedy="give the earlier time first")
+        seen = read_seen(self._lake, until=end)
+        moves = history.group_moves(self._groups(start), self._groups(end), at=end)
+        return history.changes_between(seen, start, end) + moves
+
+    def plan_back(self, time: datetime) -> Plan:
+        """Return the plan that brings the targets' settings and ACLs back to what they were; applies nothing (law G).
+
+        Looks at the clusters first, so that the plan sets out from what is there now. A flow that is running and keeps its
+        target in step undoes the plan at its next look: set `sync.continuous: false` or stop it.
+
+        Raises:
+            UsageError: nothing was recorded up to then.
+            ClusterError: a cluster does not answer.
+        """
+        _aware(time)
+        self._look()
+        then = self._of_targets(time)
+        if not then.topics and not then.acls:
+            raise UsageError(
+                f"nothing of {', '.join(self._targets)} was recorded up to {time.isoformat()}",
+                remedy="mirrorlake history --from 1970-01-01T00:00:00Z shows what was",
+            )
+        owned = {alias: self._owned(alias) for alias in self._targets}
+
+        def owner(cluster: str, acl: Acl) -> str | None:
+            return min(owned[cluster].holders.get(acl, ()), default=None)
+
+        return history.plan_back(then, self._of_targets(self._now()), owner=owner)
+
+    def _of_targets(self, time: datetime) -> HistoryState:
+        seen = read_seen(self._lake, clusters=self._targets, until=time)
+        groups = {place: offset for place, offset in self._groups(time).items() if place.cluster in self._targets}
+        return history.state_of((one for one in seen if one.role != "source"), groups=groups)
+
+    def _groups(self, time: datetime) -> Mapping[GroupPlace, int]:
+        location = self._lake.meta_location(POSITIONS)
+        if not self._lake.exists(location):
+            return {}
+        newest = Window.partitionBy("source", "group_id", "topic", "partition").orderBy(F.desc("observed_at"))
+        rows = (
+            self._lake.meta(POSITIONS)
+            .where((F.col("kind") == "group") & (F.col("observed_at") <= F.lit(time)))
+            .withColumn("rank", F.row_number().over(newest))
+            .where("rank = 1")
+            .collect()
+        )
+        return {GroupPlace(row.source, row.group_id, row.topic, row.partition): row.position for row in rows}
+
+
+def _aware(*times: datetime) -> None:
+    for time in times:
+        if time.tzinfo is None:
+            raise UsageError(f"{time.isoformat()} has no time zone", remedy=f"write {time.isoformat()}Z for UTC")

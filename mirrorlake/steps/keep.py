@@ -1,0 +1,112 @@
+"""Keep a running flow's target in step: partitions, settings and ACLs, each at the interval of `sync.interval`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.lake import Lake
+from mirrorlake.steps.acls import acl_plan, read_target
+from mirrorlake.steps.set_up import carry_out, recorded_topics
+from mirrorlake.steps.topics import look, topic_plan
+from mirrorlake.streams.duties import Duty
+from mirrorlake.streams.observations import Observations
+from mirrorlake.streams.topics import SourceTopics
+
+# A running flow makes a remote topic with its first record, and conflicts are for people.
+_WHILE_RUNNING = ("add_partitions", "set_configs", "reset_configs")
+
+
+class Keeper:
+    """Look at both ends of one flow, record what changed in `metadata`, and correct the target.
+
+    With `sync.continuous: false` it records only.
+
+    Args:
+        flow: the flow.
+        beside: all flows of the settings.
+        admins: the clusters by alias.
+        lake: the lake.
+        now: the clock, in UTC.
+        lock: held while it works; flows of one process share it, so that two never plan for one target at a time.
+    """
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        *,
+        beside: Sequence[FlowConfig],
+        admins: Mapping[str, ClusterAdmin],
+        lake: Lake,
+        now: Callable[[], datetime],
+        lock: threading.Lock,
+    ) -> None:
+        self._flow = flow
+        self._beside = beside
+        self._admins = admins
+        self._lake = lake
+        self._now = now
+        self._lock = lock
+        self._audit = Audit(lake, now=now)
+        self._source = SourceTopics(lake, flow.source)
+        self._seen = Observations(lake, now=now)
+
+    def duties(self) -> list[Duty]:
+        """Return what is done beside the flow's records."""
+        every = self._flow.sync.interval.total_seconds()
+        correct = self._flow.sync.continuous
+        found = [Duty(name="topics", every_s=every, do=partial(self.topics, correct=correct))]
+        if self._flow.sync.acls:
+            found.append(Duty(name="acls", every_s=every, do=partial(self.acls, correct=correct)))
+        return found
+
+    def look(self) -> None:
+        """Record what both ends are like now; correct nothing."""
+        self.topics(correct=False)
+        if self._flow.sync.acls:
+            self.acls(correct=False)
+
+    def topics(self, *, correct: bool) -> None:
+        """Record changes of topics, and bring partitions and settings of the remote topics in step.
+
+        Raises:
+            ClusterError: a cluster did not answer or refused.
+        """
+        flow = self._flow
+        with self._lock:
+            ends = look(flow, self._admins)
+            self._source.compare(ends.source, ends.source_configs, self._now())
+            if correct:
+                plan = topic_plan(flow, ends, copied=lambda: self._audit.copied_configs(flow.target))
+                changes = [change for change in plan.changes if change.action in _WHILE_RUNNING]
+                carry_out(changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
+                if changes:
+                    ends = look(flow, self._admins)
+            scope = {flow.remote_topic(name) for name in ends.source}
+            self._seen.topics(flow.target, ends.remote, ends.remote_configs, scope=scope)
+
+    def acls(self, *, correct: bool) -> None:
+        """Record changes of ACLs, and bring those of the remote topics in step.
+
+        Raises:
+            NotAuthorized: they may not be listed or changed.
+        """
+        flow = self._flow
+        with self._lock:
+            ends = look(flow, self._admins)
+            source = self._admins[flow.source].acls.list()
+            target = read_target(self._admins[flow.target], self._audit)
+            if source is not None:
+                self._seen.acls(flow.source, source)
+            if correct:
+                known = recorded_topics(self._lake, flow)
+                plan = acl_plan(flow, ends, source=source, target=target, known=known, beside=self._beside)
+                carry_out(plan.changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
+            # The plan was carried out on paper, too: what is there now is known without another look.
+            if target.there is not None:
+                self._seen.acls(flow.target, target.there)

@@ -1,0 +1,118 @@
+"""Remote topics and what they should be: partitions and settings, as a plan (law G)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.model.plan import Plan, TopicSpec, topic_changes
+from mirrorlake.model.topic_configs import given_up
+from mirrorlake.streams.targets import wanted_remote_topic
+from mirrorlake.streams.topics import KnownTopic
+
+Configs = Mapping[str, Mapping[str, str]]
+Admins = Mapping[str, ClusterAdmin]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BothEnds:
+    """The topics of one flow on its source and on its target, as they are now.
+
+    Attributes:
+        source: the source's topics that the flow carries.
+        source_configs: what each of them sets itself.
+        remote: the remote topics that exist on the target.
+        remote_configs: what each of them sets itself.
+        source_names: every topic of the source that may be seen.
+        target_names: every topic of the target that may be seen.
+    """
+
+    source: Mapping[str, TopicState]
+    source_configs: Configs
+    remote: Mapping[str, TopicState]
+    remote_configs: Configs
+    source_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+
+
+def look(flow: FlowConfig, admins: Admins) -> BothEnds:
+    """Read both ends: six requests, however many topics there are.
+
+    Raises:
+        NotAuthorized: the source hides its topics, or a topic may not be described.
+        ClusterError: a cluster does not answer.
+    """
+    source, target = admins[flow.source], admins[flow.target]
+    source_names, target_names = source.topic_names(), target.topic_names()
+    names = [name for name in source_names if flow.carries(name)]
+    if not names:
+        source.require_topics(flow.topics)
+    states = source.describe(names)
+    remote = target.describe({flow.remote_topic(name) for name in states})
+    return BothEnds(
+        source=states,
+        source_configs=source.configs(states),
+        remote=remote,
+        remote_configs=target.configs(remote),
+        source_names=tuple(source_names),
+        target_names=tuple(target_names),
+    )
+
+
+def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
+    """Return if the topics of the flows may be seen and read on their source.
+
+    Raises:
+        NotAuthorized: names the ACL that is missing.
+    """
+    names = admin.topic_names()
+    for flow in flows:
+        carried = [name for name in names if flow.carries(name)]
+        if not carried:
+            admin.require_topics(flow.topics)
+        admin.require(carried, "READ")
+
+
+def topic_plan(flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs]) -> Plan:
+    """Return what turns the remote topics into what the flow wants.
+
+    Args:
+        flow: the flow.
+        ends: its topics on both clusters.
+        copied: returns the settings that mirrorlake made on the target; asked for only where one may have to go.
+    """
+    by_remote: dict[str, list[KnownTopic]] = {}
+    for name, state in ends.source.items():
+        topic = KnownTopic(
+            name=name,
+            generation=1,
+            topic_id=state.topic_id,
+            partitions=state.partitions,
+            configs=dict(ends.source_configs.get(name, {})),
+        )
+        by_remote.setdefault(flow.remote_topic(name), []).append(topic)
+    changes = []
+    for remote, topics in sorted(by_remote.items()):
+        wanted, held = wanted_remote_topic(flow, topics), ends.remote.get(remote)
+        actual: TopicSpec | None = None
+        reset: tuple[str, ...] = ()
+        if held is not None:
+            configs = ends.remote_configs.get(remote, {})
+            actual = TopicSpec(name=remote, partitions=held.partitions, configs=configs)
+            if configs.keys() - wanted.configs.keys():
+                rule = partial(flow.sync.config_sync.rule, min(topic.name for topic in topics))
+                reset = given_up(
+                    configs,
+                    wanted=wanted.configs,
+                    copied=copied().get(remote, {}),
+                    rule=rule,
+                )
+        for change in topic_changes(where=flow.target, wanted=wanted, actual=actual, given_up=reset, flow=flow.name):
+            if change.action == "add_partitions" and not flow.sync.partitions:
+                reason = "the source has more partitions and sync.partitions is false"
+                change = replace(change, action="conflict", reason=reason)
+            changes.append(change)
+    return Plan(tuple(changes))

@@ -1,0 +1,123 @@
+"""What was seen of a cluster's topics and ACLs, kept in the table `metadata`, one row a change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from pyspark.sql import functions as F
+
+from mirrorlake.kafka.admin import TopicState
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.history import Seen, state_of
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import METADATA
+
+
+def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None) -> list[Seen]:
+    """Return what was seen, oldest first; of some clusters, and up to a time where they are given."""
+    if not lake.exists(lake.meta_location(METADATA)):
+        return []
+    rows = lake.meta(METADATA)
+    if clusters is not None:
+        rows = rows.where(F.col("cluster").isin(list(clusters)))
+    if until is not None:
+        rows = rows.where(F.col("observed_at") <= F.lit(until))
+    found = rows.withColumn("micros", F.unix_micros("observed_at")).orderBy("observed_at").collect()
+    return [
+        Seen(
+            at=moment(row.micros),
+            cluster=row.cluster,
+            role=row.role,
+            topic=row.topic,
+            generation=row.generation or 0,
+            topic_id=row.topic_id or "",
+            partitions=row.partitions or 0,
+            configs=dict(row.configs or {}),
+            acl=None if row.acl is None else Acl(**row.acl.asDict()),
+            present=row.present,
+        )
+        for row in found
+    ]
+
+
+def moment(micros: int) -> datetime:
+    """Return microseconds since 1970 as a time in UTC."""
+    return datetime.fromtimestamp(micros // 1_000_000, timezone.utc).replace(microsecond=micros % 1_000_000)
+
+
+class Observations:
+    """Record what is seen of a target's topics, and of any cluster's ACLs.
+
+    The topics of a source are `SourceTopics`' business, which counts generations while landing.
+    """
+
+    def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
+        self._lake = lake
+        self._now = now
+
+    def topics(
+        self,
+        cluster: str,
+        states: Mapping[str, TopicState],
+        configs: Mapping[str, Mapping[str, str]],
+        *,
+        scope: Iterable[str],
+    ) -> None:
+        """Record what changed among a target's topics; a topic of `scope` that has no state is gone."""
+        known = state_of(s for s in read_seen(self._lake, clusters=[cluster]) if s.role == "target").topics
+        changed = []
+        for name in sorted({*scope, *states}):
+            before, state = known.get((cluster, name)), states.get(name)
+            if state is None:
+                if before is not None and before.present:
+                    changed.append(replace(before, at=self._now(), present=False))
+                continue
+            generation = 1 if before is None else before.generation + (before.topic_id != state.topic_id)
+            seen = Seen(
+                at=self._now(),
+                cluster=cluster,
+                role="target",
+                topic=name,
+                generation=generation,
+                topic_id=state.topic_id,
+                partitions=state.partitions,
+                configs=dict(configs.get(name, {})),
+            )
+            if before is None or replace(before, at=seen.at) != seen:
+                changed.append(seen)
+        self._append(changed)
+
+    def acls(self, cluster: str, acls: Iterable[Acl]) -> None:
+        """Record ACLs of a cluster that appeared or disappeared."""
+        known = state_of(read_seen(self._lake, clusters=[cluster])).acls.get(cluster, set())
+        held = set(acls)
+        at = self._now()
+        self._append(
+            [Seen(at=at, cluster=cluster, acl=acl) for acl in sorted(held - known)]
+            + [Seen(at=at, cluster=cluster, acl=acl, present=False) for acl in sorted(known - held)]
+        )
+
+    def _append(self, seen: Iterable[Seen]) -> None:
+        self._lake.append_rows(
+            METADATA,
+            [
+                (s.cluster, None, "acl", None, None, None, None, None, tuple(s.acl.as_dict().values()), s.present, s.at)
+                if s.acl is not None
+                else (
+                    s.cluster,
+                    s.role,
+                    "topic",
+                    s.topic,
+                    s.generation,
+                    s.topic_id,
+                    s.partitions,
+                    dict(s.configs),
+                    None,
+                    s.present,
+                    s.at,
+                )
+                for s in seen
+            ],
+        )

@@ -1,0 +1,168 @@
+"""ACLs and permissions on brokers with the StandardAuthorizer."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirrorlake.errors import NotAuthorized
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.patterns import parse_patterns
+from mirrorlake.model.plan import TopicSpec
+from mirrorlake.model.topic_configs import RULES
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.jars import classpath
+from mirrorlake.sandbox.java import find_java
+from tests.flow.kit import wait_until
+from tests.servers.guarded import admin_as
+
+Clusters = Mapping[str, KafkaCluster]
+
+
+def acl(name: str, operation: str = "READ", **parts: str) -> Acl:
+    defaults = {"resource": "TOPIC", "pattern": "LITERAL", "principal": "User:a", "host": "*", "permission": "ALLOW"}
+    return Acl(name=name, operation=operation, **{**defaults, **parts})
+
+
+def listed(admin: ClusterAdmin) -> list[Acl]:
+    found = admin.acls.list()
+    assert found is not None
+    return found
+
+
+def settled(admin: ClusterAdmin, expected: list[Acl]) -> bool:
+    """The controller has answered; the broker that lists them hears of it a moment later."""
+    return bool(wait_until(lambda: listed(admin) == sorted(expected), f"{expected} are listed", timeout=30))
+
+
+def test_acls_are_created_listed_and_deleted_one_by_one(guarded_clusters: Clusters) -> None:
+    admin = admin_as(guarded_clusters["east"], "root")
+    assert admin.acls.list() == [], "an authorizer without a single ACL is not a cluster without an authorizer"
+    name = f"ord-{uuid.uuid4().hex[:6]}"
+    mine = [acl(name), acl(name, pattern="PREFIXED"), acl(name, "ALL", permission="DENY", host="10.0.0.1")]
+    others = [acl("kafka-cluster", "DESCRIBE", resource="CLUSTER"), acl("app", resource="GROUP")]
+    admin.acls.create([*mine, *others])
+    admin.acls.create(mine)
+    assert settled(admin, [*mine, *others])
+    admin.acls.delete([mine[0]])
+    admin.acls.delete([mine[0], acl("never-there")])
+    assert settled(admin, [*mine[1:], *others]), "exactly that one, and neither the prefix nor the denial"
+    admin.acls.delete([*mine, *others])
+    assert settled(admin, [])
+
+
+def test_a_refused_list_is_no_empty_list(guarded_clusters: Clusters) -> None:
+    admin = admin_as(guarded_clusters["east"], "nobody")
+    with pytest.raises(NotAuthorized, match=r"User:nobody .*DESCRIBE on cluster kafka-cluster is missing") as refused:
+        admin.acls.list()
+    assert "--operation Describe --cluster" in refused.value.remedy
+    with pytest.raises(NotAuthorized, match="ALTER on cluster") as refused:
+        admin.acls.create([acl("x")])
+    assert refused.value.exit_code == 4
+    with pytest.raises(NotAuthorized, match="ALTER on cluster"):
+        admin.acls.delete([acl("x")])
+
+
+def test_a_principal_with_describe_alone_sees_that_there_are_none(guarded_clusters: Clusters) -> None:
+    root, mirror = (admin_as(guarded_clusters["east"], user) for user in ("root", "mirror"))
+    grant = acl("kafka-cluster", "DESCRIBE", resource="CLUSTER", principal="User:mirror")
+    root.acls.create([grant])
+    assert settled(root, [grant])
+    assert listed(mirror) == [grant]
+    root.acls.delete([grant])
+    assert settled(root, [])
+
+
+def test_a_cluster_without_an_authorizer_says_so(west: KafkaCluster) -> None:
+    assert ClusterAdmin("west", {"bootstrap.servers": west.bootstrap_servers}).acls.list() is None
+
+
+def test_types_of_newer_brokers_are_listed_as_unknown(guarded_clusters: Clusters) -> None:
+    """confluent-kafka knows neither TWO_PHASE_COMMIT (KIP-939) nor resources of type USER (KIP-373)."""
+    east = guarded_clusters["east"]
+    tool = [str(find_java().executable), "-XX:TieredStopAtLevel=1", "-cp", classpath("broker")]
+    tool += ["org.apache.kafka.tools.AclCommand", "--bootstrap-server", east.bootstrap_servers, "--force"]
+    grants: list[Any] = [
+        ["--operation", "TwoPhaseCommit", "--transactional-id", "tx"],
+        ["--operation", "DescribeTokens", "--user-principal", "User:b"],
+    ]
+    for grant in grants:
+        done = subprocess.run(
+            [*tool, "--add", "--allow-principal", "User:a", *grant], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    root = admin_as(east, "root")
+    found = wait_until(lambda: len(one := listed(root)) == 2 and one, "both are listed", timeout=30)
+    assert not any(one.is_known for one in found), found
+    for grant in grants:
+        subprocess.run([*tool, "--remove", "--allow-principal", "User:a", *grant], capture_output=True, check=True)
+    assert settled(root, [])
+
+
+def test_hidden_topics_are_no_missing_topics(guarded_clusters: Clusters) -> None:
+    east = guarded_clusters["east"]
+    name = f"orders-{uuid.uuid4().hex[:6]}"
+    root, nobody = admin_as(east, "root"), admin_as(east, "nobody")
+    root.create(TopicSpec(name=name, partitions=1))
+    assert name not in nobody.topic_names()
+    for selection, shown in (
+        (name, f"--topic {name}"),
+        (".*", "--topic '*'"),
+        ("ord.*", "--topic ord --resource-pattern"),
+    ):
+        with pytest.raises(NotAuthorized, match="DESCRIBE on topic") as refused:
+            nobody.require_topics(parse_patterns(selection))
+        assert shown in refused.value.remedy
+        root.require_topics(parse_patterns(selection))
+    root.require_topics(parse_patterns("not-there, not-there-.*"))
+
+
+def test_each_refusal_names_the_acl_that_is_missing(guarded_clusters: Clusters) -> None:
+    east = guarded_clusters["east"]
+    name = f"pay-{uuid.uuid4().hex[:6]}"
+    root, nobody = admin_as(east, "root"), admin_as(east, "nobody")
+    root.create(TopicSpec(name=name, partitions=1))
+    root.acls.create([see := acl(name, "DESCRIBE", principal="User:nobody")])
+    assert settled(root, [see])
+    calls: dict[str, Any] = {
+        "DESCRIBE_CONFIGS": lambda: nobody.configs([name]),
+        "ALTER_CONFIGS": lambda: nobody.set_configs(name, {"retention.ms": "1"}),
+        "ALTER": lambda: nobody.grow(name, 2),
+        "CREATE": lambda: nobody.create(TopicSpec(name=name + "-new", partitions=1)),
+        "READ": lambda: nobody.require([name], "READ"),
+        "WRITE": lambda: nobody.require([name], "WRITE"),
+    }
+    for operation, call in calls.items():
+        with pytest.raises(NotAuthorized, match=f"{operation} on topic {name}") as refused:
+            call()
+        assert f"--add --allow-principal User:nobody --operation {operation.title().replace('_C', 'C')}" in str(
+            refused.value
+        )
+        assert (refused.value.operation, refused.value.principal) == (operation, "User:nobody")  # type: ignore[attr-defined]
+    root.acls.create([read := replace(see, operation="READ")])
+    assert settled(root, [see, read])
+    nobody.require([name], "READ")
+    root.acls.delete([see, read])
+    assert settled(root, [])
+
+
+def test_every_topic_setting_of_this_broker_has_a_class(west: KafkaCluster, make_topic: Any) -> None:
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    client = AdminClient({"bootstrap.servers": west.bootstrap_servers})
+    [future] = client.describe_configs([ConfigResource(ResourceType.TOPIC, make_topic(west))]).values()
+    gone = {"message.timestamp.difference.max.ms"}
+    assert set(future.result()) == set(RULES) - gone
+
+
+def test_a_setting_returns_to_the_default(west: KafkaCluster, make_topic: Any) -> None:
+    admin = ClusterAdmin("west", {"bootstrap.servers": west.bootstrap_servers})
+    topic = make_topic(west, config={"retention.ms": "5000", "segment.ms": "7000"})
+    admin.set_configs(topic, {"retention.ms": None, "max.message.bytes": "2000"})
+    assert admin.configs([topic])[topic] == {"segment.ms": "7000", "max.message.bytes": "2000"}

@@ -1,0 +1,47 @@
+"""Brokers that ask who you are and what you may do: the StandardAuthorizer behind SASL/PLAIN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.sandbox import KafkaCluster, start_all
+from mirrorlake.sandbox.properties import GUARDED, QUICK_START_OPTIONS, guarded
+
+USERS = {"root": "root-secret", "mirror": "mirror-secret", "nobody": "nobody-secret"}
+
+
+def login(user: str) -> dict[str, str]:
+    """Return the client options of a user, in Java's names."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": USERS[user],
+    }
+
+
+def admin_as(cluster: KafkaCluster, user: str) -> ClusterAdmin:
+    """Return an admin that is logged in."""
+    options = {"bootstrap.servers": cluster.address(GUARDED.name), "log_level": 0, **login(user)}
+    return ClusterAdmin(cluster.alias, options)
+
+
+@pytest.fixture(scope="module")
+def guarded_clusters() -> Iterator[Mapping[str, KafkaCluster]]:
+    """Start two guarded clusters for the tests of one file."""
+    clusters = {
+        alias: KafkaCluster(
+            alias,
+            java_options=QUICK_START_OPTIONS,
+            listeners=[GUARDED],
+            config=guarded(USERS, super_users=["root"]),
+        )
+        for alias in ("east", "central")
+    }
+    start_all(clusters.values())
+    yield clusters
+    for cluster in clusters.values():
+        cluster.kill()

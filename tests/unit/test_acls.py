@@ -1,0 +1,305 @@
+"""ACLs: the translation never widens, loses nothing that it can keep, and owns only what it made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.config.topics import TopicMatcher
+from mirrorlake.model.acls import Acl, AclFlow, Translated, translate
+from mirrorlake.model.ownership import INTENDED, Ownership, acl_changes, ownership_of, simulate
+from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, parse_patterns
+from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, TopicNameError
+
+TOPICS = ["a", "ab", "abc", "ac", "b", "ba", "b.a", "secret", "ab-secret", "ab.replica"]
+IMPLIED = {"DESCRIBE": {"READ", "WRITE", "DELETE", "ALTER"}, "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"}}
+
+
+def allow(
+    name: str, operation: str = "READ", *, principal: str = "User:a", pattern: str = "LITERAL", **more: str
+) -> Acl:
+    parts = {"resource": "TOPIC", "host": "*", "permission": "ALLOW", **more}
+    return Acl(name=name, operation=operation, principal=principal, pattern=pattern, **parts)
+
+
+def flow_of(
+    topics: str = ".*",
+    *,
+    exclude: str | None = None,
+    policy: ReplicationPolicy | None = None,
+    existing: Iterable[str] = TOPICS,
+    **more: Any,
+) -> AclFlow:
+    policy = policy or DefaultPolicy()
+    excluded = DEFAULT_EXCLUDE_TOPICS if exclude is None else parse_patterns(exclude, required=False)
+    matcher = TopicMatcher(parse_patterns(topics), excluded)
+
+    def remote(topic: str) -> str | None:
+        try:
+            return policy.remote_topic("east", "central", topic)
+        except TopicNameError:
+            return None
+
+    return AclFlow(
+        **{
+            "topics": matcher.include,
+            "exclude_topics": excluded,
+            "carries": matcher.matches,
+            "remote": remote,
+            "remote_prefix": lambda prefix: policy.remote_prefix("east", "central", prefix),
+            "existing": matcher.select(existing),
+            **more,
+        }
+    )
+
+
+def permitted(acls: Iterable[Acl], principal: str, operation: str, topic: str) -> bool:
+    """Return what Kafka's StandardAuthorizer would say: a denial wins, some permissions imply others."""
+
+    def concerns(acl: Acl) -> bool:
+        named = acl.name in (topic, "*") if acl.pattern == "LITERAL" else topic.startswith(acl.name)
+        return named and acl.principal in (principal, "User:*")
+
+    held = [acl for acl in acls if acl.resource == "TOPIC" and concerns(acl)]
+    if any(acl.permission == "DENY" and acl.operation in (operation, "ALL") for acl in held):
+        return False
+    enough = {operation, "ALL", *IMPLIED.get(operation, ())}
+    return any(acl.permission == "ALLOW" and acl.operation in enough for acl in held)
+
+
+OPERATIONS = ["READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALL"]
+acls = st.builds(
+    Acl,
+    resource=st.just("TOPIC"),
+    name=st.sampled_from([*TOPICS, "*", "s", "z"]),
+    pattern=st.sampled_from(["LITERAL", "PREFIXED"]),
+    principal=st.sampled_from(["User:a", "User:b", "User:*"]),
+    host=st.just("*"),
+    operation=st.sampled_from(OPERATIONS),
+    permission=st.sampled_from(["ALLOW", "ALLOW", "DENY"]),
+)
+flows = st.builds(
+    flow_of,
+    st.sampled_from([".*", "a.*", "ab, b.*", "a|b", "[ab]c?", "ab.*, secret", "a[b-c].*"]),
+    exclude=st.sampled_from([None, None, "secret", ".*secret", "ab.*", ""]),
+    policy=st.sampled_from(
+        [DefaultPolicy(), IdentityPolicy("east"), TemplatePolicy("all.{topic}"), TemplatePolicy("{topic}.copy")]
+    ),
+    existing=st.sampled_from([TOPICS, TOPICS[:4], []]),
+    writes=st.sampled_from(["downgrade", "keep", "skip"]),
+)
+
+
+@given(st.lists(acls, max_size=6), flows, st.sampled_from(["User:a", "User:b", "User:c"]), st.sampled_from(OPERATIONS))
+def test_nobody_may_do_more_on_the_target_than_on_the_source(
+    source: list[Acl], flow: AclFlow, principal: str, operation: str
+) -> None:
+    ours = {flow.remote(name) for name in flow.existing}
+    foreign = (
+        "abroad",
+        "bazaar",
+        "all.abroad",
+        "a",
+        "abx",
+        "__consumer_offsets",
+        "mirrorlake.x.ledger",
+        "east.private",
+    )
+    flow = replace(flow, foreign=tuple(name for name in foreign if name not in ours))
+    there = translate(source, flow).wanted
+    for topic in TOPICS:
+        remote = flow.remote(topic)
+        if remote is None or remote in flow.foreign or topic.endswith(".replica"):
+            continue
+        if not flow.carries(topic):
+            assert not permitted(there, principal, operation, remote), f"{topic} is not carried"
+        elif permitted(there, principal, operation, remote):
+            assert permitted(source, principal, operation, topic), f"widened: {topic}"
+    for name in flow.foreign:
+        assert not permitted(there, principal, operation, name), f"{name} is not of this flow"
+
+
+@given(st.lists(acls, max_size=6), flows, st.sampled_from(["User:a", "User:b", "User:c"]))
+def test_reading_is_carried_over_exactly_for_every_present_topic(
+    source: list[Acl], flow: AclFlow, principal: str
+) -> None:
+    source = [acl for acl in source if flow.writes != "skip" or acl.operation in ("READ", "DESCRIBE", "WRITE")]
+    there = translate(source, flow).wanted
+    for topic in flow.existing:
+        remote = flow.remote(topic)
+        assert remote is not None
+        assert permitted(there, principal, "READ", remote) == permitted(source, principal, "READ", topic), topic
+
+
+@given(st.lists(acls, max_size=6), flows)
+def test_nothing_that_writes_reaches_the_target_by_default(source: list[Acl], flow: AclFlow) -> None:
+    for acl in translate(source, replace(flow, writes="downgrade")).wanted:
+        assert acl.permission == "DENY" or acl.operation in ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")
+
+
+def shown(translated: Translated) -> list[str]:
+    return sorted(f"{a.permission} {a.operation} {a.pattern.lower()} {a.name}" for a in translated.wanted)
+
+
+@pytest.mark.parametrize(
+    ("acl", "flow", "wanted"),
+    [
+        (allow("ord", pattern="PREFIXED"), flow_of(), ["ALLOW READ prefixed east.ord"]),
+        (allow("*"), flow_of(), ["ALLOW READ prefixed east."]),
+        (allow("a", pattern="PREFIXED"), flow_of("ab.*"), ["ALLOW READ prefixed east.ab"]),
+        (allow("a", pattern="PREFIXED"), flow_of("ab, b.*"), ["ALLOW READ literal east.ab"]),
+        (
+            allow("a", pattern="PREFIXED"),
+            flow_of("a[bc]"),
+            ["ALLOW READ literal east.ab", "ALLOW READ literal east.ac"],
+        ),
+        (
+            allow("ab", pattern="PREFIXED"),
+            flow_of(exclude=".*secret"),
+            ["ALLOW READ literal east.ab", "ALLOW READ literal east.ab.replica", "ALLOW READ literal east.abc"],
+        ),
+        (
+            allow("a", pattern="PREFIXED"),
+            flow_of("a.*", policy=IdentityPolicy("east"), foreign=("also-local",), existing=["a", "ab"]),
+            ["ALLOW READ literal a", "ALLOW READ literal ab"],
+        ),
+        (allow("a", pattern="PREFIXED"), flow_of("a.*", policy=IdentityPolicy("east")), ["ALLOW READ prefixed a"]),
+        (allow("a", pattern="PREFIXED"), flow_of(policy=TemplatePolicy("all.{topic}")), ["ALLOW READ prefixed all.a"]),
+        (
+            allow("b.", pattern="PREFIXED"),
+            flow_of(policy=TemplatePolicy("{topic}.copy")),
+            ["ALLOW READ literal b.a.copy"],
+        ),
+        (allow("a"), flow_of(policy=TemplatePolicy("merged"), shared=lambda _: True), []),
+        (allow("a", "ALL"), flow_of(), ["ALLOW DESCRIBE literal east.a", "ALLOW READ literal east.a"]),
+        (allow("a", "WRITE"), flow_of(), ["ALLOW DESCRIBE literal east.a"]),
+        (allow("a", "CREATE"), flow_of(), []),
+        (allow("a", "WRITE"), flow_of(writes="keep"), ["ALLOW WRITE literal east.a"]),
+        (allow("a", "ALL"), flow_of(writes="skip"), []),
+        (allow("a", "WRITE", permission="DENY"), flow_of(), ["DENY WRITE literal east.a"]),
+        (allow("nowhere"), flow_of("a.*"), []),
+        (allow("app", resource="GROUP"), flow_of(), []),
+        (
+            allow("app", resource="GROUP"),
+            flow_of(group_acls=True, takes_group=lambda _: True),
+            ["ALLOW READ literal app"],
+        ),
+        (allow("a", "UNKNOWN"), flow_of(), []),
+        (allow("a", resource="UNKNOWN"), flow_of(), []),
+    ],
+)
+def test_an_acl_is_translated_by_the_flows_policy(acl: Acl, flow: AclFlow, wanted: list[str]) -> None:
+    translated = translate([acl], flow)
+    assert shown(translated) == wanted
+    if not wanted and acl.operation != "CREATE" and acl.name != "nowhere":
+        assert translated.left_out[0].acl == acl, "what has no counterpart is said"
+
+
+def test_a_denial_that_had_to_be_narrowed_narrows_the_permissions_beside_it() -> None:
+    flow = flow_of(exclude="ab-x.*", existing=["ab-y"])
+    source = [
+        allow("ab", pattern="PREFIXED", permission="DENY"),
+        allow("ab-y", pattern="PREFIXED"),
+        allow("ab-y", pattern="PREFIXED", principal="User:b"),
+    ]
+    there = translate(source, flow).wanted
+    assert not permitted(source, "User:a", "READ", "ab-y2")
+    assert not permitted(there, "User:a", "READ", "east.ab-y2"), "a topic that comes later must not slip through"
+    assert permitted(there, "User:b", "READ", "east.ab-y2")
+
+
+def test_principals_are_mapped_and_unmapped_ones_reported_by_choice() -> None:
+    source = [allow("a"), allow("b", principal="User:z"), allow("ab", principal="User:*")]
+    flow = flow_of(principals={"User:a": "User:CN=app"}, unmapped="report")
+    translated = translate(source, flow)
+    assert {acl.principal for acl in translated.wanted} == {"User:CN=app", "User:*"}
+    assert [left.reason for left in translated.left_out] == ["sync.acls_principals does not name User:z"]
+    assert {acl.principal for acl in translate(source, replace(flow, unmapped="carry")).wanted} >= {"User:z"}
+
+
+# -- whose an ACL is --------------------------------------------------------------------------------------------------
+
+X, Y = allow("east.a"), allow("east.b")
+
+
+def kinds(owned: Ownership, *, wanted: Iterable[Acl], actual: Iterable[Acl], flow: str = "f") -> list[str]:
+    plan = acl_changes(flow, where="west", wanted={acl: acl for acl in wanted}, actual=set(actual), owned=owned)
+    return [change.action for change in plan.changes] + ["note"] * len(plan.notes)
+
+
+def test_an_acl_that_was_there_before_is_never_deleted() -> None:
+    owned = ownership_of([])
+    assert kinds(owned, wanted=[X], actual=[X]) == [], "it is there; it stays somebody else's"
+    assert kinds(owned, wanted=[], actual=[X]) == []
+
+
+def test_a_revocation_is_followed_for_what_mirrorlake_made() -> None:
+    owned = ownership_of([(INTENDED, X, "f"), ("create", X, "f")])
+    assert kinds(owned, wanted=[], actual=[X, Y]) == ["delete"]
+    assert kinds(owned, wanted=[X], actual=[]) == ["create"], "drift"
+    assert kinds(owned, wanted=[], actual=[]) == ["release"], "whoever makes it now is its owner"
+
+
+def test_a_crash_between_creating_and_recording_loses_and_deletes_nothing() -> None:
+    owned = ownership_of([(INTENDED, X, "f")])
+    assert kinds(owned, wanted=[X], actual=[]) == ["create"]
+    assert kinds(owned, wanted=[X], actual=[X]) == ["adopt"]
+    assert kinds(owned, wanted=[], actual=[X]) == ["note"], "perhaps somebody else's: shown, not deleted"
+    assert kinds(owned, wanted=[], actual=[]) == ["release"]
+
+
+def test_the_last_flow_that_needs_an_acl_deletes_it() -> None:
+    owned = ownership_of([("create", X, "f")])
+    assert kinds(owned, wanted=[X], actual=[X], flow="g") == ["share"]
+    owned.note("share", X, "g")
+    assert kinds(owned, wanted=[], actual=[X]) == ["release"]
+    owned.note("release", X, "f")
+    assert kinds(owned, wanted=[], actual=[X], flow="g") == ["delete"]
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["want", "unwant", "stranger", "remove", "crash"]),
+        st.sampled_from("fg"),
+        st.sampled_from([X, Y]),
+    ),
+    max_size=12,
+)
+
+
+@given(steps)
+def test_law_g_a_second_plan_is_empty_and_strangers_acls_live(events: list[tuple[str, str, Acl]]) -> None:
+    actual: set[Acl] = set()
+    strangers: set[Acl] = set()
+    wanted: dict[str, set[Acl]] = {"f": set(), "g": set()}
+    owned = Ownership()
+    for event, flow, acl in events:
+        if event == "want":
+            wanted[flow].add(acl)
+        elif event == "unwant":
+            wanted[flow].discard(acl)
+        elif event == "stranger" and acl not in actual:
+            actual.add(acl)
+            # Only where nobody of us was about to make it can it be known for a stranger's.
+            if not owned.holders.get(acl) and not owned.intended.get(acl):
+                strangers.add(acl)
+        elif event == "remove":
+            actual.discard(acl)
+            strangers.discard(acl)
+        elif event == "crash" and acl not in actual and acl in wanted[flow]:
+            owned.note(INTENDED, acl, flow)
+            actual.add(acl)
+            continue
+        for one in wanted:
+            want = {acl: acl for acl in wanted[one]}
+            simulate(acl_changes(one, where="w", wanted=want, actual=actual, owned=owned), actual=actual, owned=owned)
+            assert not acl_changes(one, where="w", wanted=want, actual=actual, owned=owned), "law G"
+        assert strangers <= actual, "an ACL that somebody else made was deleted"
+        for acl in (X, Y):
+            made = acl in actual and acl not in strangers and not owned.intended.get(acl)
+            assert not made or any(acl in wants for wants in wanted.values()) or not owned.holders.get(acl)
