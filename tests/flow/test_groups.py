@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import functions as F
 
+from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.relay.schema import CHECKPOINTS
@@ -239,3 +241,27 @@ def test_positions_outlive_the_source(
     planned = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[FLOW].apply_groups()}
     found = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[FLOW].groups(recorded=True)}
     assert found == planned
+
+
+def test_positions_kept_outside_of_kafka_come_back_in_their_shape(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
+) -> None:
+    mirror, topic, _ = mirrored
+    offsets = mirror[FLOW].offsets
+    checkpoint = tmp_path / "query"
+    reader = mirror.spark.readStream.format("kafka").option("kafka.bootstrap.servers", east.bootstrap_servers)
+    stream = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination()
+    target = consume(central.bootstrap_servers, f"east.{topic}")
+    ends = {str(p): records[-1].offset + 1 for p, records in target.items()}
+    assert offsets.move_spark_query(str(checkpoint)).document == {f"east.{topic}": ends}
+    some = offsets.move_positions({topic: {"0": 10, "1": -2}})
+    assert some.document == {f"east.{topic}": {"0": 9, "1": -2}}, "one marker stands before offset 10"
+    rows = offsets.move_positions([{"topic": topic, "partition": 1, "offset": 0}])
+    assert rows.document == [{"topic": f"east.{topic}", "partition": 1, "offset": 0}]
+    for wrong in ({"unheard": {"0": 1}}, {topic: 3}, [{"topic": topic}], 7):
+        with pytest.raises(UsageError):
+            offsets.move_positions(wrong)
+    with pytest.raises(UsageError, match="no finished batch"):
+        offsets.move_spark_query(str(tmp_path / "nothing"))
