@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 CONF ?= conf/demo.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test lint test-unit bench lock clean
+.PHONY: help env demo lab test lint test-unit bench docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ lint: env ## style, types and the direction of imports
 
 bench: env ## throughput, CPU and latency beside MirrorMaker 2
 	$(BIN)/python -m tests.bench
+
+docs: env ## the pages of docs/ that are made from code
+	$(BIN)/python -m tests.docs
 
 lock: env ## resolve requirements.lock anew from pyproject.toml and requirements.in
 	$(BIN)/python -m venv build/lock

@@ -36,9 +36,9 @@ from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.maps import KnownMaps, known_maps
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
-from mirrorlake.streams.ownership import MapCopy, map_rows, merged_positions, read_lanes
 from mirrorlake.streams.republish import Republisher, RepublishSettings
 
 
@@ -209,7 +209,16 @@ class Mirror:
 
     def verify(self, flow: str | None = None) -> list[verify_step.Verification]:
         """Compare source, relay and target of each flow, by count and by content."""
-        return [self._verify(each) for each in self._chosen(flow)]
+        chosen = self._chosen(flow)
+        maps = {target: self._known_maps(self.config.flows_to(target)) for target in {each.target for each in chosen}}
+
+        def compare(each: FlowConfig) -> verify_step.Verification:
+            source, target = self._side(each.source), self._side(each.target)
+            return verify_step.verify_flow(each, lake=self.lake, source=source, target=target, maps=maps[each.target])
+
+        # Much of a small comparison is planning and waiting, which several flows can do side by side.
+        with ThreadPoolExecutor(max_workers=4, thread_name_prefix="verify") as pool:
+            return list(pool.map(compare, chosen))
 
     def doctor(self) -> list[doctor_step.Finding]:
         """Look at every layer the mirror stands on; changes nothing."""
@@ -289,28 +298,11 @@ class Mirror:
     def _duties(self, flow: FlowConfig) -> list[Duty]:  # noqa: ARG002  the first duties come with groups
         return []
 
-    def _verify(self, flow: FlowConfig) -> verify_step.Verification:
-        into = self.config.flows_to(flow.target)
-        extra: list[Any] = []
-        positions = {}
-        for each in into:
-            with closing(self._ledger(each)) as ledger:
-                last = read_lanes(ledger, self.admin(each.target), each.ledger_topic)
-                held = MapCopy(self.lake, each.name).load()
-                for lane, record in last.items():
-                    if record is not None and record.seq > held.get(lane, -1):
-                        newer = [r for _, r in ledger.since(lane, 0) if r.seq > held.get(lane, -1)]
-                        extra += map_rows(each.name, newer)
-            if each.name == flow.name:
-                positions = merged_positions(last)
-        maps = verify_step.all_maps(self.lake, {each.name: each.source for each in into}, extra)
-        sides = [
-            verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
-            for alias in (flow.source, flow.target)
-        ]
-        return verify_step.verify_flow(
-            flow, lake=self.lake, source=sides[0], target=sides[1], maps=maps, positions=positions
-        )
+    def _known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
+        return known_maps(self.lake, flows, admins=self._clusters(), ledger=self._ledger)
+
+    def _side(self, alias: str) -> verify_step.Side:
+        return verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
 
 
 def load(path: str | Path, *, spark: SparkSession | None = None) -> Mirror:

@@ -7,7 +7,7 @@ equal places. Only where two digests differ are the records themselves compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import OFFSET_MAP
+from mirrorlake.steps.maps import KnownMaps
 
 MOST_DIFFERENCES = 1000
 _SOURCE_KEY = ["topic", "generation", "partition"]
@@ -83,8 +83,7 @@ def verify_flow(
     lake: Lake,
     source: Side,
     target: Side,
-    maps: DataFrame,
-    positions: Mapping[SourcePartition, int],
+    maps: KnownMaps,
 ) -> Verification:
     """Compare the three places a record of the flow stands in.
 
@@ -93,8 +92,7 @@ def verify_flow(
         lake: the lake.
         source: the source cluster; what it no longer holds is compared between relay and target only.
         target: the target cluster.
-        maps: rows of `offset_map` of every flow into this target, the ledger's newest included.
-        positions: next upstream offset of each source partition of this flow, from its ledger.
+        maps: the offset maps of every flow into this target.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -104,9 +102,10 @@ def verify_flow(
     relay = relay.where(F.col("topic").isin(carried))
     landed = {_key(row): row for row in _digests(relay, _SOURCE_KEY, F.col("offset")).collect()}
     differences = _against_source(lake, source, relay, landed)
-    mine = maps.where(F.col("flow") == flow.name)
+    runs, positions = maps.runs, maps.positions[flow.name]
+    mine = runs.where(F.col("flow") == flow.name)
     remotes = {flow.remote_topic(topic) for topic in carried}
-    differences += _against_target(lake, target, maps.where(F.col("target_topic").isin(sorted(remotes))))
+    differences += _against_target(lake, target, runs.where(F.col("target_topic").isin(sorted(remotes))))
     differences += _not_mapped(relay, mine, positions, whole=flow.start.kind == "earliest")
     sent = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.records)
@@ -338,19 +337,3 @@ def _not_mapped(
         for row in counts.collect()
         if int(row.records) != mapped.get(_key(row), 0)
     ]
-
-
-def all_maps(lake: Lake, sources: Mapping[str, str], extra: Iterable[tuple[Any, ...]]) -> DataFrame:
-    """Return `offset_map` with each flow's source alias, and the ledger's runs that the table does not hold yet.
-
-    Args:
-        lake: the lake.
-        sources: source alias by flow name.
-        extra: rows shaped like `offset_map`.
-    """
-    maps = lake.meta(OFFSET_MAP)
-    rows = list(extra)
-    if rows:
-        maps = maps.unionByName(lake.spark.createDataFrame(rows, OFFSET_MAP.ddl))
-    names = lake.spark.createDataFrame(list(sources.items()), "flow string, source string")
-    return maps.join(F.broadcast(names), "flow")

@@ -1,0 +1,35 @@
+"""The pages of docs/ that are made from code: `make docs` writes them, a unit test keeps them in step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mirrorlake.relay.schema import RELAY, SIDE_TABLES, Table
+
+DOCS = Path(__file__).parents[1] / "docs"
+_BEGIN, _END = "<!-- made from mirrorlake/relay/schema.py by `make docs` -->", "<!-- end -->"
+
+
+def tables_page() -> str:
+    """Return `docs/tables.md` with the columns as the code has them; the text around them is written by hand."""
+    page = (DOCS / "tables.md").read_text()
+    before, rest = page.split(_BEGIN)
+    _, after = rest.split(_END)
+    body = "\n\n".join("\n".join(_section(table)) for table in (RELAY, *SIDE_TABLES))
+    return f"{before}{_BEGIN}\n\n{body}\n\n{_END}{after}"
+
+
+def _section(table: Table) -> Iterator[str]:
+    yield f"### {table.name}"
+    yield ""
+    yield f"{table.comment}."
+    yield ""
+    yield "| column | type | meaning |"
+    yield "|---|---|---|"
+    for name, (kind, comment) in table.columns.items():
+        yield f"| `{name}` | `{kind}` | {comment.replace('|', 'or')} |"
+
+
+if __name__ == "__main__":
+    (DOCS / "tables.md").write_text(tables_page())
