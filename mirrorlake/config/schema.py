@@ -13,11 +13,11 @@ from mirrorlake.config.base import Count, Interval, Options, Settings, Size, mas
 from mirrorlake.config.checks import End, check_cycles, check_ends
 from mirrorlake.config.client_options import check_client
 from mirrorlake.config.faults import Finding, finding_error
-from mirrorlake.config.flow import FlowConfig, SyncConfig
+from mirrorlake.config.flow import FlowConfig, Mm2Config, SyncConfig
 from mirrorlake.errors import ConfigError, Fault, UsageError
 from mirrorlake.model.patterns import subscribe_pattern
 
-__all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "SyncConfig"]
+__all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "Mm2Config", "SyncConfig"]
 
 
 class LakeConfig(Settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -76,10 +77,8 @@ def test_what_is_written_is_read_back(record: Any) -> None:
 )
 def test_any_bytes_are_read_or_refused(kind: Any, key: bytes | None, data: st.DataObject) -> None:
     value = data.draw(st.binary(max_size=40) | st.none())
-    try:
+    with suppress(Mm2FormatError):
         kind.from_record(key, value)
-    except Mm2FormatError as error:
-        assert str(error)
 
 
 @pytest.mark.parametrize(("record", "key", "value"), GOLDEN, ids=lambda value: str(value)[:40])
