@@ -23,6 +23,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle, Landing, Republishing
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.mm2 import Mm2Writer
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
@@ -39,6 +40,7 @@ from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.maps import KnownMaps, known_maps
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
+from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.streams.republish import Republisher, RepublishSettings
 
 
@@ -81,6 +83,7 @@ class Mirror:
         self._spark = spark
         self._now = now
         self._admins: dict[str, ClusterAdmin] = {}
+        self._mm2_writers: dict[str, Mm2Writer] = {}
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
@@ -295,8 +298,26 @@ class Mirror:
             duties=self._duties(flow),
         )
 
-    def _duties(self, flow: FlowConfig) -> list[Duty]:  # noqa: ARG002  the first duties come with groups
-        return []
+    def _duties(self, flow: FlowConfig) -> list[Duty]:
+        return mm2_duties(
+            flow,
+            self._mm2_writer(flow),
+            source=self.admin(flow.source),
+            target=self.admin(flow.target),
+            source_options=self._reader_options(flow.source),
+            target_options=self._reader_options(flow.target),
+        )
+
+    def _mm2_writer(self, flow: FlowConfig) -> Mm2Writer:
+        if flow.name not in self._mm2_writers:
+            self._mm2_writers[flow.name] = Mm2Writer(
+                flow,
+                self.admin(flow.target),
+                producer_options=librdkafka_options(self.config.cluster(flow.target), role="producer"),
+                reader_options=self._reader_options(flow.target),
+                now_ms=lambda: int(self._now().timestamp() * 1000),
+            )
+        return self._mm2_writers[flow.name]
 
     def _known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
         return known_maps(self.lake, flows, admins=self._clusters(), ledger=self._ledger)

@@ -13,6 +13,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import ledger_spec
+from mirrorlake.kafka.mm2 import mm2_topics
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import AUDIT
@@ -37,6 +38,7 @@ def make_plan(flows: Iterable[FlowConfig], *, admins: Admins, lake: Lake) -> Pla
     for flow in flows:
         changes += _ledger_changes(flow, admins[flow.target])
         changes += _topic_changes(flow, admins)
+        changes += _mm2_changes(flow, admins[flow.target])
     return Plan(tuple(changes))
 
 
@@ -45,6 +47,17 @@ def _ledger_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:
     spec = ledger_spec(flow.ledger_topic, flow.lanes)
     held = None if actual is None else TopicSpec(name=actual.name, partitions=actual.partitions, configs=spec.configs)
     return topic_changes(where=flow.target, wanted=spec, actual=held)
+
+
+def _mm2_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:
+    wanted = mm2_topics(flow)
+    actual = target.describe(spec.name for spec in wanted)
+    return [
+        change
+        for spec in wanted
+        if spec.name not in actual
+        for change in topic_changes(where=flow.target, wanted=spec, actual=None)
+    ]
 
 
 def _topic_changes(flow: FlowConfig, admins: Admins) -> list[Change]:
