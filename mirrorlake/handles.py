@@ -10,6 +10,7 @@ from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.takeover import TakeoverPlan
 
 if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror
@@ -66,6 +67,10 @@ class FlowHandle:
     def run(self, **options: Any) -> tuple[list[Landing], list[Republishing]]:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
         return self._mirror.run(self.name, **options)
+
+    def takeover(self, **options: Any) -> TakeoverPlan:
+        """Return where this flow goes on after a MirrorMaker 2 that was stopped (see `Mirror.takeover`)."""
+        return self._mirror.takeover(self.name, **options)
 
     def status(self) -> list[status_step.PartitionStatus]:
         """Return where each partition of this flow stands."""

@@ -38,6 +38,8 @@ from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.maps import KnownMaps, known_maps
+from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
+from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
@@ -173,6 +175,40 @@ class Mirror:
             restore_ledger=restore_ledger,
         )
         return Republishing(flow, republisher.records)
+
+    def takeover(self, flow: str, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
+        """Return where a flow goes on after a MirrorMaker 2 that was stopped; changes nothing (law G).
+
+        Args:
+            flow: the flow, which has not begun yet.
+            other: where MirrorMaker kept its state.
+            trust_stored: go on at its stored offsets where the records on the target cannot tell.
+        """
+        settings = self.config.flow(flow)
+        source, target = settings.source, settings.target
+        sites = Sites(
+            self.admin(source), self.admin(target), self._reader_options(source), self._reader_options(target)
+        )
+        return make_takeover_plan(settings, sites, other=other, trust_stored=trust_stored)
+
+    def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
+        """Carry a takeover out and return it: the flow's next `run` goes on there.
+
+        Raises:
+            TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
+        """
+        flow = self.config.flow(plan.flow)
+        options = self._republish_settings(flow)
+        apply_takeover(
+            plan,
+            flow,
+            target=self.admin(flow.target),
+            producer_options=options.producer_options,
+            reader_options=options.reader_options,
+            lake=self.lake,
+            now=self._now(),
+        )
+        return plan
 
     def run(
         self, flow: str | None = None, *, once: bool = False, stop: threading.Event | None = None

@@ -17,6 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from mirrorlake.cli.output import Output, log_to_stderr
+from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -303,6 +304,9 @@ def doctor(conf: Conf = _DEFAULT, as_json: Json = False) -> int:
     if any(not one.ok and one.layer in ("cluster", "lake") for one in found):
         return 4
     return 0 if all(one.ok for one in found) else 1
+
+
+app.command("takeover")(takeover)
 
 
 @app.command()

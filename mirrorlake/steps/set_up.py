@@ -114,13 +114,18 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
     for change in plan.changes:
         if change.where != "lake":
             _apply(change, admins[change.where])
+    record_changes(lake, plan, command="apply", now=now())
+
+
+def record_changes(lake: Lake, plan: Plan, *, command: str, now: datetime) -> None:
+    """Write to `audit` who changed what, with which command."""
     digest = hashlib.sha256(str(plan).encode()).hexdigest()
     who = f"{getpass.getuser()}@{socket.gethostname()}"
     rows = [
         (
-            now(),
+            now,
             who,
-            "apply",
+            command,
             digest,
             change.where,
             f"{change.kind} {change.name}",
