@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake.cli.import_mm2 import import_mm2
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
@@ -307,6 +308,7 @@ def doctor(conf: Conf = _DEFAULT, as_json: Json = False) -> int:
 
 
 app.command("takeover")(takeover)
+app.command("import-mm2")(import_mm2)
 
 
 @app.command()
