@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from mirrorlake.mirror import load as load
     from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst
     from mirrorlake.model.offset_map import Exact as Exact
+    from mirrorlake.model.offset_map import Filtered as Filtered
     from mirrorlake.model.offset_map import InHole as InHole
     from mirrorlake.model.offset_map import NotYetRepublished as NotYetRepublished
+    from mirrorlake.model.offset_map import OtherGeneration as OtherGeneration
+    from mirrorlake.model.offset_map import Quarantined as Quarantined
     from mirrorlake.model.offset_map import UnknownPartition as UnknownPartition
     from mirrorlake.model.plan import Change as Change
     from mirrorlake.model.plan import Plan as Plan
@@ -37,12 +40,15 @@ _HOME = {
     "BeforeFirst": "mirrorlake.model.offset_map",
     "Change": "mirrorlake.model.plan",
     "Exact": "mirrorlake.model.offset_map",
+    "Filtered": "mirrorlake.model.offset_map",
     "FlowHandle": "mirrorlake.handles",
     "InHole": "mirrorlake.model.offset_map",
     "Mirror": "mirrorlake.mirror",
     "MirrorlakeError": "mirrorlake.errors",
     "NotYetRepublished": "mirrorlake.model.offset_map",
+    "OtherGeneration": "mirrorlake.model.offset_map",
     "Plan": "mirrorlake.model.plan",
+    "Quarantined": "mirrorlake.model.offset_map",
     "UnknownPartition": "mirrorlake.model.offset_map",
     "errors": "",
     "from_settings": "mirrorlake.mirror",
@@ -55,12 +61,15 @@ __all__ = [
     "BeforeFirst",
     "Change",
     "Exact",
+    "Filtered",
     "FlowHandle",
     "InHole",
     "Mirror",
     "MirrorlakeError",
     "NotYetRepublished",
+    "OtherGeneration",
     "Plan",
+    "Quarantined",
     "UnknownPartition",
     "__version__",
     "errors",

@@ -11,6 +11,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── LaneFenced                .flow          another republisher owns the flow now
 │   ├── LanderReplaced            .alias         another lander lands the source now
 │   ├── TakeoverRefused           .flow          another mirror's place cannot be told, or it still runs
+│   ├── GroupActive               .alias .group  a group with members is never moved
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
 │   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
 ├── ClusterError             4    .alias
@@ -149,6 +150,10 @@ class LanderReplaced(SafetyError):
 
 class TakeoverRefused(SafetyError):
     """Refuse to go on where another mirror ended: it still runs, or its place cannot be told."""
+
+
+class GroupActive(SafetyError):
+    """Refuse to set the positions of a group that has members."""
 
 
 class TopicConflict(SafetyError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.steps import status as status_step
@@ -13,6 +14,8 @@ from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.takeover import TakeoverPlan
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from mirrorlake.mirror import Mirror
 
 
@@ -72,6 +75,14 @@ class FlowHandle:
         """Return where this flow goes on after a MirrorMaker 2 that was stopped (see `Mirror.takeover`)."""
         return self._mirror.takeover(self.name, **options)
 
+    def groups(self, *, recorded: bool = False) -> GroupPlan:
+        """Return where each consumer group would go on at the target (see `Mirror.plan_groups`)."""
+        return self._mirror.plan_groups(self.name, recorded=recorded)
+
+    def apply_groups(self, *, recorded: bool = False) -> GroupPlan:
+        """Set the positions of groups that are inactive on the target (see `Mirror.apply_groups`)."""
+        return self._mirror.apply_groups(self.name, recorded=recorded)
+
     def status(self) -> list[status_step.PartitionStatus]:
         """Return where each partition of this flow stands."""
         return self._mirror.status(self.name)[self.name]
@@ -97,3 +108,24 @@ class Offsets:
     def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
         """Return which upstream record stands at a downstream offset of a remote topic."""
         return self._mirror.translate(self._flow, topic=topic, partition=partition, offset=offset, reverse=True)
+
+    def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+        """Return a table of offsets with the counterpart of each, or why it has none; set-based, for any number of rows.
+
+        Args:
+            offsets: columns `topic`, `partition`, `offset`, and `generation` where it is known; others pass through.
+            reverse: from downstream offsets of remote topics to upstream ones.
+
+        Returns:
+            The rows with `status` and, forwards, `target_topic`, `target_partition`, `downstream_offset` and `position`
+            (where a reader goes on, law A); backwards `source_topic`, `generation`, `source_partition`, `upstream_offset`.
+
+        Raises:
+            UsageError: a column is missing.
+
+        Example:
+            >>> asked = spark.createDataFrame(  # doctest: +SKIP
+            ...     [("orders", 0, 1139)], "topic string, partition int, offset bigint")
+            >>> mirror["east->central"].offsets.translate_table(asked).show()  # doctest: +SKIP
+        """
+        return self._mirror.translate_table(self._flow, offsets, reverse=reverse)

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
@@ -22,10 +22,12 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle, Landing, Republishing
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
-from mirrorlake.kafka.mm2 import Mm2Writer
+from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.lake import Lake
@@ -33,6 +35,7 @@ from mirrorlake.relay.session import prepare, session
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import doctor as doctor_step
+from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
@@ -129,6 +132,19 @@ class Mirror:
         sources = {f.source for f in self._chosen(flow)}
         set_up.apply_plan(chosen, sources=sorted(sources), admins=self._clusters(), lake=self.lake, now=self._now)
         return chosen
+
+    def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+        """Return where each consumer group of a flow would go on at the target, and what is held back and why.
+
+        Args:
+            flow: the flow's name.
+            recorded: take the groups' positions from the lake, where the source is lost.
+        """
+        return self._group_sync(self.config.flow(flow), recorded=recorded).plan()
+
+    def apply_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+        """Set what the plan of this moment moves, write positions and checkpoints to the lake, and return the plan."""
+        return self._group_sync(self.config.flow(flow), recorded=recorded).apply()
 
     # -- run ------------------------------------------------------------------------------------------------------
 
@@ -280,10 +296,14 @@ class Mirror:
         settings = self.config.flow(flow)
         if not reverse:
             return offsets_step.translate(
-                self.lake, flow, topic=topic, partition=partition, offset=offset, generation=generation
+                self.lake, settings, topic=topic, partition=partition, offset=offset, generation=generation
             )
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
         return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
+
+    def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+        """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
+        return offsets_step.translate_table(self.lake, self.config.flow(flow).name, offsets, reverse=reverse)
 
     # -- wiring ---------------------------------------------------------------------------------------------------
 
@@ -335,7 +355,15 @@ class Mirror:
         )
 
     def _duties(self, flow: FlowConfig) -> list[Duty]:
-        return mm2_duties(
+        duties: list[Duty] = []
+        if flow.sync.groups:
+            every_s = flow.sync.groups_interval.total_seconds()
+            duties.append(Duty(name="groups", every_s=every_s, do=self._group_sync(flow).once))
+        elif flow.mm2.checkpoints:
+            look, writer = self._group_sync(flow).plan, self._mm2_writer(flow)
+            every_s = flow.sync.groups_interval.total_seconds()
+            duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, look())))
+        duties += mm2_duties(
             flow,
             self._mm2_writer(flow),
             source=self.admin(flow.source),
@@ -343,17 +371,37 @@ class Mirror:
             source_options=self._reader_options(flow.source),
             target_options=self._reader_options(flow.target),
         )
+        return duties
 
     def _mm2_writer(self, flow: FlowConfig) -> Mm2Writer:
         if flow.name not in self._mm2_writers:
-            self._mm2_writers[flow.name] = Mm2Writer(
-                flow,
-                self.admin(flow.target),
-                producer_options=librdkafka_options(self.config.cluster(flow.target), role="producer"),
-                reader_options=self._reader_options(flow.target),
-                now_ms=lambda: int(self._now().timestamp() * 1000),
-            )
+            cluster, admin = self.config.cluster(flow.target), self.admin(flow.target)
+            self._mm2_writers[flow.name] = mm2_writer(flow, cluster, admin, now=self._now)
         return self._mm2_writers[flow.name]
+
+    def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
+        return groups_step.GroupSides(
+            source=Groups(flow.source, self._reader_options(flow.source)),
+            target=Groups(flow.target, self._reader_options(flow.target)),
+            source_admin=self.admin(flow.source),
+            target_admin=self.admin(flow.target),
+        )
+
+    def _group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> groups_step.GroupSync:
+        sides = self._group_sides(flow)
+
+        def look() -> groups_step.Positions:
+            if recorded:
+                return groups_step.recorded_positions(self.lake, flow)
+            return groups_step.source_positions(self.lake, flow, groups=sides.source, admin=sides.source_admin)
+
+        def plan(positions: groups_step.Positions) -> GroupPlan:
+            maps = self._known_maps([flow])
+            return groups_step.plan_groups(self.lake, flow, positions, maps=maps, sides=sides, recorded=recorded)
+
+        records = groups_step.GroupRecords(self.lake, flow, self._now)
+        tell = partial(tell_checkpoints, self._mm2_writer(flow)) if flow.mm2.checkpoints else len
+        return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records, tell=tell)
 
     def _known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
         return known_maps(self.lake, flows, admins=self._clusters(), ledger=self._ledger)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake.cli.groups import groups
 from mirrorlake.cli.import_mm2 import import_mm2
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.takeover import takeover
@@ -238,7 +239,7 @@ def offsets(
     as_json: Json = False,
 ) -> int:
     """Show the exact counterpart of an offset, or the reason why there is none."""
-    from mirrorlake.model.offset_map import Exact, InHole
+    from mirrorlake.model.offset_map import Exact
 
     output = Output(as_json=as_json)
     found = _mirror(conf).translate(
@@ -253,8 +254,7 @@ def offsets(
         "topic": place.topic if place else topic,
         "partition": place.partition if place else partition,
     }
-    if isinstance(found, InHole):
-        document["resume_at"] = found.resume_at
+    document |= {key: value for key, value in asdict(found).items() if key not in ("offset", "partition", "status")}
     output.document(document)
     direction = "<-" if reverse else "->"
     output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found}")
@@ -322,6 +322,8 @@ def demo(
 
     return run_demo(conf, records=records, output=Output(as_json=as_json))
 
+
+app.command("groups")(groups)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -26,6 +26,7 @@ class SyncConfig(Settings):
     """What a flow keeps in step on the target besides records."""
 
     groups: Flag = Field(default=True, description="positions of inactive consumer groups")
+    groups_interval: Interval = Field(default=timedelta(seconds=10), description="time between two looks at groups")
     configs: Flag = Field(default=True, description="topic configurations")
     acls: Flag = Field(default=False, description="topic ACLs")
     partitions: Flag = Field(default=True, description="partition counts, upwards")

@@ -96,6 +96,10 @@ class _Flow:
         if interval in self._given and "interval" in SyncConfig.model_fields:
             sync["interval"] = f"{self._given[interval]}s"
             self.told[interval] = "sync.interval"
+        for key in ("sync.group.offsets.interval.seconds", "emit.checkpoints.interval.seconds"):
+            if key in self._given and "groups_interval" not in sync:
+                sync["groups_interval"] = f"{self._given[key]}s"
+                self.told[key] = "sync.groups_interval"
         if sync:
             self.entry["sync"] = sync
 

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema import ClusterConfig, FlowConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.border import client_log, kafka_error, kafka_errors
+from mirrorlake.kafka.options import librdkafka_options
 from mirrorlake.kafka.records import RawRecord, RecordReader
-from mirrorlake.model.mm2 import HEARTBEATS, INTERNAL_TOPIC_CONFIGS, Checkpoint, Heartbeat, OffsetSync, decode_all
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.mm2 import (
+    HEARTBEATS,
+    INTERNAL_TOPIC_CONFIGS,
+    Checkpoint,
+    Heartbeat,
+    OffsetSync,
+    checkpoints_of,
+    decode_all,
+)
 from mirrorlake.model.plan import TopicSpec
 
 _FLUSH_S = 30.0
@@ -221,3 +232,21 @@ class Mm2Writer:
             except KafkaException as error:
                 raise kafka_error(error.args[0], alias=self._flow.target, doing="start a producer") from error
         return self._producer
+
+
+def mm2_writer(
+    flow: FlowConfig, cluster: ClusterConfig, target: ClusterAdmin, *, now: Callable[[], datetime]
+) -> Mm2Writer:
+    """Return the writer of a flow from its target's settings."""
+    return Mm2Writer(
+        flow,
+        target,
+        producer_options=librdkafka_options(cluster, role="producer"),
+        reader_options=librdkafka_options(cluster, role="consumer"),
+        now_ms=lambda: int(now().timestamp() * 1000),
+    )
+
+
+def tell_checkpoints(writer: Mm2Writer, plan: GroupPlan) -> int:
+    """Write what a group plan says as checkpoints; return how many were new."""
+    return writer.write_checkpoints(checkpoints_of(plan))

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from mirrorlake.model.flow import SourcePartition
 
+# What explains an offset most is named first, where several gaps lie over it.
+GAP_KINDS = ("expired", "recreated", "transactional", "compacted")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:

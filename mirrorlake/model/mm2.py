@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.policy import DefaultPolicy
 
@@ -282,6 +283,25 @@ def syncs_of(run: Run, *, every: int) -> Iterator[OffsetSync]:
             upstream += hole[1]
             hole = next(holes, None)
         yield OffsetSync(run.source.topic, run.source.partition, upstream, run.first_downstream + place)
+
+
+def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
+    """Return the checkpoints of a group plan: every position that could be translated, moved on the target or not.
+
+    MirrorMaker emits them for active groups, too, and whether or not it writes group offsets (`MirrorCheckpointTask`).
+    """
+    return [
+        Checkpoint(
+            one.group,
+            one.resume.target.topic,
+            one.resume.target.partition,
+            one.resume.upstream_offset,
+            one.resume.downstream_offset,
+            one.metadata,
+        )
+        for one in plan
+        if one.resume.downstream_offset is not None
+    ]
 
 
 # -- reading what others wrote ------------------------------------------------------------------------------------------

@@ -85,13 +85,45 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class InHole:
-    """The offset holds no record for the other side: control, aborted, compacted, or expired before it was landed.
+    """The offset holds no record for the other side.
 
-    `resume_at` is where a reader that stood here goes on, None while the record after the hole is not republished.
+    `resume_at` is where a reader that stood here goes on, None while the record after the hole is not republished. `kind` is
+    the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`, `expired`, `recreated`; None where the lander has
+    not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds.
     """
 
     resume_at: int | None
+    kind: str | None = None
     status: str = field(default="in_a_hole", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The record stands in the relay and a rule of the flow withheld it from the target."""
+
+    resume_at: int | None
+    status: str = field(default="filtered", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """The record was put into the table `quarantine` instead of onto the target, for this reason."""
+
+    resume_at: int | None
+    reason: str
+    status: str = field(default="quarantined", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherGeneration:
+    """The newest life of the topic has not come to this offset, but an earlier life of it has.
+
+    Ask again with that `generation`; `next_offset` is the first offset of the newest life that has no counterpart yet.
+    """
+
+    generation: int
+    next_offset: int
+    status: str = field(default="other_generation", init=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +149,9 @@ class UnknownPartition:
     status: str = field(default="unknown_partition", init=False)
 
 
-Translation = Exact | InHole | NotYetRepublished | BeforeFirst | UnknownPartition
+Translation = (
+    Exact | InHole | Filtered | Quarantined | NotYetRepublished | BeforeFirst | OtherGeneration | UnknownPartition
+)
 
 
 class OffsetMap:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from html import escape
-from typing import Any
+from typing import Any, get_args
 
-from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole, NotYetRepublished, UnknownPartition
+from mirrorlake.model.offset_map import Exact, Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.steps.status import PartitionStatus
 from mirrorlake.steps.verify import Verification
@@ -71,5 +71,5 @@ FORMATTERS: dict[type, Callable[[Any], str]] = {
     Plan: plan_html,
     Verification: verification_html,
     PartitionStatus: status_html,
-    **dict.fromkeys((BeforeFirst, Exact, InHole, NotYetRepublished, UnknownPartition), translation_html),
+    **dict.fromkeys(get_args(Translation), translation_html),
 }

@@ -1,36 +1,88 @@
-"""Offsets: the exact counterpart of one offset, from the `offset_map` table."""
+"""Offsets: the exact counterpart of an offset, or of a table of offsets, from the `offset_map` table."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import OffsetMap, Run, Translation, UnknownPartition
+from mirrorlake.model.gaps import GAP_KINDS
+from mirrorlake.model.offset_map import (
+    Exact,
+    Filtered,
+    InHole,
+    NotYetRepublished,
+    OffsetMap,
+    OtherGeneration,
+    Quarantined,
+    Run,
+    Translation,
+    UnknownPartition,
+)
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import OFFSET_MAP
+from mirrorlake.relay.offset_map import translated, translated_back
+from mirrorlake.relay.schema import GAPS, OFFSET_MAP, QUARANTINE
 
 
 def translate(
-    lake: Lake, flow: str, *, topic: str, partition: int, offset: int, generation: int | None = None
+    lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int, generation: int | None = None
 ) -> Translation:
     """Return where the record at an upstream offset stands on the target, or why it stands nowhere.
 
     Args:
         lake: the lake.
-        flow: the flow's name.
+        flow: the flow.
         topic: the source topic.
         partition: the source partition.
         offset: the upstream offset.
         generation: the life of the topic, None for the newest that was republished.
     """
-    runs = _runs(lake, flow).where((F.col("source_topic") == topic) & (F.col("source_partition") == partition))
-    if generation is None:
-        generation = runs.agg(F.max("generation")).collect()[0][0]
-    runs = runs.where(F.col("generation") == F.lit(generation))
-    return OffsetMap(_neighbours(runs, F.col("first_upstream"), offset)).translate(offset)
+    runs = _runs(lake, flow.name).where((F.col("source_topic") == topic) & (F.col("source_partition") == partition))
+    lives = sorted((row.generation for row in runs.select("generation").distinct().collect()), reverse=True)
+    if not lives:
+        return UnknownPartition()
+
+    def look_up(life: int) -> Translation:
+        mine = runs.where(F.col("generation") == life)
+        return OffsetMap(_neighbours(mine, F.col("first_upstream"), offset)).translate(offset)
+
+    found = look_up(lives[0] if generation is None else generation)
+    if isinstance(found, InHole):
+        source = SourcePartition(topic, lives[0] if generation is None else generation, partition)
+        return _explained(lake, flow, source, offset, found)
+    if isinstance(found, NotYetRepublished) and generation is None:
+        for life in lives[1:]:
+            if isinstance(look_up(life), Exact | InHole):
+                return OtherGeneration(life, found.next_offset)
+    return found
+
+
+def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: InHole) -> Translation:
+    """Say why nothing stands there: the record was withheld, or there never was one to land (law E)."""
+
+    def at(table: DataFrame) -> DataFrame:
+        return table.where(
+            (F.col("topic") == source.topic)
+            & (F.col("generation") == source.generation)
+            & (F.col("partition") == source.partition)
+        )
+
+    withheld = at(lake.meta(QUARANTINE)).where((F.col("flow") == flow.name) & (F.col("offset") == offset))
+    for row in withheld.select("reason").limit(1).collect():
+        return Quarantined(hole.resume_at, row.reason)
+    if at(lake.relay(flow.source)).where(F.col("offset") == offset).limit(1).count():
+        return Filtered(hole.resume_at)
+    gaps = at(lake.meta(GAPS)).where(
+        (F.col("source") == flow.source) & (F.col("first_offset") <= offset) & (F.col("last_offset") >= offset)
+    )
+    # Gaps are written once an account: a transactional stretch may lie around a range that retention took.
+    kinds = {row.kind for row in gaps.select("kind").distinct().collect()}
+    return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
 
 
 def translate_back(lake: Lake, flow: str, *, topic: str, partition: int, offset: int) -> Translation:
@@ -44,6 +96,21 @@ def translate_back(lake: Lake, flow: str, *, topic: str, partition: int, offset:
         return UnknownPartition()
     mine = OffsetMap([run for run in found if run.source == chosen.source])
     return mine.translate_back(offset, partition=TopicPartition(topic, partition))
+
+
+def translate_table(lake: Lake, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+    """Return a table of offsets with their counterparts; see `mirrorlake.relay.offset_map` for the columns.
+
+    Raises:
+        UsageError: a column is missing.
+    """
+    missing = {"topic", "partition", "offset"} - set(offsets.columns)
+    if missing:
+        raise UsageError(
+            f"the table of offsets has no column {', '.join(sorted(missing))}",
+            remedy="give it topic (string), partition (int), offset (bigint), and generation (int) where it is known",
+        )
+    return (translated_back if reverse else translated)(offsets, _runs(lake, flow))
 
 
 def _runs(lake: Lake, flow: str) -> DataFrame:

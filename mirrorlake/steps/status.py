@@ -56,7 +56,7 @@ def flow_status(
     landed = (
         landed_positions(lake, flow.source) if lake.exists(lake.relay_location(flow.source)) else Landed({}, {}, None)
     )
-    read_to = _read_to(lake, flow.source)
+    seen = read_to(lake, flow.source)
     republished = merged_positions(read_lanes(ledger, target, flow.ledger_topic))
     newest = _newest_generation(landed.reached)
     rows = []
@@ -64,7 +64,7 @@ def flow_status(
         key = SourcePartition(tp.topic, newest.get(tp.topic, 1), tp.partition)
         holds = landed.reached.get(key, 0)
         # Control records at the end are read but never landed: the checkpoint location knows that they are behind us.
-        reached = min(max(holds, read_to.get(tp, 0)), max(ends[tp], holds))
+        reached = min(max(holds, seen.get(tp, 0)), max(ends[tp], holds))
         sent = republished.get(key, 0)
         sent = reached if sent >= holds and key in landed.reached else sent
         lag = max(0, ends[tp] - sent)
@@ -83,7 +83,8 @@ def flow_status(
     return rows
 
 
-def _read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
+def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
+    """Return the next offset that landing will read of each partition; control records at its end are behind it."""
     location = lake.relay_location(alias)
     if not lake.exists(location):
         return {}

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.offset_map import with_downstream
 from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.maps import KnownMaps
 
@@ -240,41 +241,6 @@ def _against_target(lake: Lake, target: Side, maps: DataFrame) -> list[Differenc
 
 def _flows_of(maps: DataFrame) -> DataFrame:
     return maps.select("flow", "source").distinct()
-
-
-def with_downstream(relay: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return the records that the runs cover at their place on the target: `topic, partition, offset` are the target's.
-
-    Set-based: runs and records are laid on one line per source partition, each record takes the run before it, and its
-    downstream offset follows from the run's start less the holes between.
-    """
-    line = Window.partitionBy(*_SOURCE_KEY).orderBy("offset", F.desc("is_run"))
-    run = F.struct("first_upstream", "last_upstream", "holes", "target_topic", "target_partition", "first_downstream")
-    starts = runs.select(
-        F.col("source_topic").alias("topic"),
-        "generation",
-        F.col("source_partition").alias("partition"),
-        F.col("first_upstream").alias("offset"),
-        run.alias("run"),
-        F.lit(1).alias("is_run"),
-    ).dropDuplicates([*_SOURCE_KEY, "offset"])
-    records = relay.select(*_SOURCE_KEY, "offset", "key", "value", "headers", "timestamp", F.lit(0).alias("is_run"))
-    joined = (
-        records.unionByName(starts, allowMissingColumns=True)
-        .withColumn("run", F.last("run", ignorenulls=True).over(line))
-        .where((F.col("is_run") == 0) & F.col("run").isNotNull() & (F.col("offset") <= F.col("run.last_upstream")))
-    )
-    skipped = F.expr("aggregate(filter(run.holes, h -> h.first < offset), 0L, (sum, h) -> sum + h.length)")
-    place = F.col("run.first_downstream") + F.col("offset") - F.col("run.first_upstream") - skipped
-    return joined.select(
-        F.col("run.target_topic").alias("topic"),
-        F.col("run.target_partition").alias("partition"),
-        place.alias("offset"),
-        "key",
-        "value",
-        "headers",
-        "timestamp",
-    )
 
 
 def _compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], place: str, where: str) -> list[Difference]:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import CheckpointLost, LedgerLost, SourceGap, TopicConflict
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.offset_map import Exact
+from mirrorlake.model.offset_map import Exact, InHole
 from mirrorlake.relay.schema import GAPS
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import assert_equal_topics, consume, create_topic, delete_records, delete_topic, produce
@@ -122,7 +122,7 @@ def test_law_e_retention_that_overtakes_a_stopped_lander(
     target = consume(central.bootstrap_servers, f"east.{topic}")
     assert [len(target[0]), len(target[1])] == [150, 200]
     found = mirror["east->central"].offsets
-    assert found.translate(topic, 0, 120).status == "in_a_hole"
+    assert found.translate(topic, 0, 120) == InHole(150, kind="expired")
     assert isinstance(found.translate(topic, 0, 150), Exact)
     assert mirror.verify()[0].equal
 

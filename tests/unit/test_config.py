@@ -110,7 +110,8 @@ def test_the_defaults_of_a_flow() -> None:
     assert (flow.policy, flow.start) == (PolicyChoice("default"), Start("earliest"))
     assert (flow.lanes, flow.feeder, flow.delivery) == (2, "files", "exactly_once")
     assert (flow.chunk_records, flow.chunk_bytes, flow.trigger) == (100_000, 64 * 2**20, timedelta(0))
-    assert flow.sync.model_dump() == {"groups": True, "configs": True, "acls": False, "partitions": True}
+    assert (flow.sync.groups, flow.sync.configs, flow.sync.acls, flow.sync.partitions) == (True, True, False, True)
+    assert flow.sync.groups_interval == timedelta(seconds=10)
     land = flows("source: east, target: central, topics: x").cluster("east").land
     assert (land.on_gap, land.max_records_per_batch, land.max_bytes_per_batch) == ("halt", 2_000_000, None)
 

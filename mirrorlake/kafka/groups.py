@@ -1,0 +1,157 @@
+"""Consumer groups of one cluster: which there are, what they committed, and committing for one that is not running.
+
+Positions are read with `Consumer.committed`: `AdminClient.list_consumer_group_offsets` of librdkafka 2.16.1 ended the
+process when it was repeated while a coordinator was still loading (DESIGN 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from mirrorlake.errors import GroupActive
+from mirrorlake.kafka.admin import TIMEOUT_S
+from mirrorlake.kafka.border import client_log, kafka_error, kafka_errors
+from mirrorlake.model.flow import TopicPartition
+
+_IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
+# What a coordinator says while it moves or loads; it is right again within seconds.
+_PASSING = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._TRANSPORT,  # noqa: SLF001
+}
+_ACTIVE = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.NON_EMPTY_GROUP,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.STALE_MEMBER_EPOCH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A group's committed position: the next offset it reads, and the text it left with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Groups:
+    """Reach the consumer groups of one cluster.
+
+    Args:
+        alias: the cluster's alias, for messages.
+        options: librdkafka options of a consumer that reaches it.
+    """
+
+    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+        self.alias = alias
+        self._options = dict(options)
+        self._client = AdminClient(self._options, logger=client_log)
+
+    def states(self) -> dict[str, str]:
+        """Return every group that commits offsets to Kafka, of any protocol, with its state in Kafka's words.
+
+        Raises:
+            ClusterError: the cluster does not answer, or does not allow the look.
+        """
+        with kafka_errors(alias=self.alias, doing="list consumer groups"):
+            found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
+            if found.errors:
+                raise found.errors[0]
+        return {group.group_id: group.state.name.lower() for group in found.valid}
+
+    def active(self) -> set[str]:
+        """Return the groups that have members, or may have: an unknown state counts as active."""
+        idle = {state.name.lower() for state in _IDLE}
+        return {group for group, state in self.states().items() if state not in idle}
+
+    def committed(
+        self, groups: Iterable[str], partitions: Iterable[TopicPartition]
+    ) -> dict[str, dict[TopicPartition, Committed]]:
+        """Return what each group committed on the partitions; where it committed nothing there is no entry.
+
+        Raises:
+            ClusterError: a coordinator does not answer, or does not allow the look.
+        """
+        wanted = [ClientPartition(tp.topic, tp.partition) for tp in sorted(set(partitions))]
+        names = sorted(set(groups))
+        if not wanted or not names:
+            return {name: {} for name in names}
+        with ThreadPoolExecutor(max_workers=min(8, len(names)), thread_name_prefix="groups") as pool:
+            return dict(zip(names, pool.map(lambda name: self._committed(name, wanted), names), strict=True))
+
+    def _committed(self, group: str, wanted: Sequence[ClientPartition]) -> dict[TopicPartition, Committed]:
+        # Never subscribed, so it never joins; closing it leaves nothing behind.
+        consumer = Consumer({**self._options, "group.id": group, "enable.auto.commit": "false"}, logger=client_log)
+        try:
+            with kafka_errors(alias=self.alias, doing=f"read the positions of group {group}"):
+                for attempt in self._patiently():
+                    with attempt:
+                        found = consumer.committed(list(wanted), timeout=TIMEOUT_S)
+        finally:
+            consumer.close()
+        return {
+            TopicPartition(tp.topic, tp.partition): Committed(tp.offset, tp.metadata or "")
+            for tp in found
+            if tp.error is None and tp.offset >= 0
+        }
+
+    def commit(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
+        """Set positions of a group without members (KIP-396); others of the group stay.
+
+        Raises:
+            GroupActive: the group has members; the coordinator refused and nothing was changed.
+            ClusterError: the cluster does not answer or does not allow it.
+        """
+        entries = [
+            ClientPartition(tp.topic, tp.partition, position.offset, metadata=position.metadata)
+            for tp, position in sorted(positions.items())
+        ]
+        if not entries:
+            return
+        with kafka_errors(alias=self.alias, doing=f"set the positions of group {group}"):
+            for attempt in self._patiently():
+                with attempt:
+                    self._alter(group, entries)
+
+    def _alter(self, group: str, entries: Sequence[ClientPartition]) -> None:
+        doing = f"set the positions of group {group}"
+        request = [ConsumerGroupTopicPartitions(group, list(entries))]
+        try:
+            [future] = self._client.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S).values()
+            problems = [tp.error for tp in future.result().topic_partitions if tp.error is not None]
+        except KafkaException as error:
+            problems = [error.args[0]]
+        for problem in problems:
+            if problem.code() in _PASSING:
+                raise KafkaException(problem)
+            if problem.code() in _ACTIVE:
+                raise GroupActive(
+                    f"group {group} has members on {self.alias}",
+                    consequence="its positions were left as they are",
+                    remedy=f"stop its consumers on {self.alias}, then run the same command again",
+                    alias=self.alias,
+                    group=group,
+                )
+            raise kafka_error(problem, alias=self.alias, doing=doing)
+
+    @staticmethod
+    def _patiently() -> Retrying:
+        return Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, KafkaException) and e.args[0].code() in _PASSING),
+            stop=stop_after_delay(30),
+            wait=wait_random_exponential(multiplier=0.1, max=2),
+            reraise=True,
+        )

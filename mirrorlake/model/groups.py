@@ -1,0 +1,123 @@
+"""Consumer groups: where each one would go on at the target, and why some are held back.
+
+Law A (never ahead): the position on the target never skips a record that the group has not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+
+Action = Literal["move", "in_step", "hold"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Where a reader of a source partition goes on at the target.
+
+    `downstream_offset` is None where nothing safe can be said; `reason` then says why. `exact` means that it reads neither a
+    record twice nor skips one; else it reads `records_again` once more (None: how many is not known).
+    """
+
+    source: SourcePartition
+    upstream_offset: int
+    target: TopicPartition
+    downstream_offset: int | None
+    exact: bool
+    records_again: int | None = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPosition:
+    """One partition of one group: `action` is `move`, `in_step` (it stands there already) or `hold`, with the reason.
+
+    `target_offset` is what the group has committed on the target, None for nothing.
+    """
+
+    group: str
+    resume: Resume
+    metadata: str
+    target_offset: int | None
+    action: Action
+    reason: str
+
+    @property
+    def topic(self) -> str:
+        """The source topic."""
+        return self.resume.source.topic
+
+    def __str__(self) -> str:
+        r = self.resume
+        there = "nowhere" if r.downstream_offset is None else f"{r.target}@{r.downstream_offset}"
+        again = "" if not r.records_again else f", reads {r.records_again:,} record(s) again"
+        return f"{self.group}: {r.source}@{r.upstream_offset} -> {there}: {self.action} ({self.reason}{again})"
+
+
+def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | None, is_active: bool) -> GroupPosition:
+    """Decide what happens to one position of a group.
+
+    A group is never moved while it has members on the target, nor behind what it has read there (KAFKA-19794 is what
+    MirrorMaker 2 does instead).
+
+    Example:
+        >>> here, there = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
+        >>> resume = Resume(source=here, upstream_offset=7, target=there, downstream_offset=5, exact=True)
+        >>> decide("billing", resume, metadata="", target_offset=9, is_active=False).action
+        'hold'
+    """
+    to = resume.downstream_offset
+    action: Action = "hold"
+    if to is None:
+        reason = resume.reason
+    elif target_offset == to:
+        action, reason = "in_step", resume.reason or "it stands there already"
+    elif is_active:
+        reason = "it has members on the target; an active group is never moved"
+    elif target_offset is not None and target_offset > to:
+        reason = f"it has read to {target_offset} on the target; it is never moved back"
+    else:
+        action, reason = "move", resume.reason or "exact: the next record it reads is the first it has not read"
+    return GroupPosition(
+        group=group, resume=resume, metadata=metadata, target_offset=target_offset, action=action, reason=reason
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Every position of every group of a flow; looked at first, then applied (law G)."""
+
+    flow: str
+    positions: tuple[GroupPosition, ...]
+
+    def __iter__(self) -> Iterator[GroupPosition]:
+        return iter(self.positions)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.positions)) or "no group has a position on this flow's topics"
+
+    @property
+    def moves(self) -> tuple[GroupPosition, ...]:
+        """What applying the plan would change."""
+        return tuple(position for position in self.positions if position.action == "move")
+
+    @property
+    def held(self) -> tuple[GroupPosition, ...]:
+        """What is held back, with its reason."""
+        return tuple(position for position in self.positions if position.action == "hold")
+
+    def holding(self, group: str, reason: str) -> GroupPlan:
+        """Return the plan with the moves of one group held back."""
+        return GroupPlan(
+            self.flow,
+            tuple(
+                replace(p, action="hold", reason=reason) if p.group == group and p.action == "move" else p
+                for p in self.positions
+            ),
+        )

@@ -1,0 +1,187 @@
+"""The offset map over whole tables of offsets: set-based, no row goes through Python.
+
+Runs are cut at their holes into segments without a break. Offsets and segments are laid on one line per partition, and
+each offset takes the last segment that starts at or before it. `mirrorlake.model.offset_map` says the same of one offset.
+
+Law A (never ahead): `position` never skips a record of the source that stands before the offset.
+Law B (monotonic): a later upstream offset never has an earlier position.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+SOURCE_KEY = ("topic", "generation", "partition")
+TARGET_KEY = ("target_topic", "target_partition")
+
+
+def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
+    """Return each upstream offset with its counterpart on the target, or why it has none.
+
+    Args:
+        offsets: `topic`, `partition`, `offset`, and `generation` where it is known (null or absent: the newest life of the
+            topic that was republished); further columns pass through. Rows are kept as they are, copies too.
+        runs: rows of `offset_map` of one flow.
+
+    Returns:
+        The rows with `generation` filled in and these columns added: `status` (`exact`, `in_a_hole`,
+        `not_yet_republished`, `before_the_first`, `unknown_partition`), `target_topic`, `target_partition`,
+        `downstream_offset` (of an exact answer), and `position`, where a reader that has everything before the offset goes
+        on, null where nothing of the partition was ever republished; and `republished_from`, the first upstream offset of the
+        partition that was.
+    """
+    parts = segments(runs)
+    if "generation" not in offsets.columns:
+        offsets = offsets.withColumn("generation", F.lit(None).cast("int"))
+    lives = runs.select(
+        F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")
+    )
+    newest = lives.groupBy("topic", "partition").agg(F.max("generation").alias("newest"))
+    first = F.min_by(F.struct("first_upstream", "first_downstream", *TARGET_KEY), "first_upstream").alias("first")
+    points = (
+        offsets.join(newest, ["topic", "partition"], "left")
+        .withColumn("generation", F.coalesce("generation", "newest"))
+        .drop("newest")
+        .join(parts.groupBy(*SOURCE_KEY).agg(first), [*SOURCE_KEY], "left")
+    )
+    found = _beside(points, parts, keys=SOURCE_KEY, start="first_upstream")
+    status = _status(F.col("first").isNull(), _inside())
+    return found.select(
+        *[column for column in offsets.columns if column != "generation"],
+        "generation",
+        status.alias("status"),
+        *[F.coalesce(F.col(f"part.{name}"), F.col(f"first.{name}")).alias(name) for name in TARGET_KEY],
+        F.when(status == "exact", _place()).alias("downstream_offset"),
+        F.when(F.col("part").isNull(), F.col("first.first_downstream"))
+        .otherwise(F.least(_place(), F.col("part.first_downstream") + F.col("part.record_count")))
+        .alias("position"),
+        F.col("first.first_upstream").alias("republished_from"),
+    )
+
+
+def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
+    """Return each downstream offset with the upstream one that stands there, or why none does.
+
+    Args:
+        offsets: `topic` (the remote topic), `partition`, `offset`; further columns pass through.
+        runs: rows of `offset_map` of one flow.
+
+    Returns:
+        The rows with `status`, `source_topic`, `generation`, `source_partition` and `upstream_offset` added.
+    """
+    keys = ("topic", "partition")
+    parts = segments(runs).select(
+        F.col("target_topic").alias("topic"),
+        F.col("target_partition").alias("partition"),
+        "first_downstream",
+        "record_count",
+        "first_upstream",
+        F.col("topic").alias("source_topic"),
+        "generation",
+        F.col("partition").alias("source_partition"),
+    )
+    seen = parts.select(*keys).distinct().withColumn("seen", F.lit(True))
+    found = _beside(offsets.join(seen, list(keys), "left"), parts, keys=keys, start="first_downstream")
+    beyond = F.col("offset") - F.col("part.first_downstream")
+    status = _status(F.col("seen").isNull(), beyond < F.col("part.record_count"))
+    exact = status == "exact"
+    return found.select(
+        *offsets.columns,
+        status.alias("status"),
+        *[F.when(exact, F.col(f"part.{n}")).alias(n) for n in ("source_topic", "generation", "source_partition")],
+        F.when(exact, F.col("part.first_upstream") + beyond).alias("upstream_offset"),
+    )
+
+
+def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
+    """Return the records that the runs cover at their place on the target: `topic`, `partition`, `offset` are the target's.
+
+    Args:
+        records: rows of the relay.
+        runs: rows of `offset_map` of one flow.
+    """
+    found = _beside(records, segments(runs), keys=SOURCE_KEY, start="first_upstream")
+    return found.where(F.col("part").isNotNull() & _inside()).select(
+        F.col("part.target_topic").alias("topic"),
+        F.col("part.target_partition").alias("partition"),
+        _place().alias("offset"),
+        "key",
+        "value",
+        "headers",
+        "timestamp",
+    )
+
+
+def segments(runs: DataFrame) -> DataFrame:
+    """Return the runs once each, cut at their holes: stretches without a break on either side.
+
+    Columns: `topic`, `generation`, `partition` of the source, `first_upstream`, `first_downstream`, `record_count`,
+    `target_topic`, `target_partition`.
+    """
+    run = [*SOURCE_KEY, "run"]
+    starts = F.expr("concat(array(run), transform(holes, hole -> hole.first + hole.length))")
+    ends = F.expr("concat(transform(holes, hole -> hole.first - 1), array(last_upstream))")
+    cut = (
+        runs.select(
+            F.col("source_topic").alias("topic"),
+            "generation",
+            F.col("source_partition").alias("partition"),
+            F.col("first_upstream").alias("run"),
+            "last_upstream",
+            "holes",
+            "first_downstream",
+            *TARGET_KEY,
+        )
+        .dropDuplicates(run)
+        .select(
+            *run,
+            *TARGET_KEY,
+            F.col("first_downstream").alias("base"),
+            F.explode(F.arrays_zip(starts.alias("first"), ends.alias("last"))).alias("part"),
+        )
+        .withColumn("record_count", F.col("part.last") - F.col("part.first") + 1)
+    )
+    before = Window.partitionBy(*run).orderBy("part.first").rowsBetween(Window.unboundedPreceding, -1)
+    return cut.select(
+        *SOURCE_KEY,
+        F.col("part.first").alias("first_upstream"),
+        (F.col("base") + F.coalesce(F.sum("record_count").over(before), F.lit(0))).alias("first_downstream"),
+        "record_count",
+        *TARGET_KEY,
+    )
+
+
+def _beside(points: DataFrame, parts: DataFrame, *, keys: tuple[str, ...], start: str) -> DataFrame:
+    """Return the points with the last segment that starts at or before each, as `part`, and whether it `is_last`."""
+    starts = Window.partitionBy(*keys).orderBy(start)
+    held = [column for column in parts.columns if column not in keys]
+    marks = parts.select(
+        *keys,
+        F.col(start).alias("at"),
+        F.lit(1).alias("is_part"),
+        F.struct(*held, F.lead(start).over(starts).isNull().alias("is_last")).alias("part"),
+    )
+    laid = points.withColumns({"at": F.col("offset"), "is_part": F.lit(0)}).unionByName(marks, allowMissingColumns=True)
+    line = Window.partitionBy(*keys).orderBy("at", F.desc("is_part"))
+    return (
+        laid.withColumn("part", F.last("part", ignorenulls=True).over(line)).where("is_part = 0").drop("at", "is_part")
+    )
+
+
+def _status(is_unknown: Column, is_inside: Column) -> Column:
+    return (
+        F.when(is_unknown, "unknown_partition")
+        .when(F.col("part").isNull(), "before_the_first")
+        .when(is_inside, "exact")
+        .when(F.col("part.is_last"), "not_yet_republished")
+        .otherwise("in_a_hole")
+    )
+
+
+def _inside() -> Column:
+    return F.col("offset") < F.col("part.first_upstream") + F.col("part.record_count")
+
+
+def _place() -> Column:
+    return F.col("part.first_downstream") + F.col("offset") - F.col("part.first_upstream")

@@ -1,0 +1,241 @@
+"""Consumer groups carry on at the target: what they read there is exactly what they had not read at the source."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import functions as F
+
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.groups import GroupPosition
+from mirrorlake.relay.schema import CHECKPOINTS
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import ABORTED, Record, consume, create_topic, delete_records, produce, wait_until
+from tests.servers.lakes import MakeMirror
+
+FLOW = "east->central"
+
+
+def names() -> tuple[str, str]:
+    tag = uuid.uuid4().hex[:8]
+    return f"orders-{tag}", f"billing-{tag}"
+
+
+def commit(address: str, group: str, topic: str, positions: dict[int, int], metadata: str = "") -> None:
+    """Commit as a consumer that assigns its partitions itself does: a group without members."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
+    offsets = [TopicPartition(topic, p, offset, metadata=metadata) for p, offset in positions.items()]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def committed(address: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
+    found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
+    consumer.close()
+    return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+
+
+def end_of(address: str, topic: str, partition: int) -> int:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "ends"})
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+    consumer.close()
+    return int(end)
+
+
+@contextmanager
+def member(address: str, group: str, topic: str, *, expected: int) -> Iterator[dict[int, list[bytes | None]]]:
+    """Be a live member of a group that has read `expected` records; give them by partition."""
+    options = {
+        "bootstrap.servers": address,
+        "group.id": group,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+    }
+    # A position that was not kept would read everything from the start.
+    consumer = Consumer({**options, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    read: dict[int, list[bytes | None]] = {}
+
+    def has_read() -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            read.setdefault(message.partition(), []).append(message.value())
+        return bool(consumer.assignment()) and sum(map(len, read.values())) >= expected
+
+    wait_until(has_read, f"group {group} read {expected} records")
+    try:
+        yield read
+    finally:
+        consumer.close()
+
+
+def unread(records: dict[int, list[Record]], positions: dict[int, int]) -> dict[int, list[bytes | None]]:
+    return {p: [r.value for r in found if r.offset >= positions.get(p, 0)] for p, found in records.items()}
+
+
+def transactions(address: str, topic: str, count: int, *, every: int, partitions: int = 2) -> None:
+    """Write transactions of `every` records a partition, every third aborted."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": f"app-{uuid.uuid4()}"})
+    producer.init_transactions(30)
+    number = 0
+    for transaction in range(count):
+        producer.begin_transaction()
+        is_aborted = transaction % 3 == 2
+        for _ in range(every * partitions):
+            value = (ABORTED if is_aborted else b"") + str(number).encode()
+            producer.produce(topic, value, str(number).encode(), number % partitions)
+            number += 1
+        producer.flush()
+        if is_aborted:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+
+def by_partition(mirror: Mirror, group: str) -> dict[int, GroupPosition]:
+    return {p.resume.source.partition: p for p in mirror[FLOW].groups() if p.group == group}
+
+
+@pytest.fixture
+def mirrored(east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror) -> tuple[Mirror, str, str]:
+    """A mirrored topic of 2 partitions with transactions and aborted records."""
+    topic, group = names()
+    create_topic(east.bootstrap_servers, topic, 2)
+    transactions(east.bootstrap_servers, topic, 30, every=7)
+    flow = {
+        "source": "east",
+        "target": "central",
+        "topics": "orders-.*",
+        "sync": {"groups": False},
+        "groups": f"{group}.*",
+    }
+    mirror = make_mirror({"east": east, "central": central}, [flow])
+    mirror.run(once=True)
+    return mirror, topic, group
+
+
+def test_law_a_every_position_is_exact(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
+) -> None:
+    mirror, topic, group = mirrored
+    source, target = consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}")
+    tip = end_of(east.bootstrap_servers, topic, 0)
+    for offset in range(tip + 1):
+        commit(east.bootstrap_servers, f"{group}-{offset}", topic, {0: offset})
+    plan = {p.group: p for p in mirror[FLOW].groups()}
+    assert len(plan) == tip + 1, "every group is in the plan"
+    for offset in range(tip + 1):
+        found = plan[f"{group}-{offset}"]
+        assert found.action == "move", f"{found}"
+        assert found.resume.exact, f"{found}"
+        reads = [r.value for r in target[0] if r.offset >= (found.resume.downstream_offset or 0)]
+        assert reads == [r.value for r in source[0] if r.offset >= offset], f"law A: {found}"
+
+
+def test_groups_are_moved_once_and_go_on_exactly(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
+) -> None:
+    mirror, topic, group = mirrored
+    positions = {0: 40, 1: 95}
+    commit(east.bootstrap_servers, group, topic, positions, metadata="left by billing")
+    commit(east.bootstrap_servers, f"{group}-half", topic, {1: 3})
+    done = mirror[FLOW].apply_groups()
+    assert len(done.moves) == 3, str(done)
+    again = mirror[FLOW].apply_groups()
+    assert [p.action for p in again] == ["in_step"] * 3, f"law G: applied twice it changes nothing: {again}"
+    assert committed(central.bootstrap_servers, f"{group}-half", f"east.{topic}", 2).keys() == {1}
+    wanted = unread(consume(east.bootstrap_servers, topic), positions)
+    total = sum(map(len, wanted.values()))
+    with member(central.bootstrap_servers, group, f"east.{topic}", expected=total) as read:
+        assert read == wanted, "law A: none skipped, none twice, in order"
+    assert mirror.lake.meta(CHECKPOINTS).where(F.col("group_id").startswith(group)).count() == 3
+
+
+def test_what_must_not_be_moved_is_held_back_with_its_reason(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
+) -> None:
+    mirror, topic, group = mirrored
+    remote = f"east.{topic}"
+    commit(east.bootstrap_servers, group, topic, {0: 20, 1: 20})
+    mirror[FLOW].apply_groups()
+    moved = committed(central.bootstrap_servers, group, remote, 2)
+    commit(central.bootstrap_servers, group, remote, {0: moved[0] + 30})
+    found = by_partition(mirror, group)
+    assert found[0].action == "hold"
+    assert "never moved back" in found[0].reason
+    assert found[1].action == "in_step"
+    commit(east.bootstrap_servers, group, topic, {1: 60})
+    with member(central.bootstrap_servers, group, remote, expected=0):
+        done = mirror[FLOW].apply_groups()
+        assert {p.action for p in done} == {"hold"}
+        assert any("has members" in p.reason for p in done)
+    assert by_partition(mirror, group)[1].action == "move"
+
+
+def test_groups_ahead_wait_and_go_on_later(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
+) -> None:
+    mirror, topic, group = mirrored
+    produce(east.bootstrap_servers, topic, 100, seed=5)
+    ends = {p: records[-1].offset + 1 for p, records in consume(east.bootstrap_servers, topic).items()}
+    commit(east.bootstrap_servers, group, topic, ends)
+    waiting = by_partition(mirror, group)
+    assert all("waits at the last republished position" in p.reason for p in waiting.values())
+    assert not any(p.resume.exact for p in waiting.values())
+    mirror.land("east", once=True)
+    assert [p.resume.records_again for p in by_partition(mirror, group).values()] == [50, 50]
+    mirror.republish(FLOW, once=True)
+    after = by_partition(mirror, group)
+    target = consume(central.bootstrap_servers, f"east.{topic}")
+    assert all(p.resume.exact for p in after.values())
+    assert {n: p.resume.downstream_offset for n, p in after.items()} == {n: r[-1].offset + 1 for n, r in target.items()}
+
+
+def test_groups_before_the_first_record_and_on_empty_partitions(
+    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
+) -> None:
+    topic, group = names()
+    create_topic(east.bootstrap_servers, topic, 3)
+    produce(east.bootstrap_servers, topic, 100, partitions=2)
+    delete_records(east.bootstrap_servers, topic, 0, 20)
+    flow = {"source": "east", "target": "central", "topics": topic, "groups": f"{group}.*"}
+    mirror = make_mirror({"east": east, "central": central}, [flow])
+    commit(east.bootstrap_servers, group, topic, {0: 5, 1: 0, 2: 0})
+    mirror.run(once=True)
+    assert committed(central.bootstrap_servers, group, f"east.{topic}", 3) == {0: 0, 1: 0, 2: 0}, (
+        "--once keeps groups in step: behind retention, at the start, on an empty partition"
+    )
+
+
+def test_a_flow_that_left_the_past_out_holds_back_who_has_not_read_it(
+    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
+) -> None:
+    topic, group = names()
+    create_topic(east.bootstrap_servers, topic, 1)
+    produce(east.bootstrap_servers, topic, 50, partitions=1)
+    flow = {"source": "east", "target": "central", "topics": topic, "groups": f"{group}.*", "start": "latest"}
+    mirror = make_mirror({"east": east, "central": central}, [flow])
+    mirror.run(once=True)
+    produce(east.bootstrap_servers, topic, 50, partitions=1, seed=2)
+    mirror.run(once=True)
+    commit(east.bootstrap_servers, group, topic, {0: 10})
+    commit(east.bootstrap_servers, f"{group}-tip", topic, {0: 70})
+    found = {p.group: p for p in mirror[FLOW].groups()}
+    assert found[group].action == "hold"
+    assert "never republished" in found[group].reason
+    assert found[f"{group}-tip"].resume.downstream_offset == 20
+
+
+def test_positions_outlive_the_source(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
+) -> None:
+    mirror, topic, group = mirrored
+    commit(east.bootstrap_servers, group, topic, {0: 33, 1: 44})
+    planned = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[FLOW].apply_groups()}
+    found = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[FLOW].groups(recorded=True)}
+    assert found == planned
