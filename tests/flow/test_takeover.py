@@ -13,10 +13,9 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.load import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import BeforeFirst
-from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.steps.takeover_look import OtherMirror
 from tests.flow.kit import assert_equal_topics, consume, create_topic, odd_record, run_cli, wait_until, write_conf
-from tests.servers.mm2 import MirrorMaker, base_properties
+from tests.servers.mm2 import MirrorMaker, arrived, base_properties, quick_end
 
 
 def produce(address: str, topic: str, count: int, *, seed: int) -> None:
@@ -32,7 +31,6 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
 ) -> None:
     east, central = make_cluster("east").start(), make_cluster("central").start()
     servers = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
-    quick = {"central.session.timeout.ms": "6000", "central.heartbeat.interval.ms": "1000"}
     flows = [
         {"name": "clean", "source": "east", "target": "central", "topics": "clean"},
         {"name": "killed", "source": "east", "target": "central", "topics": "killed"},
@@ -41,12 +39,16 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     for topic in ("clean", "killed"):
         create_topic(servers["east"], topic, 3)
         produce(servers["east"], topic, 2000, seed=1)
-    properties = base_properties("east", "central", servers, topics="clean,killed") | quick
+    properties = base_properties("east", "central", servers, topics="clean,killed") | quick_end("central")
     mirror = MirrorMaker(tmp_path / "first", {**properties, "central.offset.flush.interval.ms": "500"})
     try:
-        wait_until(lambda: arrived(central, "clean") == arrived(central, "killed") == 2000, "MM2 mirrors", timeout=180)
+        wait_until(
+            lambda: arrived(servers["central"], "east.clean") == arrived(servers["central"], "east.killed") == 2000,
+            "MM2 mirrors",
+            timeout=180,
+        )
         produce(servers["east"], "clean", 6000, seed=2)
-        wait_until(lambda: arrived(central, "clean") > 2000, "it is in the midst of more")
+        wait_until(lambda: arrived(servers["central"], "east.clean") > 2000, "it is in the midst of more")
     finally:
         mirror.stop()
     produce(servers["east"], "clean", 300, seed=3)
@@ -68,14 +70,14 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     mirror = MirrorMaker(
         tmp_path / "second",
         base_properties("east", "central", servers, topics="killed")
-        | quick
+        | quick_end("central")
         | {"central.offset.flush.interval.ms": "3600000"},
     )
     try:
         produce(servers["east"], "killed", 300, seed=4)
-        wait_until(lambda: arrived(central, "killed") == 2300, "MM2 goes on", timeout=180)
+        wait_until(lambda: arrived(servers["central"], "east.killed") == 2300, "MM2 goes on", timeout=180)
         produce(servers["east"], "killed", 6000, seed=5)
-        wait_until(lambda: arrived(central, "killed") > 2300, "it is in the midst of more")
+        wait_until(lambda: arrived(servers["central"], "east.killed") > 2300, "it is in the midst of more")
     finally:
         mirror.kill()
     wait_until(lambda: not house.admin("central").members("east-mm2"), "the workers' group is empty")
@@ -84,18 +86,6 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     house.apply_takeover(plan)
     house.run("killed", once=True)
     check(house, servers, "killed")
-
-
-def arrived(central: KafkaCluster, topic: str) -> int:
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": central.bootstrap_servers, "group.id": "count"})
-    known = consumer.list_topics(timeout=10).topics
-    name = f"east.{topic}"
-    partitions = known[name].partitions if name in known else ()
-    count = sum(consumer.get_watermark_offsets(TopicPartition(name, p), timeout=10)[1] for p in partitions)
-    consumer.close()
-    return count
 
 
 def check(house: Mirror, servers: dict[str, str], topic: str) -> None:

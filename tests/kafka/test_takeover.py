@@ -16,7 +16,7 @@ from mirrorlake.config.load import loads
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import ledger_spec
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import SourceOffset, connect_group, source_offsets_topic
 from mirrorlake.model.plan import TopicSpec
@@ -25,7 +25,7 @@ from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 from mirrorlake.steps.takeover import TakeoverPlan, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from tests.flow.kit import Record, consume, create_topic, odd_record, wait_until
-from tests.servers.mm2 import MirrorMaker, base_properties
+from tests.servers.mm2 import MirrorMaker, arrived, base_properties, quick_end
 
 PARTITIONS = 3
 # Older records would fall to the brokers' retention at once.
@@ -55,13 +55,7 @@ class Site:
     def start(self, topics: str, **more: str) -> MirrorMaker:
         self.starts += 1
         properties = base_properties("east", "central", self.servers, topics=topics)
-        # A killed worker then leaves its group after 6 s, the least that a broker allows.
-        properties |= {
-            "central.session.timeout.ms": "6000",
-            "central.heartbeat.interval.ms": "1000",
-            "central.rebalance.timeout.ms": "6000",
-            "central.scheduled.rebalance.max.delay.ms": "0",
-        }
+        properties |= quick_end("central")
         return MirrorMaker(self.folder / f"mm2-{self.starts}", properties | more)
 
     def produce(self, topic: str, count: int, *, seed: int, partitions: int = PARTITIONS) -> None:
@@ -75,9 +69,7 @@ class Site:
         return consume(self.servers[alias], topic)
 
     def count(self, topic: str) -> int:
-        state = self.sites.target.describe([topic]).get(topic)
-        places = [TopicPartition(topic, partition) for partition in range(state.partitions if state else 0)]
-        return sum(self.sites.target.ends(places).values())
+        return arrived(self.servers["central"], topic)
 
     def gone(self) -> None:
         """Wait until the workers' group is empty: a killed worker stays until its session ends."""
