@@ -91,6 +91,12 @@ NO_COUNTERPART: dict[str, str] = {
     "source.cluster.alias": "the flow's ends say it",
     "target.cluster.alias": "the flow's ends say it",
     "plugin.path": _NO_WORKERS,
+    "plugin.discovery": _NO_WORKERS,
+    "session.timeout.ms": _NO_WORKERS,
+    "heartbeat.interval.ms": _NO_WORKERS,
+    "rebalance.timeout.ms": _NO_WORKERS,
+    "connect.protocol": _NO_WORKERS,
+    "connector.client.config.override.policy": _NO_WORKERS,
 }
 
 # The same for whole families, by their beginning.
@@ -103,6 +109,8 @@ NO_COUNTERPART_FAMILIES: dict[str, str] = {
     "worker.": _NO_WORKERS,
     "task.": _NO_WORKERS,
     "scheduled.rebalance.": _NO_WORKERS,
+    "inter.worker.": _NO_WORKERS,
+    "topic.tracking.": _NO_WORKERS,
     "key.converter.": _BYTES,
     "value.converter.": _BYTES,
     "header.converter.": _BYTES,
