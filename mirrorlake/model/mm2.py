@@ -14,12 +14,12 @@ next record to read.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.mm2_bytes import VERSION, Fields, Mm2FormatError, document, is_whole, pack, string
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.policy import DefaultPolicy
 
@@ -27,12 +27,6 @@ HEARTBEATS = "heartbeats"
 SOURCE_CONNECTOR = "MirrorSourceConnector"
 # `cleanup.policy` of all three topics, each with one partition (`MirrorUtils.createSinglePartitionCompactedTopic`).
 INTERNAL_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
-_VERSION = 0
-_LONGEST_STRING = 32767
-
-
-class Mm2FormatError(ValueError):
-    """Say why bytes are not the record they should be."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,11 +45,11 @@ class OffsetSync:
 
     def key(self) -> bytes:
         """Return the record's key."""
-        return _string(self.topic) + _pack(">i", self.partition)
+        return string(self.topic) + pack(">i", self.partition)
 
     def value(self) -> bytes:
         """Return the record's value; it has no version."""
-        return _pack(">qq", self.upstream_offset, self.downstream_offset)
+        return pack(">qq", self.upstream_offset, self.downstream_offset)
 
     @classmethod
     def from_record(cls, key: bytes | None, value: bytes | None) -> OffsetSync:
@@ -64,7 +58,7 @@ class OffsetSync:
         Raises:
             Mm2FormatError: the bytes are no offset sync.
         """
-        of_key, of_value = _Bytes(key, "key"), _Bytes(value, "value")
+        of_key, of_value = Fields(key, "key"), Fields(value, "value")
         return cls(*of_key.end(of_key.string(), of_key.number(">i")), *of_value.end(*of_value.numbers(">qq")))
 
 
@@ -86,11 +80,11 @@ class Checkpoint:
 
     def key(self) -> bytes:
         """Return the record's key."""
-        return _string(self.group) + _string(self.topic) + _pack(">i", self.partition)
+        return string(self.group) + string(self.topic) + pack(">i", self.partition)
 
     def value(self) -> bytes:
         """Return the record's value."""
-        return _pack(">hqq", _VERSION, self.upstream_offset, self.downstream_offset) + _string(self.metadata)
+        return pack(">hqq", VERSION, self.upstream_offset, self.downstream_offset) + string(self.metadata)
 
     @classmethod
     def from_record(cls, key: bytes | None, value: bytes | None) -> Checkpoint:
@@ -99,7 +93,7 @@ class Checkpoint:
         Raises:
             Mm2FormatError: the bytes are no checkpoint, or one of a later version.
         """
-        of_key, of_value = _Bytes(key, "key"), _Bytes(value, "value")
+        of_key, of_value = Fields(key, "key"), Fields(value, "value")
         group, topic, partition = of_key.end(of_key.string(), of_key.string(), of_key.number(">i"))
         of_value.version()
         return cls(group, topic, partition, *of_value.end(*of_value.numbers(">qq"), of_value.string()))
@@ -120,11 +114,11 @@ class Heartbeat:
 
     def key(self) -> bytes:
         """Return the record's key."""
-        return _string(self.source) + _string(self.target)
+        return string(self.source) + string(self.target)
 
     def value(self) -> bytes:
         """Return the record's value."""
-        return _pack(">hq", _VERSION, self.timestamp_ms)
+        return pack(">hq", VERSION, self.timestamp_ms)
 
     @classmethod
     def from_record(cls, key: bytes | None, value: bytes | None) -> Heartbeat:
@@ -133,7 +127,7 @@ class Heartbeat:
         Raises:
             Mm2FormatError: the bytes are no heartbeat, or one of a later version.
         """
-        of_key, of_value = _Bytes(key, "key"), _Bytes(value, "value")
+        of_key, of_value = Fields(key, "key"), Fields(value, "value")
         source, target = of_key.end(of_key.string(), of_key.string())
         of_value.version()
         (timestamp,) = of_value.end(of_value.number(">q"))
@@ -167,19 +161,19 @@ class SourceOffset:
             ...     b'["MirrorSourceConnector",{"cluster":"A","partition":0,"topic":"orders"}]', b'{"offset":41}')
             SourceOffset(connector='MirrorSourceConnector', cluster='A', topic='orders', partition=0, offset=41)
         """
-        document = _json(key, "key")
-        if not isinstance(document, list) or len(document) != 2 or not isinstance(document[0], str):
+        parts = document(key, "key")
+        if not isinstance(parts, list) or len(parts) != 2 or not isinstance(parts[0], str):
             raise Mm2FormatError("the key is no [connector, partition]")
-        connector, place = document
+        connector, place = parts
         if not isinstance(place, dict) or set(place) != {"cluster", "partition", "topic"}:
             return None
         cluster, topic, partition = place["cluster"], place["topic"], place["partition"]
-        if not (isinstance(cluster, str) and isinstance(topic, str) and _is_whole(partition)):
+        if not (isinstance(cluster, str) and isinstance(topic, str) and is_whole(partition)):
             raise Mm2FormatError(f"{place} is no source partition")
         offset = None
-        if value is not None and (found := _json(value, "value")) is not None:
+        if value is not None and (found := document(value, "value")) is not None:
             offset = found.get("offset") if isinstance(found, dict) else None
-            if not _is_whole(offset):
+            if not is_whole(offset):
                 raise Mm2FormatError(f"{found} is no source offset")
         return cls(connector, cluster, topic, partition, offset)
 
@@ -364,75 +358,3 @@ def decode_all(topic: str, records: Iterable[Record], decode: Decoder[T]) -> Dec
         except Mm2FormatError as error:
             found.skipped.append(Skipped(topic=topic, partition=record.partition, offset=record.offset, why=str(error)))
     return found
-
-
-# -- bytes ----------------------------------------------------------------------------------------------------------------
-
-
-def _pack(layout: str, *numbers: int) -> bytes:
-    try:
-        return struct.pack(layout, *numbers)
-    except struct.error as error:
-        raise Mm2FormatError(f"{numbers} does not fit: {error}") from None
-
-
-def _string(text: str) -> bytes:
-    data = text.encode()
-    if len(data) > _LONGEST_STRING:
-        raise Mm2FormatError(f"a text of {len(data)} bytes; at most {_LONGEST_STRING} fit")
-    return struct.pack(">h", len(data)) + data
-
-
-class _Bytes:
-    """Read the fields of one key or value from left to right."""
-
-    def __init__(self, data: bytes | None, part: str) -> None:
-        if data is None:
-            raise Mm2FormatError("a tombstone" if part == "value" else "no key")
-        self._data = data
-        self._part = part
-        self._at = 0
-
-    def numbers(self, layout: str) -> tuple[int, ...]:
-        size = struct.calcsize(layout)
-        if len(self._data) - self._at < size:
-            raise Mm2FormatError(f"the {self._part} ends after {len(self._data)} bytes")
-        found = struct.unpack_from(layout, self._data, self._at)
-        self._at += size
-        return found
-
-    def number(self, layout: str) -> int:
-        (found,) = self.numbers(layout)
-        return found
-
-    def string(self) -> str:
-        length = self.number(">h")
-        if length < 0 or length > len(self._data) - self._at:
-            raise Mm2FormatError(f"the {self._part} holds a text of {length} bytes")
-        self._at += length
-        try:
-            return self._data[self._at - length : self._at].decode()
-        except UnicodeDecodeError:
-            raise Mm2FormatError(f"the {self._part} holds a text that is not UTF-8") from None
-
-    def version(self) -> None:
-        if (found := self.number(">h")) != _VERSION:
-            raise Mm2FormatError(f"version {found}; this release reads {_VERSION}")
-
-    def end(self, *fields: Any) -> tuple[Any, ...]:
-        if self._at != len(self._data):
-            raise Mm2FormatError(f"{len(self._data) - self._at} bytes too many in the {self._part}")
-        return fields
-
-
-def _json(data: bytes | None, part: str) -> Any:
-    if data is None:
-        raise Mm2FormatError(f"no {part}")
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise Mm2FormatError(f"the {part} is no JSON") from None
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
