@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mirrorlake import errors as errors
     from mirrorlake import sandbox as sandbox
+    from mirrorlake.config.mm2_import import import_mm2 as import_mm2
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
     from mirrorlake.handles import FlowHandle as FlowHandle
     from mirrorlake.mirror import Mirror as Mirror
@@ -51,6 +52,7 @@ _HOME = {
     "UnknownPartition": "mirrorlake.model.offset_map",
     "errors": "",
     "from_settings": "mirrorlake.mirror",
+    "import_mm2": "mirrorlake.config.mm2_import",
     "load": "mirrorlake.mirror",
     "sandbox": "",
 }
@@ -72,6 +74,7 @@ __all__ = [
     "__version__",
     "errors",
     "from_settings",
+    "import_mm2",
     "load",
     "sandbox",
 ]

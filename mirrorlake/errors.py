@@ -10,6 +10,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── SourceGap                 .gaps          records that left the source before they were landed (law E)
 │   ├── LaneFenced                .flow          another republisher owns the flow now
 │   ├── LanderReplaced            .alias         another lander lands the source now
+│   ├── TakeoverRefused           .flow          another mirror's place cannot be told, or it still runs
 │   ├── GroupActive               .alias .group  a group with members is never moved
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
 │   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
@@ -145,6 +146,10 @@ class LaneFenced(SafetyError):
 
 class LanderReplaced(SafetyError):
     """Stop because another lander took the source over."""
+
+
+class TakeoverRefused(SafetyError):
+    """Refuse to go on where another mirror ended: it still runs, or its place cannot be told."""
 
 
 class GroupActive(SafetyError):

@@ -12,6 +12,7 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.positions import MovedPositions
+from mirrorlake.steps.takeover import TakeoverPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,6 +71,10 @@ class FlowHandle:
     def run(self, **options: Any) -> tuple[list[Landing], list[Republishing]]:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
         return self._mirror.run(self.name, **options)
+
+    def takeover(self, **options: Any) -> TakeoverPlan:
+        """Return where this flow goes on after a MirrorMaker 2 that was stopped (see `Mirror.takeover`)."""
+        return self._mirror.takeover(self.name, **options)
 
     def groups(self, *, recorded: bool = False) -> GroupPlan:
         """Return where each consumer group would go on at the target (see `Mirror.plan_groups`)."""

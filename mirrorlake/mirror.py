@@ -24,6 +24,7 @@ from mirrorlake.handles import FlowHandle, Landing, Republishing
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
@@ -46,9 +47,12 @@ from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.maps import KnownMaps, known_maps
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps.resume import Ends
+from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
+from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.steps.topics import require_source
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import Lander, LandSettings
+from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.streams.republish import Republisher, RepublishSettings
 
 
@@ -92,6 +96,7 @@ class Mirror:
         self._now = now
         self._admins: dict[str, ClusterAdmin] = {}
         self._keeping = threading.Lock()
+        self._mm2_writers: dict[str, Mm2Writer] = {}
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
@@ -206,6 +211,40 @@ class Mirror:
             restore_ledger=restore_ledger,
         )
         return Republishing(flow, republisher.records)
+
+    def takeover(self, flow: str, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
+        """Return where a flow goes on after a MirrorMaker 2 that was stopped; changes nothing (law G).
+
+        Args:
+            flow: the flow, which has not begun yet.
+            other: where MirrorMaker kept its state.
+            trust_stored: go on at its stored offsets where the records on the target cannot tell.
+        """
+        settings = self.config.flow(flow)
+        source, target = settings.source, settings.target
+        sites = Sites(
+            self.admin(source), self.admin(target), self._reader_options(source), self._reader_options(target)
+        )
+        return make_takeover_plan(settings, sites, other=other, trust_stored=trust_stored)
+
+    def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
+        """Carry a takeover out and return it: the flow's next `run` goes on there.
+
+        Raises:
+            TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
+        """
+        flow = self.config.flow(plan.flow)
+        options = self._republish_settings(flow)
+        apply_takeover(
+            plan,
+            flow,
+            target=self.admin(flow.target),
+            producer_options=options.producer_options,
+            reader_options=options.reader_options,
+            lake=self.lake,
+            now=self._now(),
+        )
+        return plan
 
     def run(
         self, flow: str | None = None, *, once: bool = False, stop: threading.Event | None = None
@@ -363,10 +402,22 @@ class Mirror:
         )
 
     def _duties(self, flow: FlowConfig) -> list[Duty]:
-        duties = []
+        duties: list[Duty] = []
         if flow.sync.groups:
             every_s = flow.sync.groups_interval.total_seconds()
             duties.append(Duty(name="groups", every_s=every_s, do=self._group_sync(flow).once))
+        elif flow.mm2.checkpoints:
+            look, writer = self._group_sync(flow).plan, self._mm2_writer(flow)
+            every_s = flow.sync.groups_interval.total_seconds()
+            duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, look())))
+        duties += mm2_duties(
+            flow,
+            self._mm2_writer(flow),
+            source=self.admin(flow.source),
+            target=self.admin(flow.target),
+            source_options=self._reader_options(flow.source),
+            target_options=self._reader_options(flow.target),
+        )
         return [*duties, *self._keeper(flow).duties()]
 
     def _keeper(self, flow: FlowConfig) -> Keeper:
@@ -378,6 +429,12 @@ class Mirror:
             now=self._now,
             lock=self._keeping,
         )
+
+    def _mm2_writer(self, flow: FlowConfig) -> Mm2Writer:
+        if flow.name not in self._mm2_writers:
+            cluster, admin = self.config.cluster(flow.target), self.admin(flow.target)
+            self._mm2_writers[flow.name] = mm2_writer(flow, cluster, admin, now=self._now)
+        return self._mm2_writers[flow.name]
 
     def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
         return groups_step.GroupSides(
@@ -400,7 +457,8 @@ class Mirror:
             return groups_step.plan_groups(self.lake, flow, positions, maps=maps, sides=sides, recorded=recorded)
 
         records = groups_step.GroupRecords(self.lake, flow, self._now)
-        return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records)
+        tell = partial(tell_checkpoints, self._mm2_writer(flow)) if flow.mm2.checkpoints else len
+        return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records, tell=tell)
 
     def _known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
         return known_maps(self.lake, flows, admins=self._clusters(), ledger=self._ledger)

@@ -18,8 +18,10 @@ from typer.exceptions import TyperException
 
 from mirrorlake.cli.groups import groups
 from mirrorlake.cli.history import history
+from mirrorlake.cli.import_mm2 import import_mm2
 from mirrorlake.cli.offsets import offsets
 from mirrorlake.cli.output import Output, log_to_stderr
+from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -269,6 +271,10 @@ def doctor(conf: Conf = _DEFAULT, as_json: Json = False) -> int:
     if any(not one.ok and one.layer in ("cluster", "lake") for one in found):
         return 4
     return 0 if all(one.ok for one in found) else 1
+
+
+app.command("takeover")(takeover)
+app.command("import-mm2")(import_mm2)
 
 
 @app.command()

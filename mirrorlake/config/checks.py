@@ -9,6 +9,7 @@ from typing import NamedTuple
 from mirrorlake.config.faults import Finding, did_you_mean
 from mirrorlake.model.cycles import FlowLike, find_cycle
 from mirrorlake.model.flow import kafka_name
+from mirrorlake.model.policy import DefaultPolicy
 
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -72,6 +73,8 @@ def check_cycles(flows: Sequence[tuple[int, FlowLike]]) -> list[Finding]:
     Args:
         flows: (position in the file, flow) of every flow that is valid in itself.
     """
+    if unreadable := _unreadable_names(flows):
+        return [unreadable]
     apart = [(index, flow) for index, flow in flows if flow.source != flow.target]
     path = find_cycle([flow for _, flow in apart])
     if path is None:
@@ -84,3 +87,21 @@ def check_cycles(flows: Sequence[tuple[int, FlowLike]]) -> list[Finding]:
             "use policy: default on these flows, or topics that do not meet",
         )
     ]
+
+
+def _unreadable_names(flows: Sequence[tuple[int, FlowLike]]) -> Finding | None:
+    """Return why names of the default policy would not tell every hop, which is what ends cycles."""
+    first: str | None = None
+    for index, flow in flows:
+        policy = flow.replication_policy
+        if not isinstance(policy, DefaultPolicy):
+            continue
+        place, separator = ("flows", index, "policy"), policy.separator
+        first = first or separator
+        if separator != first:
+            problem = f"'{separator}' parts names here and '{first}' elsewhere, so no name would tell every hop"
+            return Finding(place, problem, "use one separator for all flows of the file")
+        if separator in flow.source:
+            problem = f"the separator '{separator}' stands in the alias '{flow.source}', too"
+            return Finding(place, problem, "choose another separator or alias")
+    return None

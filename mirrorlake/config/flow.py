@@ -10,16 +10,31 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
 from mirrorlake.config import values
-from mirrorlake.config.base import Count, Exclusion, Interval, Options, Selection, Settings, Size, masked
+from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client_options import check_producer
 from mirrorlake.config.faults import Finding, finding_error
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.flow import ledger_topic
+from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
 from mirrorlake.model.policy import ReplicationPolicy, is_cycle
 
 _FLOW_NAME = re.compile(r"(?:[A-Za-z0-9._-]|->){1,200}")
+
+
+class Mm2Config(Settings):
+    """MirrorMaker 2's own topics, written on the target in its formats for the clients that read them."""
+
+    heartbeats: Flag = Field(default=False, description="write heartbeats")
+    checkpoints: Flag = Field(default=False, description="write checkpoints of the translated groups")
+    offset_syncs: Flag = Field(default=False, description="write offset syncs")
+    heartbeat_interval: Interval = Field(default=timedelta(seconds=1), description="time between two heartbeats")
+    offset_sync_interval: Interval = Field(
+        default=timedelta(seconds=5), description="time between two looks for new offset syncs"
+    )
+    offset_lag_max: Count = Field(default=100, description="records between two offset syncs")
+    separator_in_internal: Flag = Field(default=True, description="whether a separator of one's own is in their names")
 
 
 class FlowConfig(Settings):
@@ -36,6 +51,7 @@ class FlowConfig(Settings):
     groups: Exclusion = Field(default=TopicPattern((".*",)), description="consumer groups to translate")
     exclude_groups: Exclusion = Field(default=DEFAULT_EXCLUDE_GROUPS, description="consumer groups to leave out")
     sync: SyncConfig = Field(default_factory=SyncConfig, description="what is kept in step besides records")
+    mm2: Mm2Config = Field(default_factory=Mm2Config, description="MirrorMaker 2's topics on the target")
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         default="exactly_once", description="delivery on the target"
     )
@@ -98,6 +114,11 @@ class FlowConfig(Settings):
     def replication_policy(self) -> ReplicationPolicy:
         """Return how the flow names topics on the target."""
         return self.policy.build(self.source)
+
+    @property
+    def mm2_names(self) -> Mm2Names:
+        """Return how MirrorMaker 2 would name its own topics for this flow."""
+        return Mm2Names(self.policy.separator, self.mm2.separator_in_internal)
 
     def remote_topic(self, topic: str) -> str:
         """Return the topic's name on the target.

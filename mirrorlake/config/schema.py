@@ -13,12 +13,12 @@ from mirrorlake.config.base import Count, Interval, Options, Settings, Size, mas
 from mirrorlake.config.checks import End, check_cycles, check_ends
 from mirrorlake.config.client_options import check_client
 from mirrorlake.config.faults import Finding, finding_error
-from mirrorlake.config.flow import FlowConfig
+from mirrorlake.config.flow import FlowConfig, Mm2Config
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.errors import ConfigError, Fault, UsageError
 from mirrorlake.model.patterns import subscribe_pattern
 
-__all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "SyncConfig"]
+__all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "Mm2Config", "SyncConfig"]
 
 
 class LakeConfig(Settings):

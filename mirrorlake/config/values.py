@@ -11,7 +11,15 @@ from typing import Any, Literal
 from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
 from mirrorlake.config.secrets import has_reference
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
-from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, TopicNameError
+from mirrorlake.model.policy import (
+    DEFAULT_SEPARATOR,
+    DefaultPolicy,
+    IdentityPolicy,
+    ReplicationPolicy,
+    TemplatePolicy,
+    TopicNameError,
+    is_legal_topic,
+)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -136,26 +144,34 @@ class PolicyChoice:
     Attributes:
         kind: default, identity or template.
         template: the template's text; None unless kind is template.
+        separator: what stands between the parts of a remote topic's name.
     """
 
     kind: Literal["default", "identity", "template"] = "default"
     template: str | None = None
+    separator: str = DEFAULT_SEPARATOR
 
     def plain(self) -> str | dict[str, str]:
         """Return the policy as it is written in a settings file."""
-        return self.kind if self.template is None else {"template": self.template}
+        if self.template is not None:
+            return {"template": self.template}
+        return self.kind if self.separator == DEFAULT_SEPARATOR else {"name": self.kind, "separator": self.separator}
 
     def build(self, source: str) -> ReplicationPolicy:
         """Return the replication policy for a flow from `source`."""
         if self.template is not None:
             return TemplatePolicy(self.template)
-        return IdentityPolicy(source) if self.kind == "identity" else DefaultPolicy()
+        if self.kind == "identity":
+            return IdentityPolicy(source, self.separator)
+        return DefaultPolicy(self.separator)
 
 
 def policy(value: Any) -> PolicyChoice:
-    """Return the policy from `default`, `identity` or `{template: "all.{topic}"}`."""
+    """Return the policy from `default`, `identity`, `{name: default, separator: _}` or `{template: "all.{topic}"}`."""
     if isinstance(value, PolicyChoice):
         return value
+    if isinstance(value, dict) and value.keys() == {"name", "separator"}:
+        return _with_separator(policy(value["name"]), value["separator"])
     if value == "default":
         return PolicyChoice("default")
     if value == "identity":
@@ -171,6 +187,16 @@ def policy(value: Any) -> PolicyChoice:
     except TopicNameError as error:
         raise fault_error(error.problem, error.remedy) from None
     return PolicyChoice("template", value["template"])
+
+
+def _with_separator(choice: PolicyChoice, separator: Any) -> PolicyChoice:
+    if choice.template is not None or not isinstance(separator, str) or not is_legal_topic(f"a{separator}b"):
+        raise fault_error(
+            f"{_show(separator)} is no separator", "write one or a few of . _ - beside name: default or identity"
+        )
+    if not separator:
+        raise fault_error("the separator is empty", "write one or a few of . _ -")
+    return PolicyChoice(choice.kind, separator=separator)
 
 
 def _show(value: Any) -> str:

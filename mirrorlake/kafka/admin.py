@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -225,17 +226,34 @@ class ClusterAdmin:
         missing = [partition for partition, offset in found.items() if offset < 0]
         return found | self.latest(missing)
 
-    def _offsets(self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec) -> dict[flow.TopicPartition, int]:
+    def _offsets(
+        self,
+        partitions: Iterable[flow.TopicPartition],
+        spec: OffsetSpec,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[flow.TopicPartition, int]:
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
         if not request:
             return {}
         with self._border.errors("read offsets"):
-            futures = self._client.list_offsets(
-                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_S
-            )
+            futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT_S)
             return {
                 flow.TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
             }
+
+    def members(self, group: str) -> int:
+        """Return how many members a group has, of whatever protocol (Connect's workers form one, too)."""
+        need = Need(operation="DESCRIBE", resource="GROUP", name=group)
+        with self._border.errors(f"describe group {group}", need), warnings.catch_warnings():
+            # Deprecated for consumer groups; what replaces it refuses every other kind (librdkafka 2.16).
+            warnings.simplefilter("ignore", DeprecationWarning)
+            found = self._client.list_groups(group, timeout=TIMEOUT_S)
+        return sum(len(one.members) for one in found)
+
+    def ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
+        """Return the end of each partition with open transactions counted (the high watermark)."""
+        return self._offsets(partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
 
     def delete_records_before(self, offsets: Mapping[flow.TopicPartition, int]) -> None:
         """Drop the records below the given offsets (KIP-107)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,13 +136,3 @@ class Border:
             if not isinstance(problem, KafkaError):
                 raise ClusterError(f"cluster {self.alias} could not {doing}: {problem}", alias=self.alias) from error
             raise self.error(problem, doing, *needs) from error
-
-
-def kafka_error(problem: KafkaError, *, alias: str, doing: str) -> ClusterError:
-    """Return the error of a cluster of which no more than the alias is known."""
-    return Border(alias=alias).error(problem, doing)
-
-
-def kafka_errors(*, alias: str, doing: str) -> AbstractContextManager[None]:
-    """Translate errors of a cluster of which no more than the alias is known."""
-    return Border(alias=alias).errors(doing)

@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import TIMEOUT_S
-from mirrorlake.kafka.border import client_log, kafka_error, kafka_errors
+from mirrorlake.kafka.border import Border, Need, client_log
 from mirrorlake.model.flow import TopicPartition
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
@@ -58,6 +58,7 @@ class Groups:
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self._options = dict(options)
+        self._border = Border.of(alias, options)
         self._client = AdminClient(self._options, logger=client_log)
 
     def states(self) -> dict[str, str]:
@@ -66,7 +67,7 @@ class Groups:
         Raises:
             ClusterError: the cluster does not answer, or does not allow the look.
         """
-        with kafka_errors(alias=self.alias, doing="list consumer groups"):
+        with self._border.errors("list consumer groups", _group("DESCRIBE", "*")):
             found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
             if found.errors:
                 raise found.errors[0]
@@ -96,7 +97,7 @@ class Groups:
         # Never subscribed, so it never joins; closing it leaves nothing behind.
         consumer = Consumer({**self._options, "group.id": group, "enable.auto.commit": "false"}, logger=client_log)
         try:
-            with kafka_errors(alias=self.alias, doing=f"read the positions of group {group}"):
+            with self._border.errors(f"read the positions of group {group}", _group("DESCRIBE", group)):
                 for attempt in self._patiently():
                     with attempt:
                         found = consumer.committed(list(wanted), timeout=TIMEOUT_S)
@@ -121,7 +122,7 @@ class Groups:
         ]
         if not entries:
             return
-        with kafka_errors(alias=self.alias, doing=f"set the positions of group {group}"):
+        with self._border.errors(f"set the positions of group {group}", _group("READ", group)):
             for attempt in self._patiently():
                 with attempt:
                     self._alter(group, entries)
@@ -145,7 +146,7 @@ class Groups:
                     alias=self.alias,
                     group=group,
                 )
-            raise kafka_error(problem, alias=self.alias, doing=doing)
+            raise self._border.error(problem, doing, _group("READ", group), *_reading(entries))
 
     @staticmethod
     def _patiently() -> Retrying:
@@ -155,3 +156,11 @@ class Groups:
             wait=wait_random_exponential(multiplier=0.1, max=2),
             reraise=True,
         )
+
+
+def _group(operation: str, name: str) -> Need:
+    return Need(operation=operation, resource="GROUP", name=name)
+
+
+def _reading(partitions: Iterable[ClientPartition]) -> list[Need]:
+    return [Need(operation="READ", resource="TOPIC", name=topic) for topic in sorted({tp.topic for tp in partitions})]

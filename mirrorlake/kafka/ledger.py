@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-from mirrorlake.errors import ClusterError, ClusterUnreachable
-from mirrorlake.kafka.border import Border, Need, client_log
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka.records import RecordReader
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.plan import TopicSpec
 
@@ -20,7 +17,6 @@ LEDGER_CONFIGS = {
     "retention.bytes": "-1",
     "max.message.bytes": "16777216",
 }
-_POLL_S = 30.0
 
 
 def ledger_spec(topic: str, lanes: int) -> TopicSpec:
@@ -34,21 +30,7 @@ class LedgerReader:
     def __init__(self, alias: str, topic: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self.topic = topic
-        self._border = Border.of(alias, options)
-        self._need = Need(operation="READ", resource="TOPIC", name=topic)
-        self._consumer = Consumer(
-            {
-                **options,
-                # The group is never joined nor committed to; librdkafka only wants the word.
-                "group.id": f"mirrorlake.ledger.{uuid.uuid4()}",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": "false",
-                "enable.partition.eof": "true",
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": "10",
-            },
-            logger=client_log,
-        )
+        self._records = RecordReader(alias, options)
 
     def __enter__(self) -> LedgerReader:
         return self
@@ -58,7 +40,7 @@ class LedgerReader:
 
     def close(self) -> None:
         """Close the connections."""
-        self._consumer.close()
+        self._records.close()
 
     def last(self, lane: int) -> LedgerRecord | None:
         """Return the lane's last committed record, None when there never was one.
@@ -66,7 +48,7 @@ class LedgerReader:
         Walks backwards from the end in growing steps: the last offsets of a lane are a record and its commit marker, but
         aborted chunks may lie behind them.
         """
-        low, high = self._ends(lane)
+        low, high = self.ends(lane)
         step = 4
         while high > low:
             start = max(low, high - step)
@@ -80,33 +62,16 @@ class LedgerReader:
 
     def since(self, lane: int, offset: int) -> list[tuple[int, LedgerRecord]]:
         """Return the committed records of a lane at or after a ledger offset, with their offsets."""
-        low, high = self._ends(lane)
+        low, high = self.ends(lane)
         return list(self._read(lane, max(low, offset))) if high > max(low, offset) else []
 
-    def _ends(self, lane: int) -> tuple[int, int]:
-        with self._border.errors(f"read the ends of {self.topic}", self._need):
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, lane), timeout=_POLL_S)
-        return int(low), int(high)
+    def ends(self, lane: int) -> tuple[int, int]:
+        """Return the first offset that the lane still holds and the one after its last committed record."""
+        return self._records.ends(self.topic, lane)
 
     def _read(self, lane: int, start: int) -> Iterator[tuple[int, LedgerRecord]]:
-        with self._border.errors(f"read {self.topic}", self._need):
-            self._consumer.assign([TopicPartition(self.topic, lane, start)])
-            while True:
-                message = self._consumer.poll(_POLL_S)
-                if message is None:
-                    raise ClusterUnreachable(
-                        f"cluster {self.alias} did not deliver the ledger {self.topic} within {_POLL_S:.0f} s",
-                        consequence="nothing was republished",
-                        remedy="run the same command again when the cluster answers",
-                        alias=self.alias,
-                    )
-                problem = message.error()
-                if problem is None:
-                    yield message.offset(), self._parse(message.value(), lane, message.offset())
-                elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    return
-                elif not problem.retriable():
-                    raise self._border.error(problem, f"read {self.topic}", self._need)
+        for record in self._records.read(self.topic, lane, start):
+            yield record.offset, self._parse(record.value, lane, record.offset)
 
     def _parse(self, value: bytes | None, lane: int, offset: int) -> LedgerRecord:
         try:

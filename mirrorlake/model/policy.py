@@ -19,6 +19,7 @@ _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _PLACEHOLDERS = ("topic", "source", "target")
 _HEARTBEATS = "heartbeats"
+DEFAULT_SEPARATOR = "."
 
 
 class TopicNameError(ValueError):
@@ -106,7 +107,7 @@ class DefaultPolicy:
         'orders'
     """
 
-    separator: str = "."
+    separator: str = DEFAULT_SEPARATOR
 
     @property
     def tells_origin(self) -> bool:
@@ -156,7 +157,7 @@ class IdentityPolicy:
     """
 
     source: str | None = None
-    separator: str = "."
+    separator: str = DEFAULT_SEPARATOR
 
     @property
     def tells_origin(self) -> bool:

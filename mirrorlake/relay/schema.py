@@ -118,7 +118,7 @@ POSITIONS = Table(
         "topic": ("string", "Topic"),
         "generation": ("int", "Life of the topic"),
         "partition": ("int", "Partition"),
-        "kind": ("string", "earliest | last_stable | landed | republished | group"),
+        "kind": ("string", "earliest | last_stable | landed | republished | group | taken_over"),
         "group_id": ("string", "Consumer group, for kind group"),
         "position": ("bigint", "Next offset to read, Kafka's meaning of a position"),
         "record_timestamp": ("timestamp", "Timestamp of the last record before the position, where known"),

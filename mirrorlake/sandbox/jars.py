@@ -75,6 +75,8 @@ JAR_SETS: Mapping[str, JarSet] = {
         ),
         transitive=False,
     ),
+    # A Java compiler for the tests: the Java that comes as a wheel has none.
+    "compiler": JarSet(("org.eclipse.jdt:ecj:3.33.0",), transitive=False),
 }
 
 

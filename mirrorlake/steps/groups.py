@@ -241,6 +241,7 @@ class GroupSync:
         plan: makes the plan for them.
         target: the target's groups.
         records: what is written to the lake.
+        tell: is shown each plan as it was carried out, for MirrorMaker 2's checkpoints.
     """
 
     def __init__(
@@ -250,11 +251,13 @@ class GroupSync:
         plan: Callable[[Positions], GroupPlan],
         target: Groups,
         records: GroupRecords,
+        tell: Callable[[GroupPlan], object] = len,
     ) -> None:
         self._look = look
         self._plan = plan
         self._target = target
         self._records = records
+        self._tell = tell
         # Nothing to do for a flow without groups, the commonest of all.
         self._settled: Positions | None = {}
 
@@ -279,4 +282,5 @@ class GroupSync:
     def _carry_out(self, positions: Positions) -> GroupPlan:
         done = apply_groups(self._plan(positions), target=self._target)
         self._records.write(done)
+        self._tell(done)
         return done

@@ -12,6 +12,7 @@ from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.changes import apply_change
 from mirrorlake.kafka.ledger import ledger_spec
+from mirrorlake.kafka.mm2 import mm2_topics
 from mirrorlake.model.ownership import INTENDED
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
 from mirrorlake.relay.audit import Audit
@@ -51,6 +52,7 @@ def make_plan(
     for flow in flows:
         ends = look(flow, admins)
         changes += _ledger_changes(flow, admins[flow.target])
+        changes += _mm2_changes(flow, admins[flow.target])
         changes += topic_plan(flow, ends, copied=partial(copied, flow.target)).changes
         if flow.sync.acls:
             if flow.target not in targets:
@@ -80,6 +82,17 @@ def _ledger_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:
     spec = ledger_spec(flow.ledger_topic, flow.lanes)
     held = None if actual is None else TopicSpec(name=actual.name, partitions=actual.partitions, configs=spec.configs)
     return topic_changes(where=flow.target, wanted=spec, actual=held, flow=flow.name)
+
+
+def _mm2_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:
+    wanted = mm2_topics(flow)
+    actual = target.describe(spec.name for spec in wanted)
+    return [
+        change
+        for spec in wanted
+        if spec.name not in actual
+        for change in topic_changes(where=flow.target, wanted=spec, actual=None, flow=flow.name)
+    ]
 
 
 def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake, now: Callable[[], datetime]) -> None:

@@ -19,6 +19,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import with_downstream
+from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.maps import KnownMaps
 
 MOST_DIFFERENCES = 1000
@@ -107,7 +108,9 @@ def verify_flow(
     mine = runs.where(F.col("flow") == flow.name)
     remotes = {flow.remote_topic(topic) for topic in carried}
     differences += _against_target(lake, target, runs.where(F.col("target_topic").isin(sorted(remotes))))
-    differences += _not_mapped(relay, mine, positions, whole=flow.start.kind == "earliest")
+    differences += _not_mapped(
+        relay, mine, positions, whole=flow.start.kind == "earliest", taken_over=_taken_over(lake, flow.name)
+    )
     sent = {
         SourcePartition(row.topic, row.generation, row.partition): int(row.records)
         for row in mine.groupBy(
@@ -277,21 +280,42 @@ def _problem(row: Any, contents: set[int]) -> str:
     return "out_of_order" if row.found in contents else "altered"
 
 
+def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
+    """Return where the flow went on after another mirror, whose records are none of the map's."""
+    rows = lake.meta(POSITIONS).where((F.col("flow") == flow) & (F.col("kind") == "taken_over"))
+    return {
+        _key(row): int(row["first"])
+        for row in rows.groupBy(*_SOURCE_KEY).agg(F.max("position").alias("first")).collect()
+    }
+
+
 def _not_mapped(
-    relay: DataFrame, mine: DataFrame, positions: Mapping[SourcePartition, int], *, whole: bool
+    relay: DataFrame,
+    mine: DataFrame,
+    positions: Mapping[SourcePartition, int],
+    *,
+    whole: bool,
+    taken_over: Mapping[SourcePartition, int],
 ) -> list[Difference]:
     """Return landed records below the ledger's position that no run covers (law E).
 
-    `whole` is false for a flow whose `start` leaves the past out: what precedes its first run is then not due.
+    `whole` is false for a flow whose `start` leaves the past out: what precedes its first run is then not due. What
+    precedes a takeover was sent by another mirror.
     """
-    rows = [(s.topic, s.generation, s.partition, offset) for s, offset in positions.items()]
+    rows = [(s.topic, s.generation, s.partition, offset, taken_over.get(s, 0)) for s, offset in positions.items()]
     if not rows:
         return []
-    frame = relay.sparkSession.createDataFrame(rows, "topic string, generation int, partition int, position bigint")
+    frame = relay.sparkSession.createDataFrame(
+        rows, "topic string, generation int, partition int, position bigint, taken_over bigint"
+    )
     due = relay.join(F.broadcast(frame), _SOURCE_KEY).where("offset < position")
     sent = mine.groupBy(
         F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")
     ).agg(F.sum("record_count").alias("records"), F.min("first_upstream").alias("first"))
+    # A run before it would say that the takeover never came about.
+    due = due.join(F.broadcast(sent.select(*_SOURCE_KEY, F.col("first").alias("run"))), _SOURCE_KEY, "left").where(
+        F.col("offset") >= F.least("taken_over", "run")
+    )
     if not whole:
         due = due.join(F.broadcast(sent.select(*_SOURCE_KEY, "first")), _SOURCE_KEY).where("offset >= first")
     counts = due.groupBy(*_SOURCE_KEY).agg(F.count("*").alias("records"), F.min("offset").alias("first"))

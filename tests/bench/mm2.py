@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
-from mirrorlake.sandbox import find_java
-from mirrorlake.sandbox.jars import classpath
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
-from mirrorlake.sandbox.process import start_process
 from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
 from tests.bench.figures import MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, Measurement
 from tests.bench.processes import ProcessTree, Stopwatch
+from tests.servers.mm2 import MirrorMaker, base_properties
 
-_MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _START_S = 300.0
 _COPY_S = 1800.0
-_STOP_S = 60.0
-_INTERVALS = (
-    "refresh.topics.interval.seconds",
-    "refresh.groups.interval.seconds",
-    "sync.topic.configs.interval.seconds",
-    "sync.group.offsets.interval.seconds",
-    "emit.checkpoints.interval.seconds",
-)
-_FACTORS = (
-    "replication.factor",
-    "checkpoints.topic.replication.factor",
-    "heartbeats.topic.replication.factor",
-    "offset-syncs.topic.replication.factor",
-    "config.storage.replication.factor",
-    "offset.storage.replication.factor",
-    "status.storage.replication.factor",
-)
 
 
 def properties(subject: str, source: str, target: str, servers: Mapping[str, str], *, rest_port: int) -> dict[str, str]:
@@ -49,20 +27,10 @@ def properties(subject: str, source: str, target: str, servers: Mapping[str, str
         servers: bootstrap servers by alias.
         rest_port: for the internal REST server, which exactly-once needs.
     """
-    flow = f"{source}->{target}"
     found = {
-        "clusters": f"{source},{target}",
-        **{f"{alias}.bootstrap.servers": address for alias, address in servers.items()},
-        f"{flow}.enabled": "true",
-        f"{flow}.topics": r"bench\..*",
-        f"{target}->{source}.enabled": "false",
-        f"{target}->{source}.emit.heartbeats.enabled": "false",
+        **base_properties(source, target, servers, topics=r"bench\..*", interval_s=5),
         "tasks.max": "2",
         "sync.group.offsets.enabled": "true",
-        # The brokers have no authorizer.
-        "sync.topic.acls.enabled": "false",
-        **dict.fromkeys(_INTERVALS, "5"),
-        **dict.fromkeys(_FACTORS, "1"),
     }
     if subject in (MM2_TUNED, MM2_EXACTLY_ONCE):
         found |= {
@@ -120,36 +88,13 @@ def measure(subject: str, number: int, contest: Contest) -> Measurement:
 
 @contextmanager
 def _running(subject: str, source: str, contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
-    folder = contest.directory / source
-    folder.mkdir()
     (rest_port,) = free_ports(1)
     servers = {source: contest.source.bootstrap_servers, "central": contest.target.bootstrap_servers}
     settings = properties(subject, source, "central", servers, rest_port=rest_port)
-    file = folder / "mm2.properties"
-    file.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in settings.items()))
-    command = [
-        str(find_java().executable),
-        *("-Xms1g", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
-        *("-cp", classpath("mm2"), _MAIN, str(file)),
-    ]
-    process = start_process(command, log=folder / "mm2.log", tied=True)
+    mirror = MirrorMaker(contest.directory / source, settings, java_options=("-Xms1g", "-Xmx1g"))
     try:
-        yield process
+        yield mirror.process
     except IncompleteCopy as error:
-        raise IncompleteCopy(f"{error}; its last words:\n{_last_words(folder / 'mm2.log')}") from error
+        raise IncompleteCopy(f"{error}; its last words:\n{mirror.last_words()}") from error
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")
-
-
-def _last_words(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
-    return "\n".join(lines[-10:])
+        mirror.stop()

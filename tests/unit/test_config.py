@@ -119,6 +119,33 @@ def test_the_defaults_of_a_flow() -> None:
     assert (land.on_gap, land.max_records_per_batch, land.max_bytes_per_batch) == ("halt", 2_000_000, None)
 
 
+def test_a_policy_may_have_a_separator_of_its_own() -> None:
+    flow = flows('source: east, target: central, topics: x, policy: {name: default, separator: "_"}').flows[0]
+    assert flow.remote_topic("orders") == "east_orders"
+    assert flow.mm2_names.checkpoints("east") == "east_checkpoints_internal"
+    assert flow.policy.plain() == {"name": "default", "separator": "_"}
+
+
+@pytest.mark.parametrize(
+    ("alias", "policies", "problem"),
+    [
+        ("a", ('{name: default, separator: ""}', "default"), "the separator is empty"),
+        ("a", ('{name: default, separator: "#"}', "default"), "'#' is no separator"),
+        ("a", ('{name: default, separator: "_"}', "default"), "'.' parts names here and '_' elsewhere"),
+        ("a_1", ('{name: default, separator: "_"}', "identity"), "stands in the alias 'a_1', too"),
+    ],
+)
+def test_separators_that_would_hide_a_hop_are_refused(alias: str, policies: tuple[str, str], problem: str) -> None:
+    text = (
+        f"lake: {{root: x}}\nclusters: {{{alias}: {{bootstrap_servers: 'a:1'}}, b: {{bootstrap_servers: 'b:1'}}, "
+        f"c: {{bootstrap_servers: 'c:1'}}}}\nflows:\n"
+        f"- {{source: {alias}, target: b, topics: x, policy: {policies[0]}}}\n"
+        f"- {{source: b, target: c, topics: y, policy: {policies[1]}}}"
+    )
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        loads(text)
+
+
 def test_values_are_read_in_the_spellings_people_use() -> None:
     flow = flows(
         "source: east, target: central, topics: [a, 'b|c'], exclude_topics: [], chunk_bytes: 1.5 GiB, trigger: 1500ms, "

@@ -1,0 +1,65 @@
+"""`mirrorlake takeover`: go on where a MirrorMaker 2 ended."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrorlake.cli.output import Output
+
+_COLUMNS = ("topic", "partition", "remote topic", "stored", "position", "already there", "compared", "left source")
+
+
+def takeover(
+    flow: Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")],
+    conf: Annotated[Path, typer.Option("--conf", help="The settings file.")] = Path("conf/mirror.yml"),
+    apply: Annotated[bool, typer.Option("--apply", help="Make it so; without it, only show.")] = False,
+    connector: Annotated[
+        str, typer.Option("--connector", help="The source connector's name, on a Connect cluster.")
+    ] = "MirrorSourceConnector",
+    offsets_topic: Annotated[
+        str | None,
+        typer.Option("--offsets-topic", help="Connect's offsets topic; default: mm2-offsets.SOURCE.internal."),
+    ] = None,
+    connect_group: Annotated[
+        str | None,
+        typer.Option(
+            "--connect-group", help="The workers' group; default: SOURCE-mm2; empty where Connect stays on without MM2."
+        ),
+    ] = None,
+    trust_stored: Annotated[
+        bool,
+        typer.Option(
+            "--trust-stored", help="Go on at MM2's stored offsets where the records on the target cannot tell."
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
+    ] = False,
+) -> int:
+    """Go on where a stopped MirrorMaker 2 ended: nothing copied again, nothing skipped."""
+    from mirrorlake.mirror import load
+    from mirrorlake.steps.takeover_look import OtherMirror
+
+    output = Output(as_json=as_json)
+    other = OtherMirror(connector=connector, offsets_topic=offsets_topic, group=connect_group)
+    mirror = load(conf)
+    plan = mirror.takeover(flow, other=other, trust_stored=trust_stored)
+    applied = apply and not plan.refused
+    if applied:
+        mirror.apply_takeover(plan)
+    output.document({**asdict(plan), "refused": plan.refused, "applied": applied})
+    rows = [tuple(asdict(row).values())[: len(_COLUMNS)] for row in plan.partitions]
+    output.table(f"{flow}: takeover", list(_COLUMNS), rows)
+    for note in plan.notes:
+        output.say(f"note: {note}")
+    for reason in plan.refused:
+        output.say(f"refused: {reason}")
+    if plan.refused:
+        return 3
+    done = f"taken over; next: mirrorlake run --flow '{flow}'" if applied else "nothing changed; --apply makes it so"
+    output.say(f"{len(plan.partitions)} partition(s): {done}")
+    return 0

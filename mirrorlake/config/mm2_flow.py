@@ -1,0 +1,164 @@
+"""One flow of MirrorMaker 2 as one of ours: its effective settings in, the flow's entry out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mirrorlake.config.mm2_names import DEFAULT_POLICIES, IDENTITY_POLICIES
+from mirrorlake.model.patterns import PatternError, parse_patterns
+
+_MOST_LANES = 64
+
+
+def flow_settings(
+    source: str, target: str, settings: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """Return the flow's entry, where each key went, and what differs.
+
+    Args:
+        source: alias.
+        target: alias.
+        settings: what MirrorMaker's connectors of the flow are told, without any beginning.
+    """
+    flow = _Flow(settings)
+    flow.entry |= {"source": source, "target": target}
+    flow.told["enabled"] = f"the flow {source}->{target}"
+    flow.selection("topics", "topics", default=".*")
+    flow.selection("topics.exclude", "exclude_topics", "topics.blacklist")
+    flow.policy()
+    flow.selection("groups", "groups")
+    flow.selection("groups.exclude", "exclude_groups", "groups.blacklist")
+    flow.sync()
+    flow.mm2()
+    flow.delivery(source, target)
+    return flow.entry, flow.told, flow.notes
+
+
+class _Flow:
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._given = settings
+        self.entry: dict[str, Any] = {}
+        self.told: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    def selection(self, key: str, place: str, former: str = "", *, default: str | None = None) -> None:
+        """Take a list of names and expressions over."""
+        used = key if key in self._given else former
+        text = self._given.get(used, default)
+        if text is None:
+            return
+        try:
+            items = list(parse_patterns(text, required=False).expressions)
+        except PatternError as error:
+            # Kept as it is: reading the settings file names it again, with the line.
+            items = [text]
+            self.notes.append(f"{place} must be written anew: {error}")
+        self.entry[place] = items[0] if len(items) == 1 else items
+        if used in self._given:
+            self.told[used] = place
+
+    def policy(self) -> None:
+        """Take the naming of remote topics over."""
+        name = self._take("replication.policy.class", "policy", DEFAULT_POLICIES[0])
+        separator = self._take("replication.policy.separator", "policy.separator", ".")
+        if name not in (*DEFAULT_POLICIES, *IDENTITY_POLICIES):
+            self.notes.append(f"policy: {name} is a class of its own; write a template that makes the same names")
+        kind = "identity" if name in IDENTITY_POLICIES else "default"
+        if separator != ".":
+            self.entry["policy"] = {"name": kind, "separator": separator}
+        elif kind == "identity":
+            self.entry["policy"] = kind
+
+    def sync(self) -> None:
+        """Take over what is kept in step besides records; where MirrorMaker's default is another one, it is written."""
+        sync: dict[str, Any] = {}
+        groups = self._flag("sync.group.offsets.enabled", "sync.groups", default=False)
+        if not groups:
+            sync["groups"] = False
+            self.notes.append(
+                "group positions are not written to the target, as MirrorMaker was told or by its default; "
+                "sync.groups: true writes exact ones"
+            )
+        if not self._flag("sync.topic.configs.enabled", "sync.configs", default=True):
+            sync["configs"] = False
+        acls = "sync.topic.acls.enabled"
+        if acls in self._given and self._flag(acls, "sync.acls", default=True):
+            sync["acls"] = True
+        elif acls not in self._given:
+            self.notes.append("ACLs are not copied unless sync.acls: true is set; MirrorMaker copies them by default")
+        for key in ("config.properties.exclude", "config.properties.blacklist"):
+            if key in self._given:
+                sync["configs_exclude"] = list(parse_patterns(self._given[key], required=False).expressions)
+                self.told[key] = "sync.configs_exclude"
+        interval = "sync.topic.configs.interval.seconds"
+        if interval in self._given:
+            sync["interval"] = f"{self._given[interval]}s"
+            self.told[interval] = "sync.interval"
+        for key in ("sync.group.offsets.interval.seconds", "emit.checkpoints.interval.seconds"):
+            if key in self._given and "groups_interval" not in sync:
+                sync["groups_interval"] = f"{self._given[key]}s"
+                self.told[key] = "sync.groups_interval"
+        if sync:
+            self.entry["sync"] = sync
+
+    def mm2(self) -> None:
+        """Go on writing the topics that clients of MirrorMaker read, as far as they stand on the target."""
+        mm2: dict[str, Any] = {}
+        for key, place in (("emit.heartbeats.enabled", "heartbeats"), ("emit.checkpoints.enabled", "checkpoints")):
+            if self._flag(key, f"mm2.{place}", default=True):
+                mm2[place] = True
+        on_target = self._take("offset-syncs.topic.location", "mm2.offset_syncs", "source") == "target"
+        if self._flag("emit.offset-syncs.enabled", "mm2.offset_syncs", default=True):
+            if on_target:
+                mm2["offset_syncs"] = True
+            else:
+                self.notes.append(
+                    "offset syncs are not written to the source (law H); mm2.offset_syncs: true writes them to the target"
+                )
+        if "emit.heartbeats.interval.seconds" in self._given and mm2.get("heartbeats"):
+            mm2["heartbeat_interval"] = f"{self._given['emit.heartbeats.interval.seconds']}s"
+            self.told["emit.heartbeats.interval.seconds"] = "mm2.heartbeat_interval"
+        if "offset.lag.max" in self._given:
+            mm2["offset_lag_max"] = max(1, self._number("offset.lag.max", 100))
+            self.told["offset.lag.max"] = "mm2.offset_lag_max"
+        separator = "replication.policy.internal.topic.separator.enabled"
+        if not self._flag(separator, "mm2.separator_in_internal", default=True):
+            mm2["separator_in_internal"] = False
+        if mm2:
+            self.entry["mm2"] = mm2
+
+    def delivery(self, source: str, target: str) -> None:
+        """Take over where topics begin and how many work side by side; say what is safer here than there."""
+        for key in ("consumer.auto.offset.reset", "source.consumer.auto.offset.reset"):
+            if key in self._given:
+                self.told[key] = "start"
+                if self._given[key] == "latest":
+                    self.entry["start"] = "latest"
+                    self.notes.append("start: latest; for `mirrorlake takeover` set it to earliest")
+        if "tasks.max" in self._given:
+            self.entry["lanes"] = min(_MOST_LANES, max(1, self._number("tasks.max", 1)))
+            self.told["tasks.max"] = "lanes"
+        for key in ("target.exactly.once.source.support", "exactly.once.source.support"):
+            if key in self._given:
+                self.told[key] = "delivery: exactly_once, the default"
+        if self._given.get("target.exactly.once.source.support", "disabled") != "enabled":
+            self.notes.append(f"records reach {target} exactly once; MirrorMaker, as it was set, at least once")
+        isolation = [self._given.get(key) for key in ("consumer.isolation.level", "source.consumer.isolation.level")]
+        if "read_committed" not in isolation:
+            self.notes.append(f"aborted records of {source} are not mirrored; MirrorMaker, as it was set, mirrors them")
+
+    def _take(self, key: str, place: str, default: str) -> str:
+        if key in self._given:
+            self.told[key] = place
+        return self._given.get(key, default).strip()
+
+    def _flag(self, key: str, place: str, *, default: bool) -> bool:
+        return self._take(key, place, str(default)).lower() == "true"
+
+    def _number(self, key: str, default: int) -> int:
+        text = self._given[key].strip()
+        if not text.isdigit():
+            self.notes.append(f"{key} is no number; {default} was written")
+            return default
+        return int(text)

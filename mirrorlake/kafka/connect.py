@@ -1,0 +1,61 @@
+"""Read what Kafka Connect keeps on a target about MirrorMaker 2: its source offsets and its workers' group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.mm2 import Skipped, SourceOffset, decode_all
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffsets:
+    """The newest source offset of each mirrored partition.
+
+    Attributes:
+        offsets: last replicated upstream offset, None where it was forgotten (a tombstone), by source partition.
+        others: connector and cluster alias of offsets that belong to somebody else.
+        skipped: records that could not be read.
+    """
+
+    offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
+    others: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+
+def stored_offsets(
+    reader: RecordReader, topic: str, partitions: Iterable[int], *, connector: str, cluster: str
+) -> StoredOffsets:
+    """Read Connect's offsets topic to its end.
+
+    Connect partitions the topic by the key's bytes and merges by the decoded key: where one source partition has keys
+    of several spellings, the newest record counts.
+
+    Args:
+        reader: a `read_committed` reader of the target: under exactly-once, offsets are part of transactions.
+        topic: the offsets topic.
+        partitions: its partitions.
+        connector: the source connector's name.
+        cluster: the source's alias, as MirrorMaker was told it.
+    """
+    newest: dict[TopicPartition, tuple[int, int | None]] = {}
+    others: set[tuple[str, str]] = set()
+    skipped: list[Skipped] = []
+    for partition in partitions:
+        for record in reader.read(topic, partition):
+            found = decode_all(topic, [record], SourceOffset.from_record)
+            skipped += found.skipped
+            for offset in found.values:
+                if offset is None:
+                    continue
+                if (offset.connector, offset.cluster) != (connector, cluster):
+                    others.add((offset.connector, offset.cluster))
+                    continue
+                source = TopicPartition(offset.topic, offset.partition)
+                if source not in newest or newest[source][0] <= record.timestamp_ms:
+                    newest[source] = (record.timestamp_ms, offset.offset)
+    return StoredOffsets(
+        {source: offset for source, (_, offset) in newest.items()}, tuple(sorted(others)), tuple(skipped)
+    )

@@ -1,0 +1,255 @@
+"""Write MirrorMaker 2's topics on a target, so that what reads them needs no change (`RemoteClusterUtils`, KIP-382).
+
+Law H (source untouched): everything here goes to the target. MirrorMaker writes a flow's heartbeats to its source, too,
+and mirrors them from there; what arrives on the target by that way is written there directly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from mirrorlake.config.schema import ClusterConfig, FlowConfig
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.border import Border, Need, client_log
+from mirrorlake.kafka.options import librdkafka_options
+from mirrorlake.kafka.records import RawRecord, RecordReader
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.mm2 import (
+    HEARTBEATS,
+    INTERNAL_TOPIC_CONFIGS,
+    Checkpoint,
+    Heartbeat,
+    OffsetSync,
+    checkpoints_of,
+    decode_all,
+)
+from mirrorlake.model.plan import TopicSpec
+
+_FLUSH_S = 30.0
+# MirrorMaker's readers look at partition 0 only.
+_PARTITION = 0
+# topic, key, value, timestamp in ms
+_Outgoing = tuple[str, bytes | None, bytes | None, int]
+
+
+def mm2_topic(name: str) -> TopicSpec:
+    """Return one of MirrorMaker's internal topics as it creates them: one partition, compacted."""
+    return TopicSpec(name=name, partitions=1, configs=INTERNAL_TOPIC_CONFIGS)
+
+
+def mm2_topics(flow: FlowConfig) -> list[TopicSpec]:
+    """Return the topics that the flow's `mm2` section asks for on its target."""
+    names, mm2 = flow.mm2_names, flow.mm2
+    wanted = {
+        HEARTBEATS: mm2.heartbeats,
+        names.remote_heartbeats(flow.source): mm2.heartbeats,
+        names.checkpoints(flow.source): mm2.checkpoints,
+        names.offset_syncs(flow.source): mm2.offset_syncs,
+    }
+    return [mm2_topic(name) for name, is_wanted in wanted.items() if is_wanted]
+
+
+class Mm2Writer:
+    """Write heartbeats, checkpoints and offset syncs of one flow on its target.
+
+    What a topic says already is not written again, so a step that is repeated adds nothing (law G). One thread at a time.
+
+    Args:
+        flow: the flow.
+        target: the target's admin.
+        producer_options: librdkafka options of a producer that reach the target.
+        reader_options: the same for a consumer.
+        now_ms: the clock, milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        target: ClusterAdmin,
+        *,
+        producer_options: Mapping[str, Any],
+        reader_options: Mapping[str, Any],
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._flow = flow
+        self._names = flow.mm2_names
+        self._target = target
+        self._producer_options = dict(producer_options)
+        self._reader_options = dict(reader_options)
+        self._now_ms = now_ms
+        self._producer: Producer | None = None
+        self._ready: set[str] = set()
+        self._checkpoints: dict[tuple[str, str, int], Checkpoint] | None = None
+        self._syncs: dict[tuple[str, int], OffsetSync] | None = None
+
+    def write_heartbeats(self, *, relayed: Iterable[tuple[str, RawRecord]] = ()) -> int:
+        """Write one heartbeat of the flow, and one as if it had come from the source; return how many were written.
+
+            heartbeats             source -> target    what the flow's own heartbeat connector writes
+            <source>.heartbeats    target -> source    what the opposite connector writes on the source, mirrored here
+
+        Clients derive the topology from the names of these topics (`MirrorClient.upstreamClusters`, `replicationHops`).
+
+        Args:
+            relayed: heartbeats that stand on the source, with their topic there; they get one more hop.
+        """
+        now, flow = self._now_ms(), self._flow
+        own, back = Heartbeat(flow.source, flow.target, now), Heartbeat(flow.target, flow.source, now)
+        records: list[_Outgoing] = [
+            (HEARTBEATS, own.key(), own.value(), now),
+            (self._names.remote_heartbeats(flow.source), back.key(), back.value(), now),
+        ]
+        for topic, record in relayed:
+            remote = self._names.remote_heartbeats(flow.source, topic)
+            records.append((remote, record.key, record.value, max(record.timestamp_ms, 0) or now))
+        for name in {record[0] for record in records}:
+            self._ensure(name)
+        return self._write(records)
+
+    def write_checkpoints(self, checkpoints: Iterable[Checkpoint]) -> int:
+        """Write the checkpoints that the topic does not hold yet; return how many.
+
+        MirrorMaker emits a checkpoint when it is the first of its group and partition, when the group went back on the
+        source, or when it got further on the target (`MirrorCheckpointTask.checkpointIsMoreRecent`); here every change
+        is written, because the map is exact and never moves back by itself (law B).
+
+        Args:
+            checkpoints: translated positions; topics are the target's names.
+        """
+        topic = self._names.checkpoints(self._flow.source)
+        if self._checkpoints is None:
+            held = self._load(topic, Checkpoint.from_record)
+            self._checkpoints = {(c.group, c.topic, c.partition): c for c in held}
+        known = self._checkpoints
+        new = {
+            (c.group, c.topic, c.partition): c for c in checkpoints if known.get((c.group, c.topic, c.partition)) != c
+        }
+        now = self._now_ms()
+        count = self._write([(topic, c.key(), c.value(), now) for c in new.values()])
+        known.update(new)
+        return count
+
+    def write_offset_syncs(self, syncs: Iterable[OffsetSync]) -> int:
+        """Write the offset syncs that come after those that the topic holds; return how many.
+
+        Readers forget everything when a sync goes back upstream (`OffsetSyncStore`), so one that was written before is
+        not repeated. A topic that was created again starts over upstream and goes on downstream: that is a newer one.
+
+        Args:
+            syncs: in the order of their records, per partition.
+        """
+        topic = self._names.offset_syncs(self._flow.source)
+        if self._syncs is None:
+            self._syncs = {(s.topic, s.partition): s for s in self._load(topic, OffsetSync.from_record)}
+        reached = dict(self._syncs)
+        new = []
+        for sync in syncs:
+            last = reached.get((sync.topic, sync.partition))
+            if (
+                last is None
+                or sync.upstream_offset > last.upstream_offset
+                or sync.downstream_offset > last.downstream_offset
+            ):
+                reached[(sync.topic, sync.partition)] = sync
+                new.append(sync)
+        now = self._now_ms()
+        count = self._write([(topic, s.key(), s.value(), now) for s in new])
+        self._syncs = reached
+        return count
+
+    def close(self) -> None:
+        """Close the connections; what was written is confirmed already."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+
+    def _ensure(self, topic: str) -> bool:
+        """Create the topic where it is missing; return whether it may hold something."""
+        if topic in self._ready:
+            return True
+        exists = topic in self._target.describe([topic])
+        if not exists:
+            self._target.create(mm2_topic(topic))
+        self._ready.add(topic)
+        return exists
+
+    def _load(self, topic: str, decode: Callable[[bytes | None, bytes | None], Any]) -> list[Any]:
+        if not self._ensure(topic):
+            return []
+        with RecordReader(self._flow.target, self._reader_options) as reader:
+            low, high = reader.ends(topic, _PARTITION)
+            found = decode_all(topic, reader.read(topic, _PARTITION, low) if high > low else (), decode)
+        for skipped in found.skipped[:10]:
+            client_log.warning("mm2.skipped flow=%s count=%s record=%s", self._flow.name, len(found.skipped), skipped)
+        return found.values
+
+    def _write(self, records: Sequence[_Outgoing]) -> int:
+        """Write records and wait until all are confirmed."""
+        if not records:
+            return 0
+        alias = self._flow.target
+        errors: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                errors.append(error)
+
+        doing, border = f"write {records[0][0]}", Border.of(alias, self._producer_options)
+        need = Need(operation="WRITE", resource="TOPIC", name=records[0][0])
+        try:
+            with border.errors(doing, need):
+                producer = self._connected()
+                for topic, key, value, timestamp in records:
+                    producer.produce(topic, value, key, _PARTITION, timestamp=timestamp, on_delivery=on_delivery)
+                    producer.poll(0)
+                left = producer.flush(_FLUSH_S)
+            if errors:
+                raise border.error(errors[0], doing, need)
+            if left:
+                raise ClusterUnreachable(
+                    f"cluster {alias} did not confirm {left} records of MirrorMaker 2's topics within {_FLUSH_S:.0f} s",
+                    consequence="they are written again at the next turn",
+                    remedy=f"check clusters.{alias} with `mirrorlake doctor`",
+                    alias=alias,
+                )
+        except Exception:
+            # Whatever is in doubt is looked up again: the topic may be gone, the records may have arrived.
+            self.close()
+            self._ready.clear()
+            self._checkpoints = self._syncs = None
+            raise
+        return len(records)
+
+    def _connected(self) -> Producer:
+        if self._producer is None:
+            try:
+                self._producer = Producer(self._producer_options, logger=client_log)
+            except KafkaException as error:
+                raise Border.of(self._flow.target, self._producer_options).error(
+                    error.args[0], "start a producer"
+                ) from error
+        return self._producer
+
+
+def mm2_writer(
+    flow: FlowConfig, cluster: ClusterConfig, target: ClusterAdmin, *, now: Callable[[], datetime]
+) -> Mm2Writer:
+    """Return the writer of a flow from its target's settings."""
+    return Mm2Writer(
+        flow,
+        target,
+        producer_options=librdkafka_options(cluster, role="producer"),
+        reader_options=librdkafka_options(cluster, role="consumer"),
+        now_ms=lambda: int(now().timestamp() * 1000),
+    )
+
+
+def tell_checkpoints(writer: Mm2Writer, plan: GroupPlan) -> int:
+    """Write what a group plan says as checkpoints; return how many were new."""
+    return writer.write_checkpoints(checkpoints_of(plan))

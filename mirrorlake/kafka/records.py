@@ -1,0 +1,108 @@
+"""Read records of single partitions by offset, joining no group and committing nothing (law H)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.kafka.border import Border, Need, client_log
+
+_POLL_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRecord:
+    """One record as it was read; `timestamp_ms` is -1 where it has none."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = -1
+
+
+class RecordReader:
+    """Read one cluster's records; close it, or use it in a `with` block.
+
+    Args:
+        alias: the cluster's alias, for messages.
+        options: librdkafka options of a consumer that reach it.
+        committed: whether aborted and open transactions are left out (`read_committed`).
+    """
+
+    def __init__(self, alias: str, options: Mapping[str, Any], *, committed: bool = True) -> None:
+        self.alias = alias
+        self._border = Border.of(alias, options)
+        self._consumer = Consumer(
+            {
+                **options,
+                # The group is never joined nor committed to; librdkafka only wants the word.
+                "group.id": f"mirrorlake.reader.{uuid.uuid4()}",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.auto.commit": "false",
+                "enable.partition.eof": "true",
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": "10",
+            },
+            logger=client_log,
+        )
+
+    def __enter__(self) -> RecordReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return the first offset that is held and the one after the last that this reader sees."""
+        with self._border.errors(f"read the ends of {topic}", _reading(topic)):
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_POLL_S)
+        return int(low), int(high)
+
+    def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
+        """Yield the records from an offset to the partition's end as it is when the reader comes there.
+
+        Raises:
+            ClusterUnreachable: nothing was delivered for 30 s.
+            ClusterError: the cluster refused.
+        """
+        doing = f"read {topic}-{partition}"
+        with self._border.errors(doing, _reading(topic)):
+            self._consumer.assign([TopicPartition(topic, partition, start)])
+            while True:
+                message = self._consumer.poll(_POLL_S)
+                if message is None:
+                    raise ClusterUnreachable(
+                        f"cluster {self.alias} did not deliver {topic}-{partition} within {_POLL_S:.0f} s",
+                        consequence="nothing was changed by this step",
+                        remedy="run the same command again when the cluster answers",
+                        alias=self.alias,
+                    )
+                problem = message.error()
+                if problem is None:
+                    yield RawRecord(
+                        partition=partition,
+                        offset=message.offset(),
+                        key=message.key(),
+                        value=message.value(),
+                        headers=tuple(message.headers() or ()),
+                        timestamp_ms=message.timestamp()[1],
+                    )
+                elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                    return
+                elif not problem.retriable():
+                    raise self._border.error(problem, doing, _reading(topic))
+
+
+def _reading(topic: str) -> Need:
+    return Need(operation="READ", resource="TOPIC", name=topic)

@@ -1,0 +1,360 @@
+"""MirrorMaker 2's own records: offset syncs, checkpoints, heartbeats and Connect's source offsets, byte for byte.
+
+    record        key                                value
+    OffsetSync    topic STRING, partition INT32      upstream INT64, downstream INT64
+    Checkpoint    group, topic, partition            version INT16 = 0, upstream, downstream, metadata STRING
+    Heartbeat     source alias, target alias         version INT16 = 0, timestamp INT64 (ms)
+    SourceOffset  JSON [connector, partition map]    JSON {"offset": n}, or nothing
+
+INT: big-endian. STRING: INT16 length, then UTF-8. From `org.apache.kafka.connect.mirror.{OffsetSync, Checkpoint,
+Heartbeat, MirrorUtils}`, 4.3. An offset sync names one delivered record on both sides; a checkpoint names positions, the
+next record to read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.mm2_bytes import VERSION, Fields, Mm2FormatError, document, is_whole, pack, string
+from mirrorlake.model.offset_map import Run
+from mirrorlake.model.policy import DefaultPolicy
+
+HEARTBEATS = "heartbeats"
+SOURCE_CONNECTOR = "MirrorSourceConnector"
+# `cleanup.policy` of all three topics, each with one partition (`MirrorUtils.createSinglePartitionCompactedTopic`).
+INTERNAL_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetSync:
+    """One delivered record: `upstream_offset` of a source partition stands at `downstream_offset` of the remote one.
+
+    Example:
+        >>> OffsetSync("orders", 3, 1234567890123, 42).value().hex()
+        '0000011f71fb04cb000000000000002a'
+    """
+
+    topic: str
+    partition: int
+    upstream_offset: int
+    downstream_offset: int
+
+    def key(self) -> bytes:
+        """Return the record's key."""
+        return string(self.topic) + pack(">i", self.partition)
+
+    def value(self) -> bytes:
+        """Return the record's value; it has no version."""
+        return pack(">qq", self.upstream_offset, self.downstream_offset)
+
+    @classmethod
+    def from_record(cls, key: bytes | None, value: bytes | None) -> OffsetSync:
+        """Read a record.
+
+        Raises:
+            Mm2FormatError: the bytes are no offset sync.
+        """
+        of_key, of_value = Fields(key, "key"), Fields(value, "value")
+        return cls(*of_key.end(of_key.string(), of_key.number(">i")), *of_value.end(*of_value.numbers(">qq")))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Checkpoint:
+    """A translated group position: `topic` is the target's name, both offsets are the next record to read.
+
+    Example:
+        >>> Checkpoint("billing", "A.orders", 3, 1000, 987).value().hex()
+        '000000000000000003e800000000000003db0000'
+    """
+
+    group: str
+    topic: str
+    partition: int
+    upstream_offset: int
+    downstream_offset: int
+    metadata: str = ""
+
+    def key(self) -> bytes:
+        """Return the record's key."""
+        return string(self.group) + string(self.topic) + pack(">i", self.partition)
+
+    def value(self) -> bytes:
+        """Return the record's value."""
+        return pack(">hqq", VERSION, self.upstream_offset, self.downstream_offset) + string(self.metadata)
+
+    @classmethod
+    def from_record(cls, key: bytes | None, value: bytes | None) -> Checkpoint:
+        """Read a record.
+
+        Raises:
+            Mm2FormatError: the bytes are no checkpoint, or one of a later version.
+        """
+        of_key, of_value = Fields(key, "key"), Fields(value, "value")
+        group, topic, partition = of_key.end(of_key.string(), of_key.string(), of_key.number(">i"))
+        of_value.version()
+        return cls(group, topic, partition, *of_value.end(*of_value.numbers(">qq"), of_value.string()))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Heartbeat:
+    """A sign of life of the mirror from `source` to `target`.
+
+    Example:
+        >>> Heartbeat("A", "B", 1700000000000).key().hex()
+        '000141000142'
+    """
+
+    source: str
+    target: str
+    timestamp_ms: int
+
+    def key(self) -> bytes:
+        """Return the record's key."""
+        return string(self.source) + string(self.target)
+
+    def value(self) -> bytes:
+        """Return the record's value."""
+        return pack(">hq", VERSION, self.timestamp_ms)
+
+    @classmethod
+    def from_record(cls, key: bytes | None, value: bytes | None) -> Heartbeat:
+        """Read a record.
+
+        Raises:
+            Mm2FormatError: the bytes are no heartbeat, or one of a later version.
+        """
+        of_key, of_value = Fields(key, "key"), Fields(value, "value")
+        source, target = of_key.end(of_key.string(), of_key.string())
+        of_value.version()
+        (timestamp,) = of_value.end(of_value.number(">q"))
+        return cls(source, target, timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """Where Connect says a source connector stands: the last replicated offset, None where it was forgotten.
+
+    `cluster` is the source's alias as MirrorMaker was told it.
+    """
+
+    connector: str
+    cluster: str
+    topic: str
+    partition: int
+    offset: int | None
+
+    @classmethod
+    def from_record(cls, key: bytes | None, value: bytes | None) -> SourceOffset | None:
+        """Read a record of Connect's offsets topic; None for one of another kind (checkpoints, heartbeats, others).
+
+        Decoded as JSON: the order inside the map is whatever the Java map yields.
+
+        Raises:
+            Mm2FormatError: the key is none of Connect's, or the offset of a mirrored partition cannot be read.
+
+        Example:
+            >>> SourceOffset.from_record(
+            ...     b'["MirrorSourceConnector",{"cluster":"A","partition":0,"topic":"orders"}]', b'{"offset":41}')
+            SourceOffset(connector='MirrorSourceConnector', cluster='A', topic='orders', partition=0, offset=41)
+        """
+        parts = document(key, "key")
+        if not isinstance(parts, list) or len(parts) != 2 or not isinstance(parts[0], str):
+            raise Mm2FormatError("the key is no [connector, partition]")
+        connector, place = parts
+        if not isinstance(place, dict) or set(place) != {"cluster", "partition", "topic"}:
+            return None
+        cluster, topic, partition = place["cluster"], place["topic"], place["partition"]
+        if not (isinstance(cluster, str) and isinstance(topic, str) and is_whole(partition)):
+            raise Mm2FormatError(f"{place} is no source partition")
+        offset = None
+        if value is not None and (found := document(value, "value")) is not None:
+            offset = found.get("offset") if isinstance(found, dict) else None
+            if not is_whole(offset):
+                raise Mm2FormatError(f"{found} is no source offset")
+        return cls(connector, cluster, topic, partition, offset)
+
+    def key(self) -> bytes:
+        """Return the record's key, as Connect 4.3 writes it."""
+        place = {"cluster": self.cluster, "partition": self.partition, "topic": self.topic}
+        return json.dumps([self.connector, place], separators=(",", ":"), ensure_ascii=False).encode()
+
+    def value(self) -> bytes | None:
+        """Return the record's value."""
+        return None if self.offset is None else json.dumps({"offset": self.offset}, separators=(",", ":")).encode()
+
+
+# -- names of topics --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mm2Names:
+    """Names of MirrorMaker 2's topics (`DefaultReplicationPolicy`, which `IdentityReplicationPolicy` extends).
+
+    Args:
+        separator: `replication.policy.separator`.
+        separator_in_internal: `replication.policy.internal.topic.separator.enabled` (KIP-949).
+
+    Example:
+        >>> Mm2Names().checkpoints("east"), Mm2Names("_").offset_syncs("east")
+        ('east.checkpoints.internal', 'mm2-offset-syncs_east_internal')
+    """
+
+    separator: str = "."
+    separator_in_internal: bool = True
+
+    def checkpoints(self, source: str) -> str:
+        """Return the name of the checkpoints topic, on the target."""
+        return f"{source}{self._inner}checkpoints{self._inner}internal"
+
+    def offset_syncs(self, other: str) -> str:
+        """Return the name of the offset-syncs topic; `other` is the cluster at the flow's other end."""
+        return f"mm2-offset-syncs{self._inner}{other}{self._inner}internal"
+
+    def remote_heartbeats(self, source: str, topic: str = HEARTBEATS) -> str:
+        """Return the name on the target of a heartbeats topic of the source; every policy names it like the default one."""
+        return DefaultPolicy(self.separator).remote_topic(source, "", topic)
+
+    def is_heartbeats(self, topic: str) -> bool:
+        """Return whether the topic, on whatever hop, is a heartbeats topic (`ReplicationPolicy.isHeartbeatsTopic`)."""
+        return DefaultPolicy(self.separator).original_topic(topic) == HEARTBEATS
+
+    @property
+    def _inner(self) -> str:
+        return self.separator if self.separator_in_internal else "."
+
+
+def source_offsets_topic(source: str) -> str:
+    """Return Connect's offsets topic of MirrorMaker in dedicated mode, on the target.
+
+    >>> source_offsets_topic("east")
+    'mm2-offsets.east.internal'
+    """
+    return f"mm2-offsets.{source}.internal"
+
+
+def connect_group(source: str) -> str:
+    """Return the group of MirrorMaker's workers in dedicated mode, on the target.
+
+    >>> connect_group("east")
+    'east-mm2'
+    """
+    return f"{source}-mm2"
+
+
+# -- from the exact map to offset syncs ---------------------------------------------------------------------------------
+
+
+def syncs_of(run: Run, *, every: int) -> Iterator[OffsetSync]:
+    """Yield offset syncs of a run: its first and its last record, and one each `every` records between them.
+
+    MirrorMaker emits one after `offset.lag.max` records and one after each gap (`MirrorSourceTask.PartitionState`); its
+    readers translate a position to the sync before it, plus one. So law A holds whichever syncs are left out, and the
+    last record's sync makes a group at the end of the run exact.
+
+    Args:
+        run: one run of the offset map.
+        every: records between two syncs, at least 1.
+
+    Example:
+        >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
+        >>> run = Run(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0),
+        ...           first_upstream=0, last_upstream=9, first_downstream=100, count=8, holes=((3, 2),))
+        >>> [(sync.upstream_offset, sync.downstream_offset) for sync in syncs_of(run, every=4)]
+        [(0, 100), (6, 104), (9, 107)]
+    """
+    holes = iter(run.holes)
+    hole = next(holes, None)
+    skipped = 0
+    places = [*range(0, run.count - 1, every), run.count - 1]
+    for place in places:
+        upstream = run.first_upstream + place + skipped
+        while hole is not None and hole[0] <= upstream:
+            skipped += hole[1]
+            upstream += hole[1]
+            hole = next(holes, None)
+        yield OffsetSync(run.source.topic, run.source.partition, upstream, run.first_downstream + place)
+
+
+def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
+    """Return the checkpoints of a group plan: every position that could be translated, moved on the target or not.
+
+    MirrorMaker emits them for active groups, too, and whether or not it writes group offsets (`MirrorCheckpointTask`).
+    """
+    return [
+        Checkpoint(
+            one.group,
+            one.resume.target.topic,
+            one.resume.target.partition,
+            one.resume.upstream_offset,
+            one.resume.downstream_offset,
+            one.metadata,
+        )
+        for one in plan
+        if one.resume.downstream_offset is not None
+    ]
+
+
+# -- reading what others wrote ------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+Decoder = Callable[[bytes | None, bytes | None], T]
+"""How one kind of record is read, e.g. `Checkpoint.from_record`; raises `Mm2FormatError`."""
+
+
+class Record(Protocol):
+    """One record as a reader hands it over."""
+
+    @property
+    def offset(self) -> int:
+        """The record's offset."""
+
+    @property
+    def partition(self) -> int:
+        """The record's partition."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key's bytes."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value's bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A record that could not be read, and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}: {self.why}"
+
+
+@dataclass(slots=True)
+class Decoded(Generic[T]):
+    """What a topic held, in its order, and what had to be skipped."""
+
+    values: list[T] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def decode_all(topic: str, records: Iterable[Record], decode: Decoder[T]) -> Decoded[T]:
+    """Read records of one topic; malformed ones and tombstones are skipped and listed, they never stop the reader.
+
+    (Java's readers end in a NullPointerException at a tombstone.)
+    """
+    found: Decoded[T] = Decoded()
+    for record in records:
+        try:
+            found.values.append(decode(record.key, record.value))
+        except Mm2FormatError as error:
+            found.skipped.append(Skipped(topic=topic, partition=record.partition, offset=record.offset, why=str(error)))
+    return found

@@ -1,0 +1,125 @@
+"""How far another mirror got: its stored position, moved on over the records that the remote topic holds already.
+
+MirrorMaker 2 stores its offsets every `offset.flush.interval.ms` (60 s); one that is killed has produced more than it
+stored. So the end of the remote partition is laid against the source's records around the stored position:
+
+    source    … m n | o p q r s …      | stored position
+    remote    … m n   o p q            the longest end that fits says: go on at r
+
+Records are compared by content (key, value, headers, timestamp), never by count: MirrorMaker delivers at least once, and
+a worker that was started again has left duplicates further back, which do no harm here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+def digest(key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int | None) -> bytes:
+    """Return 16 bytes that stand for a record's content; null and empty differ (law C).
+
+    `timestamp_ms` is None where the target gives records timestamps of its own.
+
+    >>> digest(b"", None, (), 1) == digest(None, None, (), 1)
+    False
+    """
+    found = blake2b(digest_size=16)
+    parts = [key, value, *(part for name, data in headers for part in (name.encode(), data))]
+    for part in parts:
+        found.update(b"-" if part is None else b"%d:" % len(part) + part)
+    found.update(b"@%d" % timestamp_ms if timestamp_ms is not None else b"@")
+    return found.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record of the source: its upstream offset and its content."""
+
+    offset: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The position is decided: `already_there` records behind the stored position are on the target.
+
+    `compared` records at the end of the remote partition were found equal.
+    """
+
+    position: int
+    already_there: int
+    compared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The position cannot be told from the records, and why; `more` where reading further might tell."""
+
+    why: str
+    more: bool = False
+
+
+def locate(stored: int, around: Sequence[Place], tail: Sequence[bytes], *, at_end: bool) -> Found | Undecided:
+    """Return where to go on.
+
+    Args:
+        stored: the position after the last record that the other mirror stored as replicated.
+        around: the source's records around that position, in upstream order and without a record left out.
+        tail: contents of the last records of the remote partition, oldest first.
+        at_end: whether `around` comes to the source's end.
+
+    Example:
+        >>> around = [Place(offset, bytes([offset])) for offset in range(10)]
+        >>> locate(4, around, [bytes([offset]) for offset in range(6)], at_end=True)
+        Found(position=6, already_there=2, compared=6)
+    """
+    before = sum(place.offset < stored for place in around)
+    if not tail:
+        if before == len(around) and at_end:
+            return Found(stored, 0, 0)
+        return Undecided("the remote partition holds no record to compare with")
+    lengths = _common_ends([place.content for place in around], tail)
+    # Everything behind the stored position has to be on the target, as far as the target still holds anything.
+    fits = {
+        end: lengths[end]
+        for end in range(before, len(around) + 1)
+        if lengths[end] >= max(1, min(end - before, len(tail)))
+    }
+    if len(fits) > 1:
+        whole = [end for end, length in fits.items() if length == min(len(tail), end)]
+        longest = max(fits.values())
+        if len(whole) != 1 or [end for end, length in fits.items() if length == longest] != whole:
+            return Undecided(f"{len(fits)} places of the source look like the end of the remote partition")
+        fits = {whole[0]: fits[whole[0]]}
+    if not fits:
+        if at_end and before == len(around):
+            return Found(stored, 0, 0)
+        return Undecided(
+            "the end of the remote partition holds records that the source does not have there", not at_end
+        )
+    [(end, length)] = fits.items()
+    position = around[end - 1].offset + 1 if end > before else stored
+    return Found(position, end - before, length)
+
+
+def _common_ends(source: Sequence[bytes], tail: Sequence[bytes]) -> list[int]:
+    """Return for each prefix of `source` how long an end it shares with `tail` (the Z-function, read backwards).
+
+    >>> _common_ends([b"a", b"b", b"c"], [b"b", b"c"])
+    [0, 0, 0, 2]
+    """
+    line: list[bytes | None] = [*reversed(tail), None, *reversed(source)]
+    shared = [0] * len(line)
+    left = right = 0
+    for index in range(1, len(line)):
+        length = min(right - index, shared[index - left]) if index < right else 0
+        while index + length < len(line) and line[length] == line[index + length]:
+            length += 1
+        shared[index] = length
+        if index + length > right:
+            left, right = index, index + length
+    return [0, *reversed(shared[len(tail) + 1 :])]

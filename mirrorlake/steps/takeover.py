@@ -1,0 +1,336 @@
+"""Take over from a MirrorMaker 2 that was stopped: go on where it ended, repeating and skipping nothing (laws A, F, G).
+
+    MirrorMaker's stored offsets   what it says it has replicated (Connect's offsets topic, on the target)
+    + the end of each remote       what it has replicated since, when it was killed
+    = the first ledger record      where the flow goes on
+
+Only clusters are read here; the plan needs neither Spark nor the lake.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import TakeoverRefused
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.connect import StoredOffsets, stored_offsets
+from mirrorlake.kafka.lane import LaneSender, LaneTask
+from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
+from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.mm2 import source_offsets_topic
+from mirrorlake.model.plan import Change, Plan
+from mirrorlake.model.takeover import Found
+from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import GAPS, POSITIONS
+from mirrorlake.steps.takeover_look import Comparison, OtherMirror, Sites, Watch
+from mirrorlake.streams.ownership import read_lanes
+from mirrorlake.streams.topics import SourceTopics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTakeover:
+    """Where one source partition goes on.
+
+    `stored` is the position MirrorMaker stored (None: nothing), `already_there` how many records behind it stand on the
+    target, `compared` how many at the remote's end were found equal, `left_source` how many offsets from `position` on
+    the source no longer holds. `refused` says why the position cannot be told.
+    """
+
+    topic: str
+    partition: int
+    remote: str
+    stored: int | None
+    position: int
+    already_there: int = 0
+    compared: int = 0
+    left_source: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverPlan:
+    """What a takeover would do; it is refused while `refused` holds something."""
+
+    flow: str
+    partitions: tuple[PartitionTakeover, ...] = ()
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Every reason against it."""
+        own = tuple(f"{p.topic}-{p.partition}: {p.refused}" for p in self.partitions if p.refused)
+        return (*self.reasons, *own)
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where each source partition goes on."""
+        return {TopicPartition(p.topic, p.partition): p.position for p in self.partitions}
+
+    def changes(self, flow: FlowConfig) -> Plan:
+        """Return the change to the target that the takeover is, as other plans show theirs."""
+        after = {f"{p.topic}-{p.partition}": p.position for p in self.partitions}
+        reason = "MirrorMaker 2 ended there"
+        return Plan(
+            (
+                Change(
+                    where=flow.target,
+                    kind="ledger",
+                    name=flow.ledger_topic,
+                    action="create",
+                    after=after,
+                    reason=reason,
+                ),
+            )
+        )
+
+    def check(self) -> None:
+        """Raise `TakeoverRefused` with every reason, if there is one."""
+        if self.refused:
+            raise TakeoverRefused(
+                f"{self.flow} cannot take over: {'; '.join(self.refused)}",
+                consequence="nothing was changed",
+                remedy=f"mend that, then `mirrorlake takeover --flow '{self.flow}'` shows the plan anew",
+                flow=self.flow,
+            )
+
+
+def make_takeover_plan(
+    flow: FlowConfig, sites: Sites, *, other: OtherMirror | None = None, trust_stored: bool = False
+) -> TakeoverPlan:
+    """Return where each partition of the flow goes on after MirrorMaker 2; reads the clusters and changes nothing.
+
+    Args:
+        flow: the flow; its source's alias and its policy are those that MirrorMaker had.
+        sites: how to reach its clusters.
+        other: where MirrorMaker kept its state.
+        trust_stored: go on at the stored position where the records cannot tell. Right only for a MirrorMaker that was
+            stopped cleanly.
+
+    Raises:
+        ClusterError: a cluster does not answer or does not allow the look.
+    """
+    other = other or OtherMirror()
+    topic = other.offsets_topic or source_offsets_topic(flow.source)
+    reasons, notes = _of_the_flow(flow, sites), list[str]()
+    state = sites.target.describe([topic]).get(topic)
+    if state is None:
+        there = [name for name in sites.target.topic_names() if "offsets" in name and not name.startswith("__")]
+        hint = f"; there are {', '.join(there)}" if there else ""
+        return TakeoverPlan(
+            flow=flow.name,
+            reasons=(*reasons, f"{flow.target} has no topic {topic}: name Connect's with --offsets-topic{hint}"),
+        )
+    watch = Watch(flow, sites, other, offsets=[TopicPartition(topic, p) for p in range(state.partitions)])
+    with RecordReader(flow.target, sites.target_options) as reader:
+        held = stored_offsets(reader, topic, range(state.partitions), connector=other.connector, cluster=flow.source)
+    notes += [f"skipped {skipped}" for skipped in held.skipped]
+    left_out = sorted({place.topic for place in held.offsets if not flow.carries(place.topic)})
+    if left_out:
+        notes.append(
+            f"MirrorMaker mirrored {', '.join(left_out)}, which the flow does not select: they stay as they are"
+        )
+    if not any(flow.carries(place.topic) for place in held.offsets):
+        others = ", ".join(f"{connector} of {cluster}" for connector, cluster in held.others)
+        hint = f"; it has those of {others}: see --connector, and name the clusters alike" if others else ""
+        reasons.append(f"{topic} holds no offsets of {other.connector} for topics of {flow.name}{hint}")
+    partitions = _partitions(flow, sites, held, watch, trust_stored=trust_stored)
+    reasons += watch.moved()
+    lost = sum(p.left_source for p in partitions)
+    if lost:
+        notes.append(f"{lost} offsets left {flow.source} before anyone mirrored them; they become gaps (law E)")
+    return TakeoverPlan(flow=flow.name, partitions=tuple(partitions), reasons=tuple(reasons), notes=tuple(notes))
+
+
+def _of_the_flow(flow: FlowConfig, sites: Sites) -> list[str]:
+    reasons = []
+    with LedgerReader(flow.target, flow.ledger_topic, sites.target_options) as ledger:
+        lanes = read_lanes(ledger, sites.target, flow.ledger_topic)
+    if any(lanes.values()):
+        known = any(record is not None and record.positions for record in lanes.values())
+        reasons.append(
+            f"{flow.ledger_topic} holds positions of its own: the flow has begun already, there is nothing to take over"
+            if known
+            else f"{flow.ledger_topic} has an owner already, though it has sent nothing: stop it and delete that topic"
+        )
+    if flow.start.kind != "earliest":
+        reasons.append(
+            f"start is {flow.start.plain()}, so records since MirrorMaker's end would not be landed: set earliest"
+        )
+    return reasons
+
+
+def _partitions(
+    flow: FlowConfig, sites: Sites, held: StoredOffsets, watch: Watch, *, trust_stored: bool
+) -> list[PartitionTakeover]:
+    names = sorted(name for name in sites.source.topic_names() if flow.carries(name))
+    sources = sites.source.describe(names)
+    there = sites.target.describe(flow.remote_topic(name) for name in sources)
+    places = [TopicPartition(name, p) for name, state in sources.items() for p in range(state.partitions)]
+    on_target = [TopicPartition(name, p) for name, state in there.items() for p in range(state.partitions)]
+    source = _Ends(sites.source, places)
+    target = _Ends(sites.target, on_target)
+    watch.add(target.ends)
+    found = []
+    with Comparison(flow, sites) as comparison:
+        for place in places:
+            last = held.offsets.get(place)
+            remote = TopicPartition(flow.remote_topic(place.topic), place.partition)
+            if last is None and not target.ends.get(remote):
+                # Neither stored nor sent: the flow begins it as it begins any other.
+                continue
+            row = PartitionTakeover(
+                topic=place.topic,
+                partition=place.partition,
+                remote=remote.topic,
+                stored=None if last is None else last + 1,
+                position=0 if last is None else last + 1,
+            )
+            if why := _contradiction(row, place, remote, source, target):
+                found.append(replace(row, refused=why))
+                continue
+            span = (source.firsts[place], source.ends[place], target.firsts[remote], target.ends[remote])
+            answer = comparison.locate(row.position, place, remote, span)
+            if isinstance(answer, Found):
+                row = replace(
+                    row, position=answer.position, already_there=answer.already_there, compared=answer.compared
+                )
+            elif not (trust_stored and row.stored is not None):
+                way = "; --trust-stored goes on there, right only after a clean stop" if row.stored is not None else ""
+                why = f"{answer.why} (compared {remote} with what follows offset {row.position}{way})"
+                row = replace(row, refused=why)
+            if row.stored is not None:
+                row = replace(row, left_source=max(0, source.firsts[place] - row.position))
+            found.append(row)
+    return found
+
+
+class _Ends:
+    """Where partitions begin and end: with open transactions counted (`ends`) and without (`stable`)."""
+
+    def __init__(self, admin: ClusterAdmin, places: Sequence[TopicPartition]) -> None:
+        self.firsts, self.stable, self.ends = admin.earliest(places), admin.latest(places), admin.ends(places)
+
+
+def _contradiction(
+    row: PartitionTakeover, place: TopicPartition, remote: TopicPartition, source: _Ends, target: _Ends
+) -> str:
+    """Return why there is no use in comparing, or nothing."""
+    if remote not in target.ends:
+        return f"there is no {remote}: is the flow's policy MirrorMaker's?"
+    if target.stable[remote] < target.ends[remote]:
+        return f"a transaction is open on {remote}; a killed MirrorMaker's is aborted after its time-out of 60 s"
+    if row.position > source.ends[place]:
+        return f"stored offset {row.position - 1} is behind the source's end {source.ends[place]}: was the topic recreated?"
+    return ""
+
+
+def apply_takeover(
+    plan: TakeoverPlan,
+    flow: FlowConfig,
+    *,
+    target: ClusterAdmin,
+    producer_options: Mapping[str, Any],
+    reader_options: Mapping[str, Any],
+    lake: Lake,
+    now: datetime,
+) -> None:
+    """Write the flow's first ledger record, with every position; from then on the flow is mirrorlake's.
+
+    One record in one lane holds them all, so that it is there or not (law F); the next owner deals them out to the lanes
+    (`merged_positions`). The tables are written first: without a ledger record they mean nothing.
+
+    Args:
+        plan: looked at, and not refused.
+        flow: the flow.
+        target: its target's admin.
+        producer_options: librdkafka options of a producer that reach the target.
+        reader_options: the same for a consumer.
+        lake: the lake; `positions` remembers what was taken over, for `verify`, and `gaps` what was lost before.
+        now: the time, in UTC.
+
+    Raises:
+        TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
+        LaneFenced: a republisher of the flow started at the same moment; nothing was changed.
+    """
+    plan.check()
+    lake.create_all([flow.source])
+    topics = SourceTopics(lake, flow.source).load()
+    generations = {name: topic.generation for name, topic in topics.items()}
+    positions = {
+        SourcePartition(p.topic, generations.get(p.topic, 1), p.partition): p.position for p in plan.partitions
+    }
+    lake.append_rows(
+        POSITIONS,
+        [
+            (flow.source, flow.name, s.topic, s.generation, s.partition, "taken_over", None, position, None, now)
+            for s, position in sorted(positions.items())
+        ],
+    )
+    lake.append_rows(
+        GAPS,
+        [
+            (
+                flow.source,
+                p.topic,
+                1,
+                p.partition,
+                p.position,
+                p.position + p.left_source - 1,
+                p.left_source,
+                "expired",
+                now,
+            )
+            for p in plan.partitions
+            if p.left_source and p.topic not in topics
+        ],
+    )
+    epoch = int(now.timestamp())
+    target.create(ledger_spec(flow.ledger_topic, flow.lanes))
+    owner = f"takeover {uuid.uuid4()}"
+    task = LaneTask(
+        flow=flow.name,
+        target=flow.target,
+        lane=0,
+        lanes=flow.lanes,
+        epoch=epoch,
+        owner=owner,
+        checkpoint=0,
+        options=producer_options,
+        reader_options=reader_options,
+        exactly_once=flow.delivery == "exactly_once",
+    )
+    sender = LaneSender(task)
+    try:
+        if sender.open() is not None:
+            raise TakeoverRefused(
+                f"{flow.name} began while it was taken over",
+                consequence="nothing was changed",
+                remedy=f"`mirrorlake status --flow '{flow.name}'` shows where it stands",
+                flow=flow.name,
+            )
+        sender.claim(
+            LedgerRecord(
+                flow=flow.name,
+                lane=0,
+                lanes=flow.lanes,
+                epoch=epoch,
+                owner=owner,
+                seq=0,
+                checkpoint=0,
+                positions=positions,
+                committed_at_ms=int(now.timestamp() * 1000),
+            )
+        )
+    finally:
+        sender.close()
+    changes = plan.changes(flow)
+    Audit(lake, now=lambda: now).record(changes.changes, command="takeover", plan=changes)

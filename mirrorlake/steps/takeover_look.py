@@ -1,0 +1,176 @@
+"""Look at another mirror's work on a target: does it still run, and how far did it get."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.records import RawRecord, RecordReader
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all
+from mirrorlake.model.takeover import Found, Place, Undecided, digest, locate
+
+# Records before the stored position that are compared, too: they tell repeated records apart.
+_BEFORE = 1_000
+# Records behind it that are read at most, in steps; MirrorMaker stores its offsets once a minute by default.
+_STEPS = (1_000, 30_000, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherMirror:
+    """Where MirrorMaker 2 kept its state; the defaults are those of its dedicated mode.
+
+    Args:
+        connector: the source connector's name.
+        offsets_topic: Connect's offsets topic on the target; None for `mm2-offsets.<source>.internal`.
+        group: the group of Connect's workers on the target; None for `<source>-mm2`. Empty where Connect runs other
+            connectors and stays on: then only what moves is watched.
+        watch_s: how long nothing of it may move; longer than its heartbeat interval of 1 s.
+    """
+
+    connector: str = SOURCE_CONNECTOR
+    offsets_topic: str | None = None
+    group: str | None = None
+    watch_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """The two clusters of a flow: admins, and librdkafka options of consumers."""
+
+    source: ClusterAdmin
+    target: ClusterAdmin
+    source_options: Mapping[str, Any] = field(repr=False)
+    target_options: Mapping[str, Any] = field(repr=False)
+
+
+class Comparison:
+    """Lay the end of remote partitions against their source, as MirrorMaker may have read it.
+
+    It reads aborted records by default (`read_uncommitted`) and does not under exactly-once: both are tried.
+    """
+
+    def __init__(self, flow: FlowConfig, sites: Sites) -> None:
+        self._flow = flow
+        self._target = sites.target
+        self._sources = [
+            RecordReader(flow.source, sites.source_options, committed=committed) for committed in (False, True)
+        ]
+        self._remote = RecordReader(flow.target, sites.target_options)
+        self._own_times: dict[str, bool] = {}
+
+    def __enter__(self) -> Comparison:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reader in (*self._sources, self._remote):
+            reader.close()
+
+    def locate(
+        self, stored: int, place: TopicPartition, remote: TopicPartition, span: tuple[int, int, int, int]
+    ) -> Found | Undecided:
+        """Return where a source partition goes on, or why that cannot be told.
+
+        Args:
+            stored: the position after what MirrorMaker stored, 0 for nothing.
+            place: the source partition.
+            remote: its partition on the target.
+            span: first offset and end on the source, first offset and end on the target.
+        """
+        found: Found | Undecided = Undecided("nothing was read", more=True)
+        for step in _STEPS:
+            found = self._look(stored, place, remote, span, step)
+            if isinstance(found, Found) or not found.more:
+                break
+        return found
+
+    def _look(
+        self, position: int, place: TopicPartition, remote: TopicPartition, span: tuple[int, int, int, int], step: int
+    ) -> Found | Undecided:
+        first, end, remote_first, remote_end = span
+        last = min(end, max(first, position) + step)
+        start = max(remote_first, remote_end - (last - max(first, position - _BEFORE)) - _BEFORE)
+        stamped = not self._has_own_times(remote.topic)
+        tail = [_content(record, stamped=stamped) for record in self._read(self._remote, remote, start, remote_end)]
+        answers: list[Found | Undecided] = []
+        for reader in self._sources:
+            around = [
+                Place(record.offset, _content(record, stamped=stamped))
+                for record in self._read(reader, place, max(first, position - _BEFORE), last)
+            ]
+            answers.append(locate(position, around, tail, at_end=last >= end))
+        decided = [answer for answer in answers if isinstance(answer, Found)]
+        best = max(decided, key=lambda answer: answer.compared, default=None)
+        if best is None:
+            return answers[0]
+        if any(answer.compared == best.compared and answer.position != best.position for answer in decided):
+            return Undecided("with and without the source's aborted records, different places fit")
+        return best
+
+    def _read(self, reader: RecordReader, place: TopicPartition, start: int, end: int) -> Iterable[RawRecord]:
+        if start >= end:
+            return
+        for record in reader.read(place.topic, place.partition, start):
+            if record.offset >= end:
+                return
+            yield record
+
+    def _has_own_times(self, topic: str) -> bool:
+        if topic not in self._own_times:
+            kind = self._target.config_value(topic, "message.timestamp.type")
+            self._own_times[topic] = kind == "LogAppendTime"
+        return self._own_times[topic]
+
+
+def _content(record: RawRecord, *, stamped: bool) -> bytes:
+    return digest(record.key, record.value, record.headers, record.timestamp_ms if stamped else None)
+
+
+class Watch:
+    """See whether MirrorMaker still works: its workers' group, and whatever it would move while one looks.
+
+    An idle one moves nothing but its heartbeats, and only where they are on; so the group counts first. A killed worker
+    stays a member until its session ends (10 s by default).
+    """
+
+    def __init__(
+        self, flow: FlowConfig, sites: Sites, other: OtherMirror, *, offsets: Sequence[TopicPartition]
+    ) -> None:
+        self._flow = flow
+        self._sites = sites
+        self._group = connect_group(flow.source) if other.group is None else other.group
+        self._until = time.monotonic() + other.watch_s
+        self._heartbeats = TopicPartition(HEARTBEATS, 0)
+        watched = [*offsets, *([self._heartbeats] if HEARTBEATS in sites.target.describe([HEARTBEATS]) else [])]
+        self._before = sites.target.ends(watched)
+
+    def add(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Watch more partitions, which ended there."""
+        self._before |= ends
+
+    def moved(self) -> list[str]:
+        """Wait until the time is over, then return what speaks for a mirror that still runs."""
+        reasons = []
+        if self._group and (members := self._sites.target.members(self._group)):
+            reasons.append(
+                f"MirrorMaker still runs: group {self._group} on {self._flow.target} has {members} member(s); stop it, and "
+                "give a killed one a minute to leave its group"
+            )
+        threading.Event().wait(max(0.0, self._until - time.monotonic()))
+        now = self._sites.target.ends(self._before)
+        for place, end in now.items():
+            if end > self._before[place] and (place != self._heartbeats or self._beats(self._before[place])):
+                reasons.append(f"MirrorMaker still runs: {place} on {self._flow.target} grew while it was watched")
+        return reasons
+
+    def _beats(self, since: int) -> bool:
+        """Tell whether a heartbeat of this very flow came; other flows write to the same topic."""
+        with RecordReader(self._flow.target, self._sites.target_options) as reader:
+            records = reader.read(HEARTBEATS, 0, since)
+            beats = decode_all(HEARTBEATS, records, Heartbeat.from_record).values
+        return any((beat.source, beat.target) == (self._flow.source, self._flow.target) for beat in beats)

@@ -1,0 +1,132 @@
+"""MirrorMaker 2's topics as duties of a flow: heartbeats at an interval, offset syncs from the ledger's exact runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.mm2 import Mm2Writer
+from mirrorlake.kafka.records import RawRecord, RecordReader
+from mirrorlake.model.mm2 import OffsetSync, syncs_of
+from mirrorlake.model.policy import DefaultPolicy, is_cycle
+from mirrorlake.streams.duties import Duty
+
+# MirrorMaker looks for new topics every 600 s (`refresh.topics.interval.seconds`).
+_REFRESH_S = 60.0
+# A heartbeats topic says the same thing over and over; its last minute is enough to begin with.
+_TAIL = 60
+
+
+def mm2_duties(
+    flow: FlowConfig,
+    writer: Mm2Writer,
+    *,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    source_options: Mapping[str, Any],
+    target_options: Mapping[str, Any],
+) -> list[Duty]:
+    """Return the duties that the flow's `mm2` section asks for.
+
+    Args:
+        flow: the flow.
+        writer: writes on the target.
+        source: the source's admin; it is read only (law H).
+        target: the target's admin.
+        source_options: librdkafka options of a consumer that reach the source.
+        target_options: the same for the target.
+    """
+    duties = []
+    if flow.mm2.heartbeats:
+        relay = HeartbeatRelay(flow, source, lambda: RecordReader(flow.source, source_options))
+        every = flow.mm2.heartbeat_interval.total_seconds()
+        duties.append(
+            Duty(name="mm2.heartbeats", every_s=every, do=lambda: writer.write_heartbeats(relayed=relay.new()))
+        )
+    if flow.mm2.offset_syncs:
+        feed = SyncFeed(flow, target, lambda: LedgerReader(flow.target, flow.ledger_topic, target_options))
+        every = flow.mm2.offset_sync_interval.total_seconds()
+        duties.append(Duty(name="mm2.offset_syncs", every_s=every, do=lambda: feed.emit(writer)))
+    return duties
+
+
+class HeartbeatRelay:
+    """Follow the heartbeats topics of a source, so that they can be told one hop further on.
+
+    Topics that the flow carries anyway are left to it, and so is what came from the target.
+    """
+
+    def __init__(self, flow: FlowConfig, source: ClusterAdmin, reader: Callable[[], RecordReader]) -> None:
+        self._flow = flow
+        self._source = source
+        self._connect = reader
+        self._reader: RecordReader | None = None
+        self._next: dict[str, int] = {}
+        self._looked_at: float | None = None
+
+    def new(self) -> Iterator[tuple[str, RawRecord]]:
+        """Yield the heartbeats that came since the last call, with their topic on the source."""
+        now = time.monotonic()
+        if self._looked_at is None or now - self._looked_at > _REFRESH_S:
+            self._next = {name: self._next.get(name, -1) for name in self._topics()}
+            self._looked_at = now
+        if not self._next:
+            return
+        self._reader = self._reader or self._connect()
+        for topic, position in self._next.items():
+            low, high = self._reader.ends(topic, 0)
+            start = max(low, high - _TAIL) if position < 0 or position > high else max(low, position)
+            if high > start:
+                for record in self._reader.read(topic, 0, start):
+                    # A tombstone ends Java's readers in a NullPointerException.
+                    if record.key is not None and record.value is not None:
+                        yield topic, record
+                    self._next[topic] = record.offset + 1
+
+    def _topics(self) -> list[str]:
+        names, flow = self._flow.mm2_names, self._flow
+        policy = DefaultPolicy(names.separator)
+        return [
+            name
+            for name in self._source.topic_names()
+            if names.is_heartbeats(name) and not is_cycle(policy, name, flow.target) and not flow.carries(name)
+        ]
+
+
+class SyncFeed:
+    """Make offset syncs of the ledger records that came since the last time.
+
+    The ledger is the truth of the map (DESIGN 9). It holds at least what the flow's present owner has committed; runs
+    of earlier owners may be gone from it, and a sync that is left out makes a translation less exact, never wrong.
+    """
+
+    def __init__(self, flow: FlowConfig, target: ClusterAdmin, reader: Callable[[], LedgerReader]) -> None:
+        self._flow = flow
+        self._target = target
+        self._connect = reader
+        self._reader: LedgerReader | None = None
+        self._next: dict[int, int] = {}
+
+    def emit(self, writer: Mm2Writer) -> int:
+        """Write the offset syncs of what was republished since the last call; return how many."""
+        state = self._target.describe([self._flow.ledger_topic]).get(self._flow.ledger_topic)
+        if state is None:
+            return 0
+        self._reader = self._reader or self._connect()
+        reached: dict[int, int] = {}
+        syncs: list[OffsetSync] = []
+        for lane in range(state.partitions):
+            _, high = self._reader.ends(lane)
+            start = self._next.get(lane, 0)
+            # A ledger that ends before what was read of it is another one.
+            for offset, record in self._reader.since(lane, start if start <= high else 0):
+                reached[lane] = offset + 1
+                for run in record.runs:
+                    syncs += syncs_of(run, every=self._flow.mm2.offset_lag_max)
+        count = writer.write_offset_syncs(syncs)
+        self._next |= reached
+        return count

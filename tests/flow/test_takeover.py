@@ -1,0 +1,100 @@
+"""Laws D and F across two mirrors: what MirrorMaker 2 began, mirrorlake ends; each record once and in order."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.load import load
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.offset_map import BeforeFirst
+from mirrorlake.steps.takeover_look import OtherMirror
+from tests.flow.kit import assert_equal_topics, consume, create_topic, odd_record, run_cli, wait_until, write_conf
+from tests.servers.mm2 import MirrorMaker, arrived, base_properties, quick_end
+
+
+def produce(address: str, topic: str, count: int, *, seed: int) -> None:
+    rng = random.Random(seed)
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5})
+    for number in range(count):
+        producer.produce(topic, partition=number % 3, **odd_record(rng, number))
+    assert producer.flush(60) == 0
+
+
+def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
+    make_cluster: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    east, central = make_cluster("east").start(), make_cluster("central").start()
+    servers = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
+    flows = [
+        {"name": "clean", "source": "east", "target": "central", "topics": "clean"},
+        {"name": "killed", "source": "east", "target": "central", "topics": "killed"},
+    ]
+    conf = write_conf(tmp_path, servers, flows)
+    for topic in ("clean", "killed"):
+        create_topic(servers["east"], topic, 3)
+        produce(servers["east"], topic, 2000, seed=1)
+    properties = base_properties("east", "central", servers, topics="clean,killed") | quick_end("central")
+    mirror = MirrorMaker(tmp_path / "first", {**properties, "central.offset.flush.interval.ms": "500"})
+    try:
+        wait_until(
+            lambda: arrived(servers["central"], "east.clean") == arrived(servers["central"], "east.killed") == 2000,
+            "MM2 mirrors",
+            timeout=180,
+        )
+        produce(servers["east"], "clean", 6000, seed=2)
+        wait_until(lambda: arrived(servers["central"], "east.clean") > 2000, "it is in the midst of more")
+    finally:
+        mirror.stop()
+    produce(servers["east"], "clean", 300, seed=3)
+
+    refused = run_cli("takeover", "--conf", str(conf), "--flow", "clean", "--connector", "nobody", "--json")
+    assert refused.returncode == 3, refused.stderr
+    assert "holds no offsets of nobody" in json.loads(refused.stdout)["refused"][0]
+    taken = run_cli("takeover", "--conf", str(conf), "--flow", "clean", "--apply", "--json")
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    assert json.loads(taken.stdout)["applied"]
+    again = run_cli("takeover", "--conf", str(conf), "--flow", "clean", "--apply", "--json")
+    assert again.returncode == 3
+    assert "the flow has begun already" in json.loads(again.stdout)["refused"][0]
+    house = Mirror(load(conf), spark=spark)
+    house.run("clean", once=True)
+    check(house, servers, "clean")
+
+    # This time it stores nothing for an hour, and is killed; the relay knows the source already.
+    mirror = MirrorMaker(
+        tmp_path / "second",
+        base_properties("east", "central", servers, topics="killed")
+        | quick_end("central")
+        | {"central.offset.flush.interval.ms": "3600000"},
+    )
+    try:
+        produce(servers["east"], "killed", 300, seed=4)
+        wait_until(lambda: arrived(servers["central"], "east.killed") == 2300, "MM2 goes on", timeout=180)
+        produce(servers["east"], "killed", 6000, seed=5)
+        wait_until(lambda: arrived(servers["central"], "east.killed") > 2300, "it is in the midst of more")
+    finally:
+        mirror.kill()
+    wait_until(lambda: not house.admin("central").members("east-mm2"), "the workers' group is empty")
+    plan = house["killed"].takeover(other=OtherMirror(watch_s=1.0))
+    assert any(row.already_there for row in plan.partitions), plan
+    house.apply_takeover(plan)
+    house.run("killed", once=True)
+    check(house, servers, "killed")
+
+
+def check(house: Mirror, servers: dict[str, str], topic: str) -> None:
+    upstream, downstream = consume(servers["east"], topic), consume(servers["central"], f"east.{topic}")
+    assert_equal_topics(upstream, downstream)
+    [proof] = house.verify(topic)
+    assert proof.equal, proof.differences
+    assert sum(p.republished for p in proof.partitions) < sum(p.landed for p in proof.partitions), "MM2 sent the rest"
+    before = house[topic].offsets.translate(topic, 0, 0)
+    assert isinstance(before, BeforeFirst), before
+    [*_, last] = upstream[0]
+    assert downstream[0][-1].offset == house[topic].offsets.translate(topic, 0, last.offset).offset  # type: ignore[union-attr]

@@ -1,0 +1,252 @@
+"""Where a real MirrorMaker 2 ended, stopped and killed, told from its stored offsets and the records on the target."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.ledger import ledger_spec
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.mm2 import SourceOffset, connect_group, source_offsets_topic
+from mirrorlake.model.plan import TopicSpec
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
+from mirrorlake.steps.takeover import TakeoverPlan, make_takeover_plan
+from mirrorlake.steps.takeover_look import OtherMirror, Sites
+from tests.flow.kit import Record, consume, create_topic, odd_record, wait_until
+from tests.servers.mm2 import MirrorMaker, arrived, base_properties, quick_end
+
+PARTITIONS = 3
+# Older records would fall to the brokers' retention at once.
+NOW = int(time.time() * 1000)
+STILL = OtherMirror(watch_s=0.0)
+
+
+class Site:
+    """A source and a target, and a MirrorMaker 2 between them that is started and ended."""
+
+    def __init__(self, source: KafkaCluster, target: KafkaCluster, folder: Path) -> None:
+        self.servers = {"east": source.bootstrap_servers, "central": target.bootstrap_servers}
+        self.folder = folder
+        self.starts = 0
+        options = [{"bootstrap.servers": address} for address in self.servers.values()]
+        admins = [ClusterAdmin(alias, each) for alias, each in zip(self.servers, options, strict=True)]
+        self.sites = Sites(admins[0], admins[1], options[0], options[1])
+
+    def flow(self, topics: str, **settings: object) -> FlowConfig:
+        clusters = {alias: {"bootstrap_servers": address} for alias, address in self.servers.items()}
+        entry = {"source": "east", "target": "central", "topics": topics, **settings}
+        return loads(json.dumps({"lake": {"root": "x"}, "clusters": clusters, "flows": [entry]})).flows[0]
+
+    def plan(self, flow: FlowConfig, *, other: OtherMirror | None = STILL, **options: bool) -> TakeoverPlan:
+        return make_takeover_plan(flow, self.sites, other=other, **options)
+
+    def start(self, topics: str, **more: str) -> MirrorMaker:
+        self.starts += 1
+        properties = base_properties("east", "central", self.servers, topics=topics)
+        properties |= quick_end("central")
+        return MirrorMaker(self.folder / f"mm2-{self.starts}", properties | more)
+
+    def produce(self, topic: str, count: int, *, seed: int, partitions: int = PARTITIONS) -> None:
+        rng = random.Random(seed)
+        producer = Producer({"bootstrap.servers": self.servers["east"], "enable.idempotence": True, "linger.ms": 5})
+        for number in range(count):
+            producer.produce(topic, partition=number % partitions, **odd_record(rng, number))
+        assert producer.flush(60) == 0
+
+    def read(self, alias: str, topic: str) -> dict[int, list[Record]]:
+        return consume(self.servers[alias], topic)
+
+    def count(self, topic: str) -> int:
+        return arrived(self.servers["central"], topic)
+
+    def gone(self) -> None:
+        """Wait until the workers' group is empty: a killed worker stays until its session ends."""
+        wait_until(lambda: not self.sites.target.members(connect_group("east")), "the workers' group is empty")
+
+    def put(self, alias: str, topic: str, *records: tuple[bytes | None, bytes | None], partitions: int = 1) -> None:
+        admin = self.sites.source if alias == "east" else self.sites.target
+        admin.create(TopicSpec(name=topic, partitions=partitions))
+        producer = Producer({"bootstrap.servers": self.servers[alias]})
+        for key, value in records:
+            producer.produce(topic, value, key, 0, timestamp=NOW)
+        assert producer.flush(30) == 0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with (
+        KafkaCluster("east", java_options=QUICK_START_OPTIONS) as source,
+        KafkaCluster("central", java_options=QUICK_START_OPTIONS) as target,
+    ):
+        yield Site(source, target, tmp_path_factory.mktemp("takeover"))
+
+
+def assert_goes_on_where_it_ended(site: Site, plan: TakeoverPlan, topic: str) -> None:
+    """The position is that of the first source record that the remote topic lacks."""
+    assert not plan.refused, plan.refused
+    upstream, downstream = site.read("east", topic), site.read("central", f"east.{topic}")
+    assert {row.partition for row in plan.partitions} == set(upstream)
+    for row in plan.partitions:
+        sent = len(downstream[row.partition])
+        rest = [record.offset for record in upstream[row.partition] if record.offset >= row.position]
+        assert len(upstream[row.partition]) - len(rest) == sent, f"law F: {row}"
+        assert [r.content for r in upstream[row.partition][:sent]] == [r.content for r in downstream[row.partition]]
+
+
+def test_a_mirrormaker_that_runs_is_left_alone_and_one_that_ended_is_taken_over(site: Site) -> None:
+    create_topic(site.servers["east"], "orders", PARTITIONS)
+    create_topic(site.servers["east"], "unselected", 1)
+    site.produce("orders", 3000, seed=1)
+    site.produce("unselected", 10, seed=1, partitions=1)
+    flow = site.flow("orders")
+    mirror = site.start("orders,unselected", **{"central.offset.flush.interval.ms": "500"})
+    try:
+        wait_until(lambda: site.count("east.orders") == 3000, f"MM2 mirrors: {mirror.last_words()}", timeout=180)
+        running = site.plan(flow, other=OtherMirror(watch_s=3.0)).refused
+        assert any("group east-mm2 on central has 1 member" in reason for reason in running), running
+        assert any("heartbeats-0 on central grew" in reason for reason in running), running
+        site.produce("orders", 6000, seed=2)
+        wait_until(lambda: site.count("east.orders") > 3000, "it is in the midst of more")
+    finally:
+        mirror.stop()
+    site.gone()
+    site.produce("orders", 30, seed=3)
+    clean = site.plan(flow)
+    assert_goes_on_where_it_ended(site, clean, "orders")
+    assert {row.already_there for row in clean.partitions} == {0}, "a clean end stores everything"
+    assert [note for note in clean.notes if "unselected" in note]
+
+    # Started again, it stores nothing for an hour, and is killed.
+    mirror = site.start("orders", **{"central.offset.flush.interval.ms": "3600000"})
+    try:
+        wait_until(lambda: site.count("east.orders") == 9030, f"MM2 goes on: {mirror.last_words()}", timeout=180)
+        site.produce("orders", 300, seed=4)
+        wait_until(lambda: site.count("east.orders") > 9030, "it is in the midst of more")
+    finally:
+        mirror.kill()
+    site.gone()
+    site.produce("orders", 30, seed=5)
+    killed = site.plan(flow)
+    assert_goes_on_where_it_ended(site, killed, "orders")
+    for row in killed.partitions:
+        assert row.stored is not None
+        assert row.already_there == row.position - row.stored, "plain records have no holes between them"
+    assert any(row.already_there for row in killed.partitions), "it was killed with records behind its stored offsets"
+
+
+def stored(site: Site, topic: str, offset: int | None, *, cluster: str = "east", partition: int = 0) -> None:
+    """Store an offset as Connect does."""
+    record = SourceOffset("MirrorSourceConnector", cluster, topic, partition, offset)
+    site.put("central", source_offsets_topic("east"), (record.key(), record.value()))
+
+
+def letters(text: str) -> list[tuple[bytes, bytes]]:
+    return [(letter.encode(), letter.encode()) for letter in text]
+
+
+def delete_topic(site: Site, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": site.servers["central"]})
+    admin.delete_topics([name])[name].result()
+    wait_until(lambda: name not in site.sites.target.topic_names(), f"{name} is gone")
+
+
+def test_what_cannot_be_told_is_refused_with_the_reason(site: Site) -> None:
+    site.put("east", "letters", *letters("abcdef"))
+    stored(site, "letters", 2)
+    flow = site.flow("letters")
+    assert "there is no east.letters-0" in str(site.plan(flow).refused)
+    site.put("central", "east.letters", *letters("abcx"))
+    assert "records that the source does not have there" in str(site.plan(flow).refused)
+    trusted = site.plan(flow, trust_stored=True)
+    assert not trusted.refused
+    assert [row.position for row in trusted.partitions] == [3]
+
+
+def test_stored_offsets_that_no_longer_fit_the_source_are_refused(site: Site) -> None:
+    site.put("east", "reborn", *letters("ab"))
+    site.put("central", "east.reborn", *letters("ab"))
+    stored(site, "reborn", 99)
+    assert "was the topic recreated?" in str(site.plan(site.flow("reborn"), trust_stored=True).refused)
+
+
+def test_a_tombstone_means_that_nothing_is_stored(site: Site) -> None:
+    site.put("east", "forgotten", *letters("abcd"))
+    site.put("central", "east.forgotten", *letters("abc"))
+    stored(site, "forgotten", 1)
+    stored(site, "forgotten", None)
+    stored(site, "elsewhere", 1)
+    [row] = site.plan(site.flow("forgotten")).partitions
+    assert (row.stored, row.position, row.already_there) == (None, 3, 3)
+
+
+def test_malformed_offsets_are_stepped_over_and_named(site: Site) -> None:
+    site.put("east", "sound", *letters("ab"))
+    site.put("central", "east.sound", *letters("a"))
+    site.put("central", source_offsets_topic("east"), (b"nonsense", b"{}"))
+    stored(site, "sound", 0)
+    plan = site.plan(site.flow("sound"))
+    assert not plan.refused
+    assert [note for note in plan.notes if "skipped mm2-offsets.east.internal-0@" in note and "no JSON" in note]
+
+
+def test_an_open_transaction_on_the_target_is_waited_for(site: Site) -> None:
+    site.put("east", "open", *letters("ab"))
+    site.put("central", "east.open", *letters("a"))
+    stored(site, "open", 0)
+    producer = Producer({"bootstrap.servers": site.servers["central"], "transactional.id": "connect-cluster-east-mm2"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("east.open", b"b", b"b", 0)
+    producer.flush(30)
+    assert "a transaction is open on east.open-0" in str(site.plan(site.flow("open")).refused)
+    producer.abort_transaction(30)
+    [row] = site.plan(site.flow("open")).partitions
+    assert (row.refused, row.position) == ("", 1), "what was aborted is not there"
+
+
+def test_a_flow_that_has_begun_is_refused(site: Site) -> None:
+    site.put("east", "begun", *letters("ab"))
+    site.put("central", "east.begun", *letters("a"))
+    stored(site, "begun", 0)
+    flow = site.flow("begun", name="begun")
+    record = LedgerRecord(
+        flow="begun",
+        lane=0,
+        lanes=1,
+        epoch=1,
+        owner="o",
+        seq=0,
+        checkpoint=1,
+        positions={SourcePartition("begun", 1, 0): 1},
+    )
+    site.sites.target.create(ledger_spec(flow.ledger_topic, 1))
+    producer = Producer({"bootstrap.servers": site.servers["central"]})
+    producer.produce(flow.ledger_topic, record.to_json(), b"0", 0)
+    assert producer.flush(30) == 0
+    assert "the flow has begun already" in str(site.plan(flow).refused)
+
+
+@pytest.mark.parametrize(
+    ("settings", "other", "reason"),
+    [
+        ({"start": "latest"}, STILL, "set earliest"),
+        ({}, OtherMirror(watch_s=0, offsets_topic="connect-offsets"), "no topic connect-offsets: name Connect's"),
+        ({}, OtherMirror(watch_s=0, connector="mine"), "holds no offsets of mine for topics of east->central"),
+    ],
+)
+def test_what_was_named_wrong_is_refused(site: Site, settings: dict[str, str], other: OtherMirror, reason: str) -> None:
+    site.put("east", "named")
+    stored(site, "named", None)
+    assert reason in str(site.plan(site.flow("named", **settings), other=other).refused)

@@ -1,0 +1,129 @@
+"""MirrorMaker 2 from its jars, in dedicated mode: one JVM that a test or a benchmark stops or kills."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from mirrorlake.sandbox import find_java
+from mirrorlake.sandbox.jars import classpath
+from mirrorlake.sandbox.process import start_process
+
+_MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
+_STOP_S = 60.0
+_INTERVALS = (
+    "refresh.topics.interval.seconds",
+    "refresh.groups.interval.seconds",
+    "sync.topic.configs.interval.seconds",
+    "sync.group.offsets.interval.seconds",
+    "emit.checkpoints.interval.seconds",
+)
+_FACTORS = (
+    "replication.factor",
+    "checkpoints.topic.replication.factor",
+    "heartbeats.topic.replication.factor",
+    "offset-syncs.topic.replication.factor",
+    "config.storage.replication.factor",
+    "offset.storage.replication.factor",
+    "status.storage.replication.factor",
+)
+
+
+def base_properties(
+    source: str, target: str, servers: Mapping[str, str], *, topics: str, interval_s: int = 1
+) -> dict[str, str]:
+    """Return properties for one flow between single brokers without an authorizer.
+
+    Args:
+        source: alias of the source; it prefixes the remote topics.
+        target: alias of the target.
+        servers: bootstrap servers by alias.
+        topics: what is mirrored, as MM2 reads it.
+        interval_s: between two looks at topics, groups and configurations.
+    """
+    flow = f"{source}->{target}"
+    return {
+        "clusters": f"{source},{target}",
+        **{f"{alias}.bootstrap.servers": address for alias, address in servers.items()},
+        f"{flow}.enabled": "true",
+        f"{flow}.topics": topics,
+        f"{target}->{source}.enabled": "false",
+        f"{target}->{source}.emit.heartbeats.enabled": "false",
+        "sync.topic.acls.enabled": "false",
+        **dict.fromkeys(_INTERVALS, str(interval_s)),
+        **dict.fromkeys(_FACTORS, "1"),
+    }
+
+
+def quick_end(target: str) -> dict[str, str]:
+    """Return properties with which a killed worker leaves its group after 6 s, and the next one begins at once.
+
+    6 s is the least that a broker allows; the defaults are 10 s, and up to five minutes until lost tasks are dealt anew.
+    """
+    return {
+        f"{target}.session.timeout.ms": "6000",
+        f"{target}.heartbeat.interval.ms": "1000",
+        f"{target}.rebalance.timeout.ms": "6000",
+        f"{target}.scheduled.rebalance.max.delay.ms": "0",
+    }
+
+
+def arrived(address: str, topic: str) -> int:
+    """Return how many records a topic has got, 0 while it is not there or is just being made."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "count", "log_level": 0})
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        places = [TopicPartition(topic, partition) for partition in partitions]
+        return sum(int(consumer.get_watermark_offsets(place, timeout=10)[1]) for place in places)
+    except KafkaException:
+        return 0
+    finally:
+        consumer.close()
+
+
+class MirrorMaker:
+    """A running MirrorMaker 2; it never outlives this process.
+
+    Args:
+        folder: where its properties and its log are kept.
+        properties: all of its settings.
+        java_options: options of the JVM.
+    """
+
+    def __init__(self, folder: Path, properties: Mapping[str, str], *, java_options: tuple[str, ...] = ()) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / "mm2.log"
+        file = folder / "mm2.properties"
+        file.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in properties.items()))
+        command = [
+            str(find_java().executable),
+            *(*java_options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+            *("-cp", classpath("mm2"), _MAIN, str(file)),
+        ]
+        self.process: subprocess.Popen[bytes] = start_process(command, log=self.log, tied=True)
+
+    def stop(self) -> None:
+        """Stop it cleanly: it stores its offsets."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+    def last_words(self) -> str:
+        """Return the end of its log without stack traces."""
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
+        return "\n".join(lines[-10:])
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")
