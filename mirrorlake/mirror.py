@@ -1,16 +1,14 @@
-"""The facade: `Mirror` and `FlowHandle`, and the only place where sessions, clients and clocks are wired together."""
+"""The facade: one `Mirror` a settings file, with a verb for each command."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
-from datetime import datetime, timezone
-from functools import cached_property, partial
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,54 +20,26 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle, Landing, Republishing
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.ledger import LedgerReader
-from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
-from mirrorlake.kafka.options import librdkafka_options, spark_options
-from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.session import prepare, session
-from mirrorlake.sandbox.jars import jars
-from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import doctor as doctor_step
-from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
-from mirrorlake.steps.keep import Keeper
-from mirrorlake.steps.maps import KnownMaps, known_maps
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps.resume import Ends
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.steps.topics import require_source
-from mirrorlake.streams.duties import Duty
-from mirrorlake.streams.land import Lander, LandSettings
-from mirrorlake.streams.mm2 import mm2_duties
-from mirrorlake.streams.republish import Republisher, RepublishSettings
-
-
-def utc_now() -> datetime:
-    """Return the wall clock in UTC; the one clock of the package."""
-    return datetime.now(timezone.utc)
-
-
-def local_session(*, cores: str = "*") -> SparkSession:
-    """Return the active Spark session, or start a local one with the pinned connector and Delta jars."""
-    if SparkSession.getActiveSession() is not None:
-        return session()
-    # Spark's launcher looks nowhere else; the variable is read once, when the JVM starts.
-    os.environ["JAVA_HOME"] = str(find_java().spark_java_home)
-    # Workers run this very interpreter, with the packages that are installed beside it.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return session(jars=jars("spark"), cores=cores)
+from mirrorlake.streams.land import Lander
+from mirrorlake.streams.republish import Republisher
+from mirrorlake.wiring import Wiring, utc_now
 
 
 class Mirror:
@@ -92,11 +62,8 @@ class Mirror:
         self, config: MirrorConfig, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
     ) -> None:
         self.config = config
-        self._spark = spark
         self._now = now
-        self._admins: dict[str, ClusterAdmin] = {}
-        self._keeping = threading.Lock()
-        self._mm2_writers: dict[str, Mm2Writer] = {}
+        self._wiring = Wiring(config, spark=spark, now=now)
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
@@ -109,24 +76,19 @@ class Mirror:
         """The flows in the order of the settings."""
         return tuple(FlowHandle(self, flow) for flow in self.config.flows)
 
-    @cached_property
+    @property
     def spark(self) -> SparkSession:
         """The Spark session."""
-        spark = self._spark or local_session()
-        prepare(spark)
-        return spark
+        return self._wiring.spark
 
-    @cached_property
+    @property
     def lake(self) -> Lake:
         """The lake."""
-        return Lake(self.spark, self.config.lake)
+        return self._wiring.lake
 
     def admin(self, alias: str) -> ClusterAdmin:
         """Return the admin of a cluster."""
-        if alias not in self._admins:
-            options = librdkafka_options(self.config.cluster(alias), role="admin")
-            self._admins[alias] = ClusterAdmin(alias, options)
-        return self._admins[alias]
+        return self._wiring.admin(alias)
 
     # -- set up ---------------------------------------------------------------------------------------------------
 
@@ -135,7 +97,7 @@ class Mirror:
         return set_up.make_plan(
             self._chosen(flow),
             beside=self.config.flows,
-            admins=self._clusters(),
+            admins=self._wiring.clusters(),
             lake=self.lake,
             audit=Audit(self.lake, now=self._now),
         )
@@ -144,7 +106,9 @@ class Mirror:
         """Carry out a plan, the present one by default, and return it."""
         chosen = self.plan(flow) if plan is None else plan
         sources = {f.source for f in self._chosen(flow)}
-        set_up.apply_plan(chosen, sources=sorted(sources), admins=self._clusters(), lake=self.lake, now=self._now)
+        set_up.apply_plan(
+            chosen, sources=sorted(sources), admins=self._wiring.clusters(), lake=self.lake, now=self._now
+        )
         return chosen
 
     def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
@@ -154,11 +118,11 @@ class Mirror:
             flow: the flow's name.
             recorded: take the groups' positions from the lake, where the source is lost.
         """
-        return self._group_sync(self.config.flow(flow), recorded=recorded).plan()
+        return self._wiring.group_sync(self.config.flow(flow), recorded=recorded).plan()
 
     def apply_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
         """Set what the plan of this moment moves, write positions and checkpoints to the lake, and return the plan."""
-        return self._group_sync(self.config.flow(flow), recorded=recorded).apply()
+        return self._wiring.group_sync(self.config.flow(flow), recorded=recorded).apply()
 
     # -- run ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +143,7 @@ class Mirror:
             )
         require_source(self.admin(source), self.config.flows_from(source))
         self.lake.create_all([source])
-        lander = Lander(self.lake, self.admin(source), self._land_settings(source), now=self._now)
+        lander = Lander(self.lake, self.admin(source), self._wiring.land_settings(source), now=self._now)
         lander.run(once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
         return Landing(source, lander.records)
 
@@ -201,7 +165,7 @@ class Mirror:
         republisher = Republisher(
             self.lake,
             self.admin(settings.target),
-            self._republish_settings(settings),
+            self._wiring.republish_settings(settings),
             audit=Audit(self.lake, now=self._now),
         )
         republisher.run(
@@ -223,7 +187,10 @@ class Mirror:
         settings = self.config.flow(flow)
         source, target = settings.source, settings.target
         sites = Sites(
-            self.admin(source), self.admin(target), self._reader_options(source), self._reader_options(target)
+            self.admin(source),
+            self.admin(target),
+            self._wiring.reader_options(source),
+            self._wiring.reader_options(target),
         )
         return make_takeover_plan(settings, sites, other=other, trust_stored=trust_stored)
 
@@ -234,7 +201,7 @@ class Mirror:
             TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
         """
         flow = self.config.flow(plan.flow)
-        options = self._republish_settings(flow)
+        options = self._wiring.republish_settings(flow)
         apply_takeover(
             plan,
             flow,
@@ -271,7 +238,7 @@ class Mirror:
         """Return per flow where each partition stands."""
         result = {}
         for each in self._chosen(flow):
-            with closing(self._ledger(each)) as ledger:
+            with closing(self._wiring.ledger(each)) as ledger:
                 result[each.name] = status_step.flow_status(
                     each,
                     source=self.admin(each.source),
@@ -285,10 +252,12 @@ class Mirror:
     def verify(self, flow: str | None = None) -> list[verify_step.Verification]:
         """Compare source, relay and target of each flow, by count and by content."""
         chosen = self._chosen(flow)
-        maps = {target: self._known_maps(self.config.flows_to(target)) for target in {each.target for each in chosen}}
+        maps = {
+            target: self._wiring.known_maps(self.config.flows_to(target)) for target in {each.target for each in chosen}
+        }
 
         def compare(each: FlowConfig) -> verify_step.Verification:
-            source, target = self._side(each.source), self._side(each.target)
+            source, target = self._wiring.side(each.source), self._wiring.side(each.target)
             return verify_step.verify_flow(each, lake=self.lake, source=source, target=target, maps=maps[each.target])
 
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
@@ -297,7 +266,7 @@ class Mirror:
 
     def doctor(self) -> list[doctor_step.Finding]:
         """Look at every layer the mirror stands on; changes nothing."""
-        return doctor_step.examine(self.config, admins=self._clusters(), lake=self.lake, now=self._now())
+        return doctor_step.examine(self.config, admins=self._wiring.clusters(), lake=self.lake, now=self._now())
 
     def translate(
         self,
@@ -328,7 +297,7 @@ class Mirror:
         def look() -> None:
             self.lake.create_all(self.config.sources)
             for flow in self.config.flows:
-                self._keeper(flow).look()
+                self._wiring.keeper(flow).look()
 
         return History(
             self.lake,
@@ -346,125 +315,14 @@ class Mirror:
         """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
         settings = self.config.flow(flow)
         ends = Ends(source=self.admin(settings.source), target=self.admin(settings.target))
-        return move_positions(self.lake, settings, document, maps=self._known_maps([settings]), ends=ends)
+        return move_positions(self.lake, settings, document, maps=self._wiring.known_maps([settings]), ends=ends)
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
         """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""
         return self.move_positions(flow, spark_positions(self.spark, checkpoint_location))
 
-    # -- wiring ---------------------------------------------------------------------------------------------------
-
     def _chosen(self, flow: str | None) -> tuple[FlowConfig, ...]:
         return self.config.flows if flow is None else (self.config.flow(flow),)
-
-    def _clusters(self) -> Mapping[str, ClusterAdmin]:
-        return {alias: self.admin(alias) for alias in {*self.config.sources, *self.config.targets}}
-
-    def _ledger(self, flow: FlowConfig) -> LedgerReader:
-        return LedgerReader(flow.target, flow.ledger_topic, self._reader_options(flow.target))
-
-    def _reader_options(self, alias: str) -> dict[str, str]:
-        return librdkafka_options(self.config.cluster(alias), role="consumer")
-
-    def _land_settings(self, alias: str) -> LandSettings:
-        cluster = self.config.cluster(alias)
-        flows = self.config.flows_from(alias)
-        return LandSettings(
-            alias=alias,
-            subscribe_pattern=self.config.subscribe_pattern(alias),
-            matches=lambda name: any(flow.selection.matches(name) for flow in flows),
-            kafka_options=spark_options(cluster),
-            on_gap=cluster.land.on_gap,
-            max_records_per_batch=cluster.land.max_records_per_batch,
-            trigger=f"{int(cluster.land.trigger.total_seconds() * 1000)} milliseconds",
-            start=self._start_of(alias, flows),
-        )
-
-    def _start_of(
-        self, alias: str, flows: Iterable[FlowConfig]
-    ) -> Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None:
-        """Return where landing begins: as early as the earliest of the source's flows wants it."""
-        starts = [flow.start for flow in flows]
-        if any(start.kind == "earliest" for start in starts):
-            return None
-        times = [start.timestamp_ms for start in starts if start.timestamp_ms is not None]
-        if times:
-            return lambda partitions: self.admin(alias).at_time(partitions, min(times))
-        return lambda partitions: self.admin(alias).latest(partitions)
-
-    def _republish_settings(self, flow: FlowConfig) -> RepublishSettings:
-        cluster = self.config.cluster(flow.target)
-        return RepublishSettings(
-            flow=flow,
-            producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
-            reader_options=self._reader_options(flow.target),
-            duties=self._duties(flow),
-        )
-
-    def _duties(self, flow: FlowConfig) -> list[Duty]:
-        duties: list[Duty] = []
-        if flow.sync.groups:
-            every_s = flow.sync.groups_interval.total_seconds()
-            duties.append(Duty(name="groups", every_s=every_s, do=self._group_sync(flow).once))
-        elif flow.mm2.checkpoints:
-            look, writer = self._group_sync(flow).plan, self._mm2_writer(flow)
-            every_s = flow.sync.groups_interval.total_seconds()
-            duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, look())))
-        duties += mm2_duties(
-            flow,
-            self._mm2_writer(flow),
-            source=self.admin(flow.source),
-            target=self.admin(flow.target),
-            source_options=self._reader_options(flow.source),
-            target_options=self._reader_options(flow.target),
-        )
-        return [*duties, *self._keeper(flow).duties()]
-
-    def _keeper(self, flow: FlowConfig) -> Keeper:
-        return Keeper(
-            flow,
-            beside=self.config.flows,
-            admins=self._clusters(),
-            lake=self.lake,
-            now=self._now,
-            lock=self._keeping,
-        )
-
-    def _mm2_writer(self, flow: FlowConfig) -> Mm2Writer:
-        if flow.name not in self._mm2_writers:
-            cluster, admin = self.config.cluster(flow.target), self.admin(flow.target)
-            self._mm2_writers[flow.name] = mm2_writer(flow, cluster, admin, now=self._now)
-        return self._mm2_writers[flow.name]
-
-    def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
-        return groups_step.GroupSides(
-            source=Groups(flow.source, self._reader_options(flow.source)),
-            target=Groups(flow.target, self._reader_options(flow.target)),
-            source_admin=self.admin(flow.source),
-            target_admin=self.admin(flow.target),
-        )
-
-    def _group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> groups_step.GroupSync:
-        sides = self._group_sides(flow)
-
-        def look() -> groups_step.Positions:
-            if recorded:
-                return groups_step.recorded_positions(self.lake, flow)
-            return groups_step.source_positions(self.lake, flow, groups=sides.source, admin=sides.source_admin)
-
-        def plan(positions: groups_step.Positions) -> GroupPlan:
-            maps = self._known_maps([flow])
-            return groups_step.plan_groups(self.lake, flow, positions, maps=maps, sides=sides, recorded=recorded)
-
-        records = groups_step.GroupRecords(self.lake, flow, self._now)
-        tell = partial(tell_checkpoints, self._mm2_writer(flow)) if flow.mm2.checkpoints else len
-        return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records, tell=tell)
-
-    def _known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
-        return known_maps(self.lake, flows, admins=self._clusters(), ledger=self._ledger)
-
-    def _side(self, alias: str) -> verify_step.Side:
-        return verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
 
 
 def load(path: str | Path, *, spark: SparkSession | None = None) -> Mirror:

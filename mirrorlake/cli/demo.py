@@ -126,7 +126,8 @@ class _Run:
         return mirror  # type: ignore[no-any-return]  # _side_by_side knows no single type
 
     def _start_spark(self) -> Mirror:
-        from mirrorlake.mirror import Mirror, local_session
+        from mirrorlake.mirror import Mirror
+        from mirrorlake.wiring import local_session
 
         self.mirror = mirror = Mirror(self._config, spark=local_session())
         self._check()

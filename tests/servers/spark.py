@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from mirrorlake.mirror import local_session
+    from mirrorlake.wiring import local_session
 
     session = local_session(cores="2")
     yield session
