@@ -20,6 +20,7 @@ from mirrorlake.cli.groups import groups
 from mirrorlake.cli.history import history
 from mirrorlake.cli.import_mm2 import import_mm2
 from mirrorlake.cli.offsets import offsets
+from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
@@ -38,16 +39,11 @@ app = typer.Typer(
 sandbox_app = typer.Typer(help="Real local brokers for the clusters of a settings file.", no_args_is_help=True)
 app.add_typer(sandbox_app, name="sandbox")
 
-Conf = Annotated[Path, typer.Option("--conf", help="The settings file.")]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
-]
 Flow = Annotated[str | None, typer.Option("--flow", help="The flow, e.g. 'east->central'; all flows without it.")]
 Once = Annotated[bool, typer.Option("--once", help="Drain what is there and stop; without it, stay on until SIGTERM.")]
 Rebuild = Annotated[
     bool, typer.Option("--rebuild-checkpoint", help="Make a new checkpoint location after the old one was lost.")
 ]
-_DEFAULT = Path("conf/mirror.yml")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -135,7 +131,7 @@ def _in_background(call: Callable[[threading.Event], Any]) -> Any:
 
 @app.command()
 def plan(
-    conf: Conf = _DEFAULT,
+    conf: Conf = DEFAULT_CONF,
     flow: Flow = None,
     as_json: Json = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 1 when there is something to change.")] = False,
@@ -149,7 +145,7 @@ def plan(
 
 
 @app.command()
-def apply(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> int:
+def apply(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Create and configure remote topics, ledgers and relay tables as plan shows them."""
     output = Output(as_json=as_json)
     changes = _mirror(conf).apply(flow)
@@ -161,7 +157,7 @@ def apply(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> in
 @app.command()
 def land(
     source: Annotated[str, typer.Option("--source", help="The alias of the source cluster.")],
-    conf: Conf = _DEFAULT,
+    conf: Conf = DEFAULT_CONF,
     once: Once = False,
     rebuild_checkpoint: Rebuild = False,
     as_json: Json = False,
@@ -177,8 +173,8 @@ def land(
 
 @app.command()
 def republish(
-    flow: Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")],
-    conf: Conf = _DEFAULT,
+    flow: OneFlow,
+    conf: Conf = DEFAULT_CONF,
     once: Once = False,
     rebuild_checkpoint: Rebuild = False,
     restore_ledger: Annotated[
@@ -200,7 +196,7 @@ def republish(
 
 
 @app.command()
-def run(conf: Conf = _DEFAULT, flow: Flow = None, once: Once = False, as_json: Json = False) -> int:
+def run(conf: Conf = DEFAULT_CONF, flow: Flow = None, once: Once = False, as_json: Json = False) -> int:
     """Land every source and republish every flow."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
@@ -214,7 +210,7 @@ def run(conf: Conf = _DEFAULT, flow: Flow = None, once: Once = False, as_json: J
 
 
 @app.command()
-def status(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> int:
+def status(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Show source end, landed, republished, lags and verdict per flow and partition."""
     output = Output(as_json=as_json)
     found = _mirror(conf).status(flow)
@@ -228,7 +224,7 @@ def status(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> i
 
 
 @app.command()
-def verify(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> int:
+def verify(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Compare source, relay and target, by count and by content, and list every difference."""
     output = Output(as_json=as_json)
     found = _mirror(conf).verify(flow)
@@ -255,7 +251,7 @@ def verify(conf: Conf = _DEFAULT, flow: Flow = None, as_json: Json = False) -> i
 
 
 @app.command()
-def doctor(conf: Conf = _DEFAULT, as_json: Json = False) -> int:
+def doctor(conf: Conf = DEFAULT_CONF, as_json: Json = False) -> int:
     """Check settings, Java, clusters, permissions, sizes, retention and the lake; name the failing layer and the fix."""
     output = Output(as_json=as_json)
     found = _mirror(conf).doctor()
@@ -298,7 +294,7 @@ _STATE = Path(".mirrorlake/sandbox")
 
 
 @sandbox_app.command("up")
-def sandbox_up(conf: Conf = _DEFAULT, state: StateDirectory = _STATE, as_json: Json = False) -> int:
+def sandbox_up(conf: Conf = DEFAULT_CONF, state: StateDirectory = _STATE, as_json: Json = False) -> int:
     """Start a broker for every cluster of the file; the brokers stay on until down."""
     from mirrorlake.config.load import load
     from mirrorlake.sandbox import Sandbox
@@ -310,7 +306,7 @@ def sandbox_up(conf: Conf = _DEFAULT, state: StateDirectory = _STATE, as_json: J
 
 @sandbox_app.command("down")
 def sandbox_down(
-    conf: Conf = _DEFAULT,  # noqa: ARG001  the same options on every sandbox command
+    conf: Conf = DEFAULT_CONF,  # noqa: ARG001  the same options on every sandbox command
     state: StateDirectory = _STATE,
     purge: Annotated[bool, typer.Option("--purge", help="Delete the brokers' data, too.")] = False,
     as_json: Json = False,
@@ -323,7 +319,7 @@ def sandbox_down(
 
 @sandbox_app.command("status")
 def sandbox_status(
-    conf: Conf = _DEFAULT,  # noqa: ARG001  the same options on every sandbox command
+    conf: Conf = DEFAULT_CONF,  # noqa: ARG001  the same options on every sandbox command
     state: StateDirectory = _STATE,
     as_json: Json = False,
 ) -> int:

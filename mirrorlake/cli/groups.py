@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output
 
 if TYPE_CHECKING:
@@ -14,16 +14,14 @@ if TYPE_CHECKING:
 
 
 def groups(
-    flow: Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")],
-    conf: Annotated[Path, typer.Option("--conf", help="The settings file.")] = Path("conf/mirror.yml"),
+    flow: OneFlow,
+    conf: Conf = DEFAULT_CONF,
     apply: Annotated[bool, typer.Option("--apply", help="Set the positions of groups inactive on the target.")] = False,
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Take positions from the lake: the source is lost.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 1 when a group is to be moved or is held back.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
-    ] = False,
+    as_json: Json = False,
 ) -> int:
     """Show where each consumer group would go on at the target and why some are held back; with --apply, move them."""
     from mirrorlake.mirror import load

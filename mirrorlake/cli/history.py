@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import UsageError
 from mirrorlake.model.history import HistoryChange, HistoryState
 
 
 def history(
-    conf: Annotated[Path, typer.Option("--conf", help="The settings file.")] = Path("conf/mirror.yml"),
+    conf: Conf = DEFAULT_CONF,
     at: Annotated[
         str | None, typer.Option("--at", help="Show what was at this time, like 2026-01-01T00:00:00Z.")
     ] = None,
@@ -24,9 +24,7 @@ def history(
     end: Annotated[str | None, typer.Option("--to", help="… and up to this one; now without it.")] = None,
     back: Annotated[str | None, typer.Option("--back", help="Show the plan back to this time.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Carry the plan back out.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
-    ] = False,
+    as_json: Json = False,
 ) -> int:
     """Show configurations, partitions, ACLs and group positions over time, and the plan back."""
     if sum(option is not None for option in (at, start, back)) != 1:

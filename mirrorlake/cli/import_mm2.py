@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mirrorlake.cli.options import Json
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import ConfigError, UsageError
 
@@ -17,9 +18,7 @@ def import_mm2(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the settings there instead of printing them.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
-    ] = False,
+    as_json: Json = False,
 ) -> int:
     """Turn a MirrorMaker 2 properties file into a settings file, and tell what became of every key."""
     from mirrorlake.config.load import loads

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import UsageError
 
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def offsets(
-    flow: Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")],
+    flow: OneFlow,
     topic: Annotated[str | None, typer.Option("--topic", help="Source topic; the remote topic with --reverse.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", min=0)] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0)] = None,
-    conf: Annotated[Path, typer.Option("--conf", help="The settings file.")] = Path("conf/mirror.yml"),
+    conf: Conf = DEFAULT_CONF,
     reverse: Annotated[bool, typer.Option("--reverse", help="From a downstream offset to the upstream one.")] = False,
     generation: Annotated[
         int | None, typer.Option("--generation", help="Life of a topic that was created again; default: the newest.")
@@ -33,9 +34,7 @@ def offsets(
     spark_checkpoint: Annotated[
         str | None, typer.Option("--spark-checkpoint", help="A Spark query's checkpoint location to translate.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
-    ] = False,
+    as_json: Json = False,
 ) -> int:
     """Show the exact counterpart of an offset, or the reason why there is none; or where a reader's positions go on."""
     from mirrorlake.mirror import load

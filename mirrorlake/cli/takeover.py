@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output
 
 _COLUMNS = ("topic", "partition", "remote topic", "stored", "position", "already there", "compared", "left source")
 
 
 def takeover(
-    flow: Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")],
-    conf: Annotated[Path, typer.Option("--conf", help="The settings file.")] = Path("conf/mirror.yml"),
+    flow: OneFlow,
+    conf: Conf = DEFAULT_CONF,
     apply: Annotated[bool, typer.Option("--apply", help="Make it so; without it, only show.")] = False,
     connector: Annotated[
         str, typer.Option("--connector", help="The source connector's name, on a Connect cluster.")
@@ -36,9 +36,7 @@ def takeover(
             "--trust-stored", help="Go on at MM2's stored offsets where the records on the target cannot tell."
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
-    ] = False,
+    as_json: Json = False,
 ) -> int:
     """Go on where a stopped MirrorMaker 2 ended: nothing copied again, nothing skipped."""
     from mirrorlake.mirror import load

@@ -21,7 +21,11 @@ def test_a_job_runs_the_step_of_its_name(job: Path) -> None:
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda path: path.stem)
 def test_a_job_hands_its_arguments_on(job: Path, tmp_path: Path) -> None:
-    extra = {"land": ["--source", "east"], "republish": ["--flow", "east->central"]}.get(job.stem, [])
+    extra = {
+        "land": ["--source", "east"],
+        "republish": ["--flow", "east->central"],
+        "groups": ["--flow", "east->central"],
+    }.get(job.stem, [])
     missing = tmp_path / "missing.yml"
     result = subprocess.run(
         [sys.executable, str(job), *extra, "--conf", str(missing)],
