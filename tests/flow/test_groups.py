@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +16,19 @@ from pyspark.sql import functions as F
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPosition
-from mirrorlake.relay.schema import CHECKPOINTS
+from mirrorlake.relay.schema import CHECKPOINTS, RELAY, SIDE_TABLES
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import ABORTED, Record, consume, create_topic, delete_records, produce, wait_until
+from tests.flow.kit import (
+    ABORTED,
+    Record,
+    consume,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    running,
+    wait_until,
+)
 from tests.servers.lakes import MakeMirror
 
 FLOW = "east->central"
@@ -50,7 +62,9 @@ def end_of(address: str, topic: str, partition: int) -> int:
 
 
 @contextmanager
-def member(address: str, group: str, topic: str, *, expected: int) -> Iterator[dict[int, list[bytes | None]]]:
+def member(
+    address: str, group: str, topic: str, *, expected: int, **extra: str
+) -> Iterator[dict[int, list[bytes | None]]]:
     """Be a live member of a group that has read `expected` records; give them by partition."""
     options = {
         "bootstrap.servers": address,
@@ -59,7 +73,7 @@ def member(address: str, group: str, topic: str, *, expected: int) -> Iterator[d
         "enable.auto.commit": False,
     }
     # A position that was not kept would read everything from the start.
-    consumer = Consumer({**options, "auto.offset.reset": "earliest"})
+    consumer = Consumer({**options, "auto.offset.reset": "earliest", **extra})
     consumer.subscribe([topic])
     read: dict[int, list[bytes | None]] = {}
 
@@ -72,6 +86,8 @@ def member(address: str, group: str, topic: str, *, expected: int) -> Iterator[d
     wait_until(has_read, f"group {group} read {expected} records")
     try:
         yield read
+        if "group.protocol" in extra:
+            consumer.commit(asynchronous=False)
     finally:
         consumer.close()
 
@@ -265,3 +281,88 @@ def test_positions_kept_outside_of_kafka_come_back_in_their_shape(
             offsets.move_positions(wrong)
     with pytest.raises(UsageError, match="no finished batch"):
         offsets.move_spark_query(str(tmp_path / "nothing"))
+
+
+def test_groups_of_the_new_protocol_are_groups_too(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
+) -> None:
+    """KIP-848: the coordinator assigns; read on the source while it has members, never moved while it has some there."""
+    mirror, topic, group = mirrored
+    new = {"group.protocol": "consumer"}
+    with member(east.bootstrap_servers, group, topic, expected=100, **new):
+        assert not len(mirror[FLOW].groups()), "nothing is committed yet"
+    found = by_partition(mirror, group)
+    assert found
+    assert all(p.action == "move" and p.resume.exact for p in found.values())
+    with member(central.bootstrap_servers, group, f"east.{topic}", expected=0, **new):
+        assert all("has members" in p.reason for p in by_partition(mirror, group).values())
+
+
+def test_the_map_stays_exact_when_both_clusters_have_deleted_the_records(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
+) -> None:
+    mirror, topic, group = mirrored
+    remote = f"east.{topic}"
+    source, target = consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, remote)
+    for partition in (0, 1):
+        delete_records(east.bootstrap_servers, topic, partition, source[partition][-1].offset)
+        delete_records(central.bootstrap_servers, remote, partition, target[partition][-1].offset)
+    rows = [(topic, partition, record.offset) for partition, records in source.items() for record in records]
+    asked = mirror.spark.createDataFrame(rows, "topic string, partition int, offset bigint")
+    found = mirror[FLOW].offsets.translate_table(asked).collect()
+    placed = {(row.partition, row.offset): row.downstream_offset for row in found}
+    for partition, records in source.items():
+        assert [placed[partition, r.offset] for r in records] == [r.offset for r in target[partition]]
+    commit(east.bootstrap_servers, group, topic, {0: 3})
+    [behind] = mirror[FLOW].groups()
+    assert behind.resume.exact, "the consumer goes on where retention left it, here as there"
+
+
+def test_groups_of_a_deleted_topic_are_nobody_s_trouble(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
+) -> None:
+    mirror, topic, group = mirrored
+    commit(east.bootstrap_servers, group, topic, {0: 30})
+    mirror[FLOW].apply_groups()
+    delete_topic(east.bootstrap_servers, topic)
+    assert not len(mirror[FLOW].groups())
+    assert committed(central.bootstrap_servers, group, f"east.{topic}", 2).keys() == {0}, "what was moved stays"
+
+
+def test_a_flow_that_stays_on_keeps_its_groups_in_step(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
+) -> None:
+    _, topic, group = mirrored
+    document = json.loads((tmp_path / "mirror.yml").read_text())
+    document["flows"][0]["sync"] = {"groups_interval": "1s"}
+    (tmp_path / "mirror.yml").write_text(json.dumps(document))
+    remote = f"east.{topic}"
+    with running(tmp_path / "log", "run", "--conf", str(tmp_path / "mirror.yml")) as process:
+        produce(east.bootstrap_servers, topic, 100, seed=9)
+        ends = {p: records[-1].offset + 1 for p, records in consume(east.bootstrap_servers, topic).items()}
+        commit(east.bootstrap_servers, group, topic, ends)
+
+        def is_in_step() -> bool:
+            assert process.popen.poll() is None, process.output
+            target = consume(central.bootstrap_servers, remote)
+            due = {p: records[-1].offset + 1 for p, records in target.items()}
+            return (
+                sum(map(len, target.values())) == 140 * 2 + 100
+                and committed(central.bootstrap_servers, group, remote, 2) == due
+            )
+
+        wait_until(is_in_step, "the group stands at the end of the remote topic")
+        assert process.terminate() == 0, process.output
+
+
+def test_the_sql_of_the_docs_runs(mirrored: tuple[Mirror, str, str]) -> None:
+    mirror, _, _ = mirrored
+    page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()
+    lake = mirror.lake
+    statements = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    assert len(statements) >= 5
+    for statement in statements:
+        for table in (RELAY, *SIDE_TABLES):
+            where = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
+            statement = re.sub(rf"\b(FROM|JOIN) {table.name}\b", rf"\1 delta.`{where}`", statement)
+        mirror.spark.sql(statement).collect()
