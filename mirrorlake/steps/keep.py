@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
+from pyspark.sql import functions as F
+
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.plan import Change
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import OFFSET_MAP
 from mirrorlake.steps.acls import acl_plan, read_target
 from mirrorlake.steps.set_up import carry_out, recorded_topics
 from mirrorlake.steps.topics import look, topic_plan
@@ -83,12 +87,23 @@ class Keeper:
             self._source.compare(ends.source, ends.source_configs, self._now())
             if correct:
                 plan = topic_plan(flow, ends, copied=lambda: self._audit.copied_configs(flow.target))
-                changes = [change for change in plan.changes if change.action in _WHILE_RUNNING]
+                changes = [change for change in plan.changes if self._may(change)]
                 carry_out(changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
                 if changes:
                     ends = look(flow, self._admins)
             scope = {flow.remote_topic(name) for name in ends.source}
             self._seen.topics(flow.target, ends.remote, ends.remote_configs, scope=scope)
+
+    def _may(self, change: Change) -> bool:
+        # To grow somebody else's topic would move that one's keys: a person decides that, with `apply`.
+        return change.action in _WHILE_RUNNING and (change.action != "add_partitions" or self._is_ours(change.name))
+
+    def _is_ours(self, remote: str) -> bool:
+        made = self._audit.entries(self._flow.target, "topic")
+        if any(entry.object == remote and entry.action == "create" for entry in made):
+            return True
+        runs = self._lake.meta(OFFSET_MAP).where((F.col("flow") == self._flow.name) & (F.col("target_topic") == remote))
+        return bool(runs.limit(1).count())
 
     def acls(self, *, correct: bool) -> None:
         """Record changes of ACLs, and bring those of the remote topics in step.

@@ -41,7 +41,7 @@ def set_acls(admin: ClusterAdmin, *, add: list[Acl] = [], remove: list[Acl] = []
 
 
 def do_duties(mirror: Mirror) -> None:
-    for duty in mirror._duties(mirror.config.flows[0]):
+    for duty in mirror._wiring.republish_settings(mirror.config.flows[0]).duties:
         duty.do()
 
 
