@@ -1,0 +1,92 @@
+"""How many rows and bytes the offset map takes per million records: on a plain topic, and with a marker every few records."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from confluent_kafka import Producer
+from pyspark.sql import functions as F
+
+import mirrorlake as ml
+from mirrorlake.model.plan import TopicSpec
+from mirrorlake.relay.schema import OFFSET_MAP
+from mirrorlake.sandbox import KafkaCluster, start_all
+
+PARTITIONS = 8
+PLAIN = 1_000_000
+TRANSACTIONS, EACH = 12_000, 5
+_WRITERS = 8
+
+
+def main() -> None:
+    """Mirror both topics and print one JSON document."""
+    with tempfile.TemporaryDirectory(prefix="mirrorlake-map-") as folder:
+        clusters = {alias: KafkaCluster(alias, directory=Path(folder) / alias) for alias in ("east", "central")}
+        start_all(list(clusters.values()))
+        try:
+            address = clusters["east"].bootstrap_servers
+            admin = ml.from_settings(_settings(folder, clusters, "unused")).admin("east")
+            for topic in ("plain", "marked"):
+                admin.create(TopicSpec(name=topic, partitions=PARTITIONS))
+            _write_plain(address)
+            with ThreadPoolExecutor(_WRITERS) as pool:
+                list(pool.map(lambda partition: _write_marked(address, partition), range(PARTITIONS)))
+            found = {topic: _measure(folder, clusters, topic) for topic in ("plain", "marked")}
+            sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        finally:
+            for cluster in clusters.values():
+                cluster.kill()
+
+
+def _settings(folder: str, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, object]:
+    return {
+        "lake": {"root": f"{folder}/lake-{topic}"},
+        "clusters": {alias: {"bootstrap_servers": cluster.bootstrap_servers} for alias, cluster in clusters.items()},
+        "flows": [{"name": topic, "source": "east", "target": "central", "topics": topic, "sync": {"groups": False}}],
+    }
+
+
+def _measure(folder: str, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, float]:
+    mirror = ml.from_settings(_settings(folder, clusters, topic))
+    mirror.run(once=True)
+    runs = mirror.lake.meta(OFFSET_MAP)
+    [row] = runs.agg(
+        F.count("*").alias("rows"), F.sum("record_count").alias("records"), F.sum(F.size("holes")).alias("holes")
+    ).collect()
+    _, size = mirror.lake.size(mirror.lake.meta_location(OFFSET_MAP))
+    per = 1_000_000 / row.records
+    return {
+        "records": row.records,
+        "rows per million": round(row.rows * per, 1),
+        "holes per million": round(row.holes * per),
+        "bytes per million": round(size * per),
+    }
+
+
+def _write_plain(address: str) -> None:
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000})
+    for number in range(PLAIN):
+        producer.produce("plain", b"%d" % number, partition=number % PARTITIONS)
+        if number % 50_000 == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise RuntimeError("the plain topic could not be written")
+
+
+def _write_marked(address: str, partition: int) -> None:
+    producer = Producer({"bootstrap.servers": address, "transactional.id": f"map-{uuid.uuid4()}", "linger.ms": 0})
+    producer.init_transactions(30)
+    for number in range(TRANSACTIONS // PARTITIONS):
+        producer.begin_transaction()
+        for _ in range(EACH):
+            producer.produce("marked", b"%d" % number, partition=partition)
+        producer.commit_transaction(30)
+
+
+if __name__ == "__main__":
+    main()
