@@ -37,6 +37,7 @@ from mirrorlake.steps.resume import Ends
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.steps.topics import require_source
+from mirrorlake.streams.healing import outlast
 from mirrorlake.streams.land import Lander
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.wiring import Wiring, utc_now
@@ -219,7 +220,7 @@ class Mirror:
         """Land every source and republish every flow, or one of them.
 
         With `once`, the sources are drained first and the flows after them. Otherwise all streams run side by side until
-        `stop` is set; the first error stops the others and is raised.
+        `stop` is set. A cluster that goes away is waited for; any other error stops all streams and is raised.
         """
         stop = stop or threading.Event()
         flows = self._chosen(flow)
@@ -229,7 +230,9 @@ class Mirror:
         sendings = [partial(self.republish, each.name, once=once, stop=stop) for each in flows]
         if once:
             return _together(landings, stop), _together(sendings, stop)
-        results = _together([*landings, *sendings], stop)
+        # One target that is away delays no other flow, and its own goes on when it is back.
+        streams = zip([*landings, *sendings], [*sources, *(each.name for each in flows)], strict=True)
+        results = _together([partial(outlast, call, stop, what=what) for call, what in streams], stop)
         return results[: len(landings)], results[len(landings) :]
 
     # -- look -----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.errors import CheckpointLost, ClusterUnreachable, LanderReplaced, MirrorlakeError, SourceGap, StoreError
+from mirrorlake.errors import CheckpointLost, ClusterUnreachable, SourceGap
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap, expired_ranges
@@ -35,7 +35,8 @@ from mirrorlake.relay.progress import (
     read_checkpoint_location,
 )
 from mirrorlake.streams.accounts import Accounts
-from mirrorlake.streams.query import await_query, met_another, root_cause
+from mirrorlake.streams.healing import MOST_ATTEMPTS, Healing, TopicReborn, pause_s
+from mirrorlake.streams.query import await_query
 from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
@@ -63,17 +64,13 @@ class LandSettings:
     start: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None = None
 
 
-class _TopicReborn(Exception):
-    """A topic of the batch was deleted and created again: start over before anything of it is written."""
-
-
 def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
     """Return the checkpoint location of a source's landing query."""
     return f"{lake.checkpoint_root()}/land/{alias}/{number}"
 
 
 def _start_over(_: list[str]) -> None:
-    raise _TopicReborn
+    raise TopicReborn
 
 
 class Lander:
@@ -94,6 +91,7 @@ class Lander:
         self._location = lake.relay_location(settings.alias)
         self._topics = SourceTopics(lake, settings.alias)
         self._checkpoint = 0
+        self._healing = Healing(settings.alias, admin)
         self._accounts = Accounts(lake, self._topics, alias=settings.alias, now=now)
         self._next_account = 0.0
         self._failure: BaseException | None = None
@@ -125,10 +123,10 @@ class Lander:
                 start = self._prepare(rebuild=rebuild)
             except ClusterUnreachable:
                 # A source that was there before may come back; one that never was is a mistake to be told at once.
-                if once or not attempts or attempts > _MOST_ATTEMPTS:
+                if once or not attempts or attempts > MOST_ATTEMPTS:
                     raise
                 attempts += 1
-                stop.wait(_pause(attempts))
+                stop.wait(pause_s(attempts))
                 continue
             rebuild = False
             query = self._start(start, once=once)
@@ -137,7 +135,7 @@ class Lander:
                 await_query(query, stop, tick=self._account_now_and_then)
             except StreamingQueryException as error:
                 attempts = 1 if self._batches > batches else attempts + 1
-                self._recover(error, attempts, once=once, stop=stop)
+                self._healing.after(error, self._failure, attempts, once=once, stop=stop)
                 continue
             finally:
                 self._account()
@@ -369,39 +367,6 @@ class Lander:
                 column = F.when(F.col("topic") == topic.name, F.lit(topic.generation)).otherwise(column)
         return column.cast("int")
 
-    def _recover(self, error: StreamingQueryException, attempts: int, *, once: bool, stop: threading.Event) -> None:
-        """Return where a new start can help; raise the own error where it cannot."""
-        failure, text = self._failure, str(error)
-        if met_another(text):
-            raise LanderReplaced(
-                f"another lander of {self._settings.alias} has gone on from the same checkpoint location",
-                consequence="this one wrote nothing more and stopped",
-                remedy=f"keep one lander for {self._settings.alias}; `mirrorlake status` shows its progress",
-                alias=self._settings.alias,
-            ) from error
-        if isinstance(failure, _TopicReborn) or any(sign in text for sign in _HEALED_BY_START):
-            if attempts <= _MOST_HEALINGS:
-                log.warning("land.restart source=%s why=%s", self._settings.alias, text.splitlines()[0][:200])
-                return
-        elif isinstance(failure, MirrorlakeError) and not isinstance(failure, ClusterUnreachable):
-            raise failure from error
-        elif isinstance(failure, ClusterUnreachable) or any(sign in text for sign in _UNREACHABLE):
-            if once:
-                # The admin's own words name the trouble; where it answers again, a new start may do.
-                self._admin.broker_count()
-            if attempts <= _MOST_ATTEMPTS:
-                log.warning("land.source_away source=%s attempt=%s", self._settings.alias, attempts)
-                stop.wait(_pause(attempts))
-                return
-            if failure is not None:
-                raise failure from error
-        raise StoreError(
-            f"landing {self._settings.alias} failed: {root_cause(text)}",
-            consequence="the last batch was not landed; nothing is lost or half-written",
-            remedy=f"mirrorlake doctor, then mirrorlake land --source {self._settings.alias} again",
-            alias=self._settings.alias,
-        ) from error
-
     def _account_now_and_then(self) -> None:
         if time.monotonic() >= self._next_account:
             self._account()
@@ -413,15 +378,3 @@ class Lander:
 
     def _checkpoint_path(self, number: int) -> str:
         return land_checkpoint_path(self._lake, self._settings.alias, number)
-
-
-# Twenty tries with pauses of up to 10 s outlast the restart of a whole cluster.
-_MOST_ATTEMPTS = 20
-_MOST_HEALINGS = 3
-# What Spark says where `_prepare` finds the loss, or the new topic, and knows what to do about it.
-_HEALED_BY_START = ("KAFKA_DATA_LOSS", "data loss", "OffsetOutOfRange", "must specify all TopicPartitions")
-_UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
-
-
-def _pause(attempts: int) -> float:
-    return float(min(0.5 * 2 ** min(attempts, 6), 10.0))

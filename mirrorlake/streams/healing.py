@@ -1,0 +1,132 @@
+"""What happens after a landing query failed: a new start where it can help, else the error that says what to do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from pyspark.errors import StreamingQueryException
+
+from mirrorlake.errors import ClusterUnreachable, LanderReplaced, MirrorlakeError, StoreError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.streams.query import met_another, root_cause
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A cluster that is away from the start is a mistake in the settings more often than an outage.
+FIRST_S = 60.0
+
+# Twenty tries with pauses of up to 10 s outlast the restart of a whole cluster.
+MOST_ATTEMPTS = 20
+_MOST_HEALINGS = 3
+# What Spark says where `_prepare` finds the loss, or the new topic, and knows what to do about it.
+_HEALED_BY_START = ("KAFKA_DATA_LOSS", "data loss", "OffsetOutOfRange", "must specify all TopicPartitions")
+_UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
+
+
+class TopicReborn(Exception):
+    """A topic of the batch was deleted and created again: start over before anything of it is written."""
+
+
+class Healing:
+    """Judge failures of one source's landing query.
+
+    Args:
+        alias: the source cluster.
+        admin: its admin, which names a trouble of the cluster in its own words.
+    """
+
+    def __init__(self, alias: str, admin: ClusterAdmin) -> None:
+        self._alias = alias
+        self._admin = admin
+
+    def after(
+        self,
+        error: StreamingQueryException,
+        failure: BaseException | None,
+        attempts: int,
+        *,
+        once: bool,
+        stop: threading.Event,
+    ) -> None:
+        """Return, after a pause, where a new start can help; raise the own error where it cannot.
+
+        Args:
+            error: what Spark says.
+            failure: what the batch itself raised; Spark passes on its text only.
+            attempts: how many starts have failed in a row.
+            once: whether the run is to end soon.
+            stop: ends the pause.
+
+        Raises:
+            MirrorlakeError: a new start would fail in the same way.
+        """
+        text = str(error)
+        if met_another(text):
+            raise LanderReplaced(
+                f"another lander of {self._alias} has gone on from the same checkpoint location",
+                consequence="this one wrote nothing more and stopped",
+                remedy=f"keep one lander for {self._alias}; `mirrorlake status` shows its progress",
+                alias=self._alias,
+            ) from error
+        if isinstance(failure, TopicReborn) or any(sign in text for sign in _HEALED_BY_START):
+            if attempts <= _MOST_HEALINGS:
+                log.warning("land.restart source=%s why=%s", self._alias, text.splitlines()[0][:200])
+                return
+        elif isinstance(failure, MirrorlakeError) and not isinstance(failure, ClusterUnreachable):
+            raise failure from error
+        elif isinstance(failure, ClusterUnreachable) or any(sign in text for sign in _UNREACHABLE):
+            if once:
+                # The admin's own words name the trouble; where it answers again, a new start may do.
+                self._admin.broker_count()
+            if attempts <= MOST_ATTEMPTS:
+                log.warning("land.source_away source=%s attempt=%s", self._alias, attempts)
+                stop.wait(pause_s(attempts))
+                return
+            if failure is not None:
+                raise failure from error
+        raise StoreError(
+            f"landing {self._alias} failed: {root_cause(text)}",
+            consequence="the last batch was not landed; nothing is lost or half-written",
+            remedy=f"mirrorlake doctor, then mirrorlake land --source {self._alias} again",
+            alias=self._alias,
+        ) from error
+
+
+def pause_s(attempts: int) -> float:
+    """Return how long to wait before the next start: 1 s, then twice as long each time, at most 10 s."""
+    return float(min(0.5 * 2 ** min(attempts, 6), 10.0))
+
+
+def outlast(
+    call: Callable[[], T], stop: threading.Event, *, what: str, clock: Callable[[], float] = time.monotonic
+) -> T:
+    """Call again, with pauses, while a cluster that was there before is away; until `stop` is set.
+
+    Args:
+        call: a stream that stays on; it returns when `stop` is set.
+        stop: ends it.
+        what: its name, for the log.
+        clock: seconds.
+
+    Raises:
+        ClusterUnreachable: the cluster was not there in the first minute: most likely a wrong address.
+        MirrorlakeError: whatever another start would not mend.
+    """
+    begun, attempts = clock(), 0
+    while True:
+        started = clock()
+        try:
+            return call()
+        except ClusterUnreachable as error:
+            if stop.is_set() or (started - begun < FIRST_S and clock() - begun < FIRST_S):
+                raise
+            attempts = 1 if clock() - started > FIRST_S else attempts + 1
+            log.warning("stream.cluster_away what=%s alias=%s why=%s", what, error.facts.get("alias"), error.cause)
+            if stop.wait(pause_s(attempts)):
+                raise
