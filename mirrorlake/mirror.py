@@ -231,7 +231,9 @@ class Mirror:
         if once:
             return _together(landings, stop), _together(sendings, stop)
         # One target that is away delays no other flow, and its own goes on when it is back.
-        streams = zip([*landings, *sendings], [*sources, *(each.name for each in flows)], strict=True)
+        names = [*sources, *(each.name for each in flows)]
+        calls: list[Callable[[], Any]] = [*landings, *sendings]
+        streams = zip(calls, names, strict=True)
         results = _together([partial(outlast, call, stop, what=what) for call, what in streams], stop)
         return results[: len(landings)], results[len(landings) :]
 
