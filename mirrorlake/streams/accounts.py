@@ -35,6 +35,7 @@ class Accounts:
         self._now = now
         self._expected: dict[SourcePartition, int] = {}
         self._settled_until: datetime | None = None
+        self._is_resumed = True
         self.records = 0
 
     def resume(self, landed: Landed, lost: Sequence[Gap]) -> None:
@@ -42,6 +43,7 @@ class Accounts:
         self._expected = dict(landed.accounted)
         self._expected |= {gap.source: gap.last_offset + 1 for gap in lost}
         self._settled_until = landed.accounted_at
+        self._is_resumed = True
 
     def begin(self, offsets: Mapping[SourcePartition, int]) -> None:
         """Open the account of partitions that have none yet at the offset where landing them begins."""
@@ -53,11 +55,13 @@ class Accounts:
         """Write what is missing between the offsets that were landed since the last time, and how far landing came.
 
         Args:
-            until: landing time of the newest batch that is in the relay; each batch is read once, at 0.2 CPU-s a million.
+            until: landing time of the newest batch that is in the relay; each batch is read once, at 0.4 CPU-s a million.
         """
         if self._settled_until == until:
             return
-        spans = spans_after(self._lake, self._alias, self._expected, self._settled_until, until)
+        # After a resumption the time is an hour too early; from then on it tells old from new by itself.
+        already = self._expected if self._is_resumed else {}
+        spans = spans_after(self._lake, self._alias, already, self._settled_until, until)
         gaps, reached = [], {}
         for span in spans:
             source = SourcePartition(span.topic, span.generation, span.partition)
@@ -81,6 +85,7 @@ class Accounts:
         self.record(gaps)
         self.sample(reached)
         self._settled_until = until
+        self._is_resumed = False
 
     def record(self, gaps: Sequence[Gap]) -> None:
         """Append to `gaps`."""
