@@ -1,0 +1,60 @@
+"""Records that stand in the relay and that a flow kept from its target: filtered or quarantined (law E).
+
+The ledger says so in the transaction that steps over them, so nothing is ever withheld twice or forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mirrorlake.model.flow import SourcePartition
+
+FILTERED = "filtered"
+QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """Upstream offsets of one source partition that one rule kept from the target, for one reason.
+
+    `kind` is `filtered` or `quarantined`. `rule` names the rule, `version` is the fingerprint of its definition (8 hex
+    digits). `ranges` are pairs `(first offset, length)`, ascending; every offset in them is a landed record.
+    """
+
+    source: SourcePartition
+    kind: str
+    rule: str
+    version: str
+    ranges: tuple[tuple[int, int], ...]
+    reason: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many records were withheld."""
+        return sum(length for _, length in self.ranges)
+
+    @property
+    def last(self) -> int:
+        """The last upstream offset that was withheld."""
+        first, length = self.ranges[-1]
+        return first + length - 1
+
+    def holds(self, offset: int) -> bool:
+        """Tell whether the record at an upstream offset is one of them."""
+        return any(first <= offset < first + length for first, length in self.ranges)
+
+
+def ranges_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return ascending offsets as `(first, length)`.
+
+    >>> ranges_of([5, 6, 9])
+    ((5, 2), (9, 1))
+    """
+    ranges: list[list[int]] = []
+    for offset in offsets:
+        if ranges and ranges[-1][0] + ranges[-1][1] == offset:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([offset, 1])
+    return tuple((first, length) for first, length in ranges)
