@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from itertools import pairwise, repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 # What Kafka's Java client puts for bytes of a header key that are not UTF-8: the original bytes are gone by then.
 _REPLACEMENT = "\ufffd"
+_ZERO = "its timestamp is 0 (1970-01-01T00:00:00Z), which librdkafka would replace by now"
 
 
 class Unsendable(Exception):
@@ -31,11 +33,10 @@ def timestamps_ms(column: pa.Array) -> pa.Array:
     Raises:
         Unsendable: a timestamp is 0, which librdkafka takes for "now".
     """
-    if not pa.types.is_integer(column.type):
-        column = column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    column = _milliseconds(column)
     zero = pc.index(column, pa.scalar(0, pa.int64())).as_py()
     if zero >= 0:
-        raise Unsendable(zero, "its timestamp is 0 (1970-01-01T00:00:00Z), which librdkafka would replace by now")
+        raise Unsendable(zero, _ZERO)
     return column
 
 
@@ -48,12 +49,35 @@ def header_lists(column: pa.ListArray) -> Iterable[list[tuple[str, bytes | None]
     if column.null_count == len(column):
         return repeat(None)
     bounds = column.offsets.to_pylist()
+    for row, why in _broken_headers(column).items():
+        raise Unsendable(row, why)
     flat = column.values.slice(bounds[0], bounds[-1] - bounds[0])
-    keys = flat.field(0)
-    broken = pc.index(pc.match_substring(keys, _REPLACEMENT), pa.scalar(True)).as_py() if len(keys) else -1
-    if broken >= 0:
-        row = next(i for i, end in enumerate(bounds[1:]) if end - bounds[0] > broken)
-        raise Unsendable(row, f"the key of header {broken - (bounds[row] - bounds[0])} is not UTF-8")
-    pairs: list[Any] = list(zip(keys.to_pylist(), flat.field(1).to_pylist(), strict=True))
+    pairs: list[Any] = list(zip(flat.field(0).to_pylist(), flat.field(1).to_pylist(), strict=True))
     start = bounds[0]
     return [pairs[a - start : b - start] or None for a, b in pairwise(bounds)]
+
+
+def unsendable_rows(records: pa.RecordBatch) -> dict[int, str]:
+    """Return the rows that librdkafka cannot send unchanged, each with the reason."""
+    stamps = _milliseconds(records.column("timestamp")).to_numpy(zero_copy_only=False)
+    rows = dict.fromkeys(np.flatnonzero(stamps == 0).tolist(), _ZERO)
+    return {**_broken_headers(records.column("headers")), **rows}
+
+
+def _milliseconds(column: pa.Array) -> pa.Array:
+    if pa.types.is_integer(column.type):
+        return column
+    return column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+
+
+def _broken_headers(column: pa.ListArray) -> dict[int, str]:
+    if column.null_count == len(column):
+        return {}
+    bounds = column.offsets.to_numpy()
+    keys = column.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0])).field(0)
+    broken = np.flatnonzero(pc.match_substring(keys, _REPLACEMENT).to_numpy(zero_copy_only=False)) + bounds[0]
+    found: dict[int, str] = {}
+    for at in broken.tolist():
+        row = int(np.searchsorted(bounds, at, side="right")) - 1
+        found.setdefault(row, f"the key of header {at - int(bounds[row])} is not UTF-8")
+    return found

@@ -25,14 +25,17 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, RecordTooLarge, UnsendableRecord
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, RecordTooLarge
 from mirrorlake.kafka.border import Border, Need, client_log
 from mirrorlake.kafka.columns import Unsendable, header_lists, timestamps_ms
 from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.outgoing import outgoing, refusal
 from mirrorlake.kafka.pieces import Piece, Restart, Scattered, Sent
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
+from mirrorlake.model.withheld import Withheld
+from mirrorlake.rules.viewed import View
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,7 @@ class LaneTask:
     exactly_once: bool = True
     chunk_records: int = 100_000
     chunk_bytes: int = 64 * 1024 * 1024
+    quarantines: bool = False
     seq: int | None = None
     patience_s: float = PATIENCE_S
 
@@ -96,6 +100,7 @@ class LaneSender:
         self._ledger = TopicPartition(ledger_topic(task.flow), task.lane)
         self._producer: Producer | None = None
         self._dense: set[str] = set()
+        self._view: View | None = None
 
     def still_serves(self, task: LaneTask) -> bool:
         """Tell whether this sender may go on with a later task of the same lane, and take the task over.
@@ -130,8 +135,14 @@ class LaneSender:
             raise self._fenced("another republisher started at the same time") from error
         return record
 
-    def send(self, pieces: Iterable[Piece]) -> Iterator[LedgerRecord]:
-        """Send what the ledger does not hold yet, chunk by chunk; yield each committed ledger record."""
+    def send(self, pieces: Iterable[Piece], view: View | None = None) -> Iterator[LedgerRecord]:
+        """Send what the ledger does not hold yet, chunk by chunk; yield each committed ledger record.
+
+        Args:
+            pieces: records as they stand in the relay.
+            view: what the flow makes of them on their way; None sends them as they are.
+        """
+        self._view = view
         if self._producer is None:
             self.open()
         chunks = self._chunks(pieces)
@@ -247,14 +258,20 @@ class LaneSender:
         if not any(len(piece.records) for piece in chunk):
             return None
         sent: dict[tuple[SourcePartition, TopicPartition], Sent] = {}
+        withheld: list[Withheld] = []
         try:
             self._begin()
             for piece in chunk:
-                self._produce_piece(piece, sent.setdefault((piece.source, piece.target), Sent()))
+                out = outgoing(piece, self._view, quarantines=self.task.quarantines)
+                withheld += out.withheld
+                if out.is_placed:
+                    self._dense.add(piece.target.topic)
+                for part in out.pieces:
+                    self._produce_piece(part, sent.setdefault((part.source, part.target), Sent()))
             read_ahead()
             self._flush(sent)
             runs = tuple(run for key, one in sent.items() for run in one.runs(*key))
-            record = self._record(runs, sent)
+            record = self._record(runs, tuple(withheld), chunk)
             self._produce_ledger(record)
             self._commit()
         except Scattered:
@@ -270,10 +287,8 @@ class LaneSender:
             self._fail(error.__cause__, "commit a chunk", chunk=chunk, sent=sent)
         return record
 
-    def _record(
-        self, runs: tuple[Run, ...], sent: Mapping[tuple[SourcePartition, TopicPartition], Sent]
-    ) -> LedgerRecord:
-        reached = {source: one.last_upstream + 1 for (source, _), one in sent.items()}
+    def _record(self, runs: tuple[Run, ...], withheld: tuple[Withheld, ...], chunk: list[Piece]) -> LedgerRecord:
+        reached = {piece.source: int(piece.offsets()[-1]) + 1 for piece in chunk if len(piece.records)}
         return LedgerRecord(
             flow=self.task.flow,
             lane=self.task.lane,
@@ -285,28 +300,18 @@ class LaneSender:
             batch=self.task.batch,
             positions={**self.positions, **reached},
             runs=runs,
+            withheld=withheld,
+            view=self._view.version if self._view is not None else "",
             committed_at_ms=int(time.time() * 1000),
         )
 
     def _produce_piece(self, piece: Piece, sent: Sent) -> None:
-        rows = len(piece.records)
-        if not rows:
-            return
         columns = [piece.records.column(name) for name in ("timestamp", "key", "value", "headers")]
         try:
             stamps = timestamps_ms(columns[0]).to_pylist()
             headers = header_lists(columns[3])
         except Unsendable as problem:
-            offset = int(piece.offsets()[problem.row])
-            raise UnsendableRecord(
-                f"record {piece.source}@{offset} cannot be sent to {piece.target} unchanged: {problem.why}",
-                consequence=f"{self.task.flow} stopped before it; the relay holds the record",
-                remedy=f"look at it in the relay, then exclude the topic with exclude_topics: [{piece.source.topic}] "
-                "or republish it with a client that can",
-                topic=piece.source.topic,
-                partition=piece.source.partition,
-                offset=offset,
-            ) from problem
+            raise refusal(piece, problem, flow=self.task.flow) from problem
         callbacks = sent.callbacks(piece.offsets(), dense=piece.target.topic in self._dense)
         assert self._producer is not None  # noqa: S101  _begin() ran
         produce = self._producer.produce

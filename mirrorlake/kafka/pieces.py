@@ -66,11 +66,6 @@ class Sent:
         self._is_dense = False
         self.error: KafkaError | None = None
 
-    @property
-    def last_upstream(self) -> int:
-        """The last upstream offset that was handed over."""
-        return int(self._upstream[-1][-1])
-
     def callbacks(self, offsets: np.ndarray[Any, np.dtype[np.int64]], *, dense: bool) -> Iterable[Any]:
         """Return the delivery callback, or None, of each of the records that follow the earlier ones."""
         self._upstream.append(offsets)

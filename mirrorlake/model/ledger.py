@@ -8,12 +8,13 @@ table its copy (DESIGN 9).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
+from mirrorlake.model.withheld import Withheld
 
 VERSION = 1
 
@@ -25,6 +26,7 @@ class LedgerRecord:
     `epoch` counts the owners of the flow: a holder that meets a higher epoch than its own has been replaced and stops.
     `seq` counts the records of the lane without a break, so that a missing copy in the table is noticed.
     `checkpoint` numbers the checkpoint location that the owner uses, `batch` is the newest batch sent from it, -1 for none.
+    `withheld` are records of this chunk that the flow's view kept back; `view` is the view's version, empty without one.
     """
 
     flow: str
@@ -37,10 +39,16 @@ class LedgerRecord:
     batch: int = -1
     positions: Mapping[SourcePartition, int] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+    view: str = ""
     committed_at_ms: int = 0
 
     def to_json(self) -> bytes:
         """Return the record as compact JSON."""
+        extra = {
+            **({"withheld": [_withheld_to_list(item) for item in self.withheld]} if self.withheld else {}),
+            **({"view": self.view} if self.view else {}),
+        }
         return json.dumps(
             {
                 "v": VERSION,
@@ -57,6 +65,7 @@ class LedgerRecord:
                 ],
                 "runs": [_run_to_list(run) for run in self.runs],
                 "at": self.committed_at_ms,
+                **extra,
             },
             separators=(",", ":"),
         ).encode()
@@ -83,31 +92,42 @@ class LedgerRecord:
                 batch=document["batch"],
                 positions={SourcePartition(t, g, p): offset for t, g, p, offset in document["positions"]},
                 runs=tuple(_run_from_list(item) for item in document["runs"]),
+                withheld=tuple(_withheld_from_list(item) for item in document.get("withheld", ())),
+                view=document.get("view", ""),
                 committed_at_ms=document["at"],
             )
         except (KeyError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"not a ledger record: {value[:80]!r}") from error
 
 
-def _run_to_list(run: Run) -> list[Any]:
-    # Holes as distances: a source with a marker every few records then costs about four bytes a hole.
-    flat, last = [], run.first_upstream
-    for first, length in run.holes:
+def _flat(start: int, ranges: Iterable[tuple[int, int]]) -> list[int]:
+    # As distances: a source with a marker every few records then costs about four bytes a hole.
+    flat, last = [], start
+    for first, length in ranges:
         flat += [first - last, length]
         last = first + length
+    return flat
+
+
+def _ranges(start: int, flat: list[int]) -> tuple[tuple[int, int], ...]:
+    ranges, at = [], start
+    for distance, length in zip(flat[::2], flat[1::2], strict=True):
+        ranges.append((at + distance, length))
+        at += distance + length
+    return tuple(ranges)
+
+
+def _run_to_list(run: Run) -> list[Any]:
     return [
         *(run.source.topic, run.source.generation, run.source.partition),
         *(run.target.topic, run.target.partition),
-        *(run.first_upstream, run.last_upstream, run.first_downstream, run.count, flat),
+        *(run.first_upstream, run.last_upstream, run.first_downstream, run.count),
+        _flat(run.first_upstream, run.holes),
     ]
 
 
 def _run_from_list(item: list[Any]) -> Run:
     topic, generation, partition, target, target_partition, first, last, downstream, count, flat = item
-    holes, at = [], first
-    for distance, length in zip(flat[::2], flat[1::2], strict=True):
-        holes.append((at + distance, length))
-        at += distance + length
     return Run(
         source=SourcePartition(topic, generation, partition),
         target=TopicPartition(target, target_partition),
@@ -115,5 +135,26 @@ def _run_from_list(item: list[Any]) -> Run:
         last_upstream=last,
         first_downstream=downstream,
         count=count,
-        holes=tuple(holes),
+        holes=_ranges(first, flat),
+    )
+
+
+def _withheld_to_list(item: Withheld) -> list[Any]:
+    source, first = item.source, item.ranges[0][0]
+    return [
+        *(source.topic, source.generation, source.partition),
+        *(item.kind, item.rule, item.version, item.reason, first),
+        _flat(first, item.ranges),
+    ]
+
+
+def _withheld_from_list(item: list[Any]) -> Withheld:
+    topic, generation, partition, kind, rule, version, reason, first, flat = item
+    return Withheld(
+        source=SourcePartition(topic, generation, partition),
+        kind=kind,
+        rule=rule,
+        version=version,
+        reason=reason,
+        ranges=_ranges(first, flat),
     )

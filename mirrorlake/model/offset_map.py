@@ -99,18 +99,22 @@ class InHole:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """The record stands in the relay and a rule of the flow withheld it from the target."""
+    """The record stands in the relay and a rule of the flow withheld it from the target; `version` is the rule's then."""
 
     resume_at: int | None
+    rule: str = ""
+    version: str = ""
     status: str = field(default="filtered", init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """The record was put into the table `quarantine` instead of onto the target, for this reason."""
+    """The record was put into the table `quarantine` instead of onto the target: the rule could not judge it."""
 
     resume_at: int | None
     reason: str
+    rule: str = ""
+    version: str = ""
     status: str = field(default="quarantined", init=False)
 
 

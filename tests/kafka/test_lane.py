@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -19,6 +20,8 @@ from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
 from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.withheld import Withheld, ranges_of
+from mirrorlake.rules.viewed import Viewed
 from mirrorlake.sandbox import KafkaCluster
 
 SOURCE = SourcePartition("orders", 1, 0)
@@ -191,3 +194,84 @@ def test_at_least_once_keeps_a_ledger_without_transactions(
     records = list(LaneSender(plain).send([piece(remote, range(80))]))
     assert sum(run.count for record in records for run in record.runs) == 30
     assert len(values(central, remote)) == 80
+
+
+@dataclass
+class EveryThird:
+    """Withhold every third record; place the others on `count` partitions where it is set."""
+
+    count: int = 0
+    version: str = "abcd1234"
+
+    def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
+        offsets = records.column("offset").to_numpy()
+        kept = records.filter(pa.array(offsets % 3 != 0))
+        withheld = Withheld(
+            source=source,
+            kind="filtered",
+            rule="thirds",
+            version="1",
+            ranges=ranges_of(offsets[offsets % 3 == 0].tolist()),
+        )
+        placed = (offsets[offsets % 3 != 0] % self.count).astype(np.int32) if self.count else None
+        return Viewed(records=kept, withheld=(withheld,) if withheld.ranges else (), partitions=placed)
+
+
+def test_law_e_the_ledger_tells_what_the_view_withheld(
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+) -> None:
+    sender = LaneSender(replace(task, chunk_records=40))
+    sent = list(sender.send([piece(remote, range(100)), piece(remote, [102, 105])], EveryThird()))
+    sender.close()
+    with LedgerReader("central", ledger_topic(task.flow), task.reader_options) as reader:
+        records = [record for _, record in reader.since(0, 0)]
+    assert records == sent
+    assert {record.view for record in records} == {"abcd1234"}
+    withheld = [offset for record in records for item in record.withheld for offset in range(110) if item.holds(offset)]
+    assert withheld == [*range(0, 100, 3), 102, 105]
+    assert records[-1].positions == {SOURCE: 106}, "law E: the position steps over what was withheld"
+    assert records[-1].runs[-1].last_upstream == 98
+    expected = [f"v{n}".encode() for n in range(100) if n % 3]
+    assert [value for _, value in values(central, remote)] == expected
+    again = LaneSender(task)
+    assert list(again.send([piece(remote, range(100)), piece(remote, [102, 105])], EveryThird())) == []
+
+
+def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneTask, remote: TopicPartition) -> None:
+    sender = LaneSender(task)
+    [record] = sender.send([piece(remote, [3, 6, 9])], EveryThird())
+    assert (record.runs, record.positions) == ((), {SOURCE: 10})
+    [record] = sender.send([piece(remote, [10])], EveryThird())
+    assert record.seq == 1
+
+
+def test_law_d_the_view_places_records_and_every_offset_stays_exact(
+    task: LaneTask, central: KafkaCluster, make_topic: object
+) -> None:
+    topic = make_topic(central, partitions=4)  # type: ignore[operator]
+    sender = LaneSender(replace(task, chunk_records=50))
+    records = list(sender.send([piece(TopicPartition(topic, 0), range(100))], EveryThird(count=4)))
+    runs = [run for record in records for run in record.runs]
+    placed = {
+        offset: (run.target.partition, run.downstream_of(offset))
+        for run in runs
+        for offset in range(run.first_upstream, run.last_upstream + 1)
+        if run.downstream_of(offset) is not None
+    }
+    assert {offset: partition for offset, (partition, _) in placed.items()} == {
+        offset: offset % 4 for offset in range(100) if offset % 3
+    }
+    held = dict(values(central, TopicPartition(topic, 0)))
+    assert {placed[offset][1]: f"v{offset}".encode() for offset in placed if offset % 4 == 0} == held
+
+
+def test_law_e_a_record_that_cannot_be_sent_unchanged_is_quarantined_where_the_flow_says_so(
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+) -> None:
+    sender = LaneSender(replace(task, quarantines=True))
+    pieces = [piece(remote, range(5)), piece(remote, [5, 6], stamp=0), piece(remote, range(7, 9))]
+    [record] = sender.send(pieces)
+    [item] = record.withheld
+    assert (item.kind, item.rule, item.ranges) == ("quarantined", "unsendable", ((5, 2),))
+    assert "timestamp is 0" in item.reason
+    assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in (0, 1, 2, 3, 4, 7, 8)]
