@@ -20,6 +20,7 @@ from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
 from mirrorlake.model.policy import ReplicationPolicy, is_cycle
 
+_REDRIVE = ".redrive"
 _FLOW_NAME = re.compile(r"(?:[A-Za-z0-9._-]|->){1,200}")
 
 
@@ -55,6 +56,9 @@ class FlowConfig(Settings):
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         default="exactly_once", description="delivery on the target"
     )
+    unsendable: Literal["halt", "quarantine"] = Field(
+        default="halt", description="what to do with a record that cannot arrive unchanged"
+    )
     start: Annotated[values.Start, BeforeValidator(values.start), PlainSerializer(lambda start: start.plain())] = Field(
         default=values.Start(), description="where a topic begins"
     )
@@ -79,6 +83,8 @@ class FlowConfig(Settings):
             raise finding_error(
                 Finding((), f"'{name}' is no flow name", "use letters, digits, . _ - and ->, at most 200")
             )
+        if name.endswith(_REDRIVE):
+            raise finding_error(Finding((), f"names that end in {_REDRIVE} are taken", "name the flow otherwise"))
         return name
 
     @field_validator("producer")
@@ -131,6 +137,15 @@ class FlowConfig(Settings):
     def carries(self, topic: str) -> bool:
         """Return whether the flow mirrors the topic: selected, and not known to come from the target (DESIGN 9)."""
         return self.selection.matches(topic) and not is_cycle(self.replication_policy, topic, self.target)
+
+    @property
+    def redrive_name(self) -> str:
+        """Return the name under which quarantined records are sent again, with a ledger of its own."""
+        return f"{self.name}{_REDRIVE}"
+
+    def redrive(self) -> FlowConfig:
+        """Return the flow that sends quarantined records again: one lane, and a ledger of its own."""
+        return self.model_copy(update={"name": self.redrive_name, "lanes": 1})
 
     @property
     def ledger_topic(self) -> str:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamReader
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
@@ -90,8 +91,12 @@ class Lake:
         return reader.table(location) if self._root is None else reader.format("delta").load(location)
 
     def meta(self, table: Table) -> DataFrame:
-        """Return a side table."""
-        return self.read(self.meta_location(table))
+        """Return a side table with the columns that this release knows; those of an older lake are null where it lacks them."""
+        frame = self.read(self.meta_location(table))
+        lacking = {
+            name: F.lit(None).cast(kind) for name, (kind, _) in table.columns.items() if name not in frame.columns
+        }
+        return frame.withColumns(lacking) if lacking else frame
 
     def read_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
         """Load the relay of a source cluster as a stream."""
@@ -101,14 +106,23 @@ class Lake:
         return reader.load(location)
 
     def append(
-        self, frame: DataFrame, location: str, *, app_id: str = "", version: int = 0, signature: str = ""
+        self,
+        frame: DataFrame,
+        location: str,
+        *,
+        app_id: str = "",
+        version: int = 0,
+        signature: str = "",
+        adds_columns: bool = False,
     ) -> None:
         """Append rows; with `app_id`, a version that is not above the last one of that id is dropped (Delta protocol, SetTransaction).
 
         `app_id` is what keeps a zombie from writing twice: its versions are old. `signature` goes into the table's
-        history as the commit's user metadata.
+        history as the commit's user metadata. `adds_columns` gives a table of an older release the columns that came since.
         """
         writer = frame.write.format("delta").mode("append").option("compression", "zstd")
+        if adds_columns:
+            writer = writer.option("mergeSchema", "true")
         if app_id:
             writer = writer.option("txnAppId", app_id).option("txnVersion", version)
         if signature:
@@ -122,7 +136,7 @@ class Lake:
         """Append Python tuples to a side table; nothing happens for no rows."""
         if rows:
             frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
-            self.append(frame, self.meta_location(table), app_id=app_id, version=version)
+            self.append(frame, self.meta_location(table), app_id=app_id, version=version, adds_columns=True)
 
     def version(self, location: str) -> int:
         """Return the newest version of a table."""

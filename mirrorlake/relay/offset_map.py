@@ -97,6 +97,8 @@ def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
 def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
     """Return the records that the runs cover at their place on the target: `topic`, `partition`, `offset` are the target's.
 
+    Where they come from stands in `source_topic`, `generation`, `source_partition` and `upstream_offset`.
+
     Args:
         records: rows of the relay.
         runs: rows of `offset_map` of one flow.
@@ -110,6 +112,10 @@ def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
         "value",
         "headers",
         "timestamp",
+        F.col("topic").alias("source_topic"),
+        "generation",
+        F.col("partition").alias("source_partition"),
+        F.col("offset").alias("upstream_offset"),
     )
 
 

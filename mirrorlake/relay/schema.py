@@ -82,6 +82,7 @@ OFFSET_MAP = Table(
         "ledger_seq": ("bigint", "Number of the lane's ledger record that holds the run"),
         "epoch": ("bigint", "Epoch of the flow's owner: grows with every owner, seconds since 1970 at first"),
         "committed_at": ("timestamp", "Time of the target transaction"),
+        "view": ("string", "Version of the rules that the records went through; null where they arrived as they were"),
     },
     properties={
         **_APPEND_ONLY,
@@ -162,10 +163,43 @@ QUARANTINE = Table(
         "key": ("binary", "Key bytes"),
         "value": ("binary", "Value bytes"),
         "headers": (_HEADERS, "Headers"),
-        "reason": ("string", "Why it was withheld"),
+        "rule": ("string", "The rule that could not judge it"),
+        "rule_version": ("string", "Fingerprint of the rule's definition"),
+        "reason": ("string", "Why it was withheld; never holds a part of the record"),
+        "lane": ("int", "Lane that stepped over it"),
+        "ledger_seq": ("bigint", "Number of the lane's ledger record that says so"),
         "quarantined_at": ("timestamp", "Time of the decision"),
     },
     properties=_APPEND_ONLY,
+)
+
+WITHHELD = Table(
+    name="withheld",
+    comment="Upstream offsets of landed records that a flow kept from its target, by rule (law E)",
+    columns={
+        "flow": ("string", "Flow"),
+        "topic": ("string", "Source topic"),
+        "generation": ("int", "Life of the topic"),
+        "partition": ("int", "Source partition"),
+        "first_offset": ("bigint", "First upstream offset"),
+        "last_offset": ("bigint", "Last upstream offset"),
+        "ranges": (
+            "array<struct<first:bigint,length:bigint>>",
+            "The offsets: every one in these stretches, none between them",
+        ),
+        "record_count": ("bigint", "Records"),
+        "kind": ("string", "filtered (a rule kept them back) | quarantined (they are in the table quarantine, too)"),
+        "rule": ("string", "The rule"),
+        "rule_version": ("string", "Fingerprint of the rule's definition; the table audit holds the definition"),
+        "reason": ("string", "Why, where the rule could not judge; never holds a part of the record"),
+        "lane": ("int", "Lane that stepped over them"),
+        "ledger_seq": ("bigint", "Number of the lane's ledger record that says so"),
+        "withheld_at": ("timestamp", "Time of the target transaction"),
+    },
+    properties={
+        **_APPEND_ONLY,
+        "delta.dataSkippingStatsColumns": "flow,topic,partition,first_offset,last_offset,lane,ledger_seq",
+    },
 )
 
 CHECKPOINTS = Table(
@@ -213,4 +247,4 @@ AUDIT = Table(
     properties=_APPEND_ONLY,
 )
 
-SIDE_TABLES = (OFFSET_MAP, GAPS, QUARANTINE, CHECKPOINTS, HEARTBEATS, POSITIONS, METADATA, AUDIT)
+SIDE_TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE, GAPS, CHECKPOINTS, HEARTBEATS, POSITIONS, METADATA, AUDIT)

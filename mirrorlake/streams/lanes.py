@@ -23,6 +23,7 @@ from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.files import COLUMNS, RelayFile, read_records
+from mirrorlake.rules.viewed import View
 
 OUTPUT = "kind string, body binary"
 _OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])
@@ -34,13 +35,15 @@ Batches = Iterator[pa.RecordBatch]
 class LaneWork:
     """One lane's part of a batch: who sends, which files hold the records, and where each partition goes.
 
-    `skip_before_ms` drops the leading records of partitions in `undecided` that are older (a flow's `start`).
+    `skip_before_ms` drops the leading records of partitions that have no position yet and that are older (a flow's
+    `start`). `view` is what the flow makes of its records, None where they go out as they are.
     """
 
     task: LaneTask
     files: tuple[RelayFile, ...]
     targets: Mapping[SourcePartition, TopicPartition]
     skip_before_ms: int | None = None
+    view: View | None = None
 
 
 def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame | None = None) -> list[LedgerRecord]:
@@ -138,7 +141,7 @@ _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 def _run(work: LaneWork, pieces: Iterator[Piece]) -> Batches:
     try:
-        for record in _sender(work.task).send(_not_before(pieces, work)):
+        for record in _sender(work.task).send(_not_before(pieces, work), work.view):
             yield _row("record", record.to_json())
     except errors.MirrorlakeError as error:
         yield _row("error", json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode())

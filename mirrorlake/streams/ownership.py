@@ -1,33 +1,22 @@
-"""Take a flow over: fence every older republisher, learn where the lanes stand, repair the copy of the ledger.
-
-Law F: the ledger is the truth and `offset_map` its copy; runs that a crash kept from the table are read again here.
-"""
+"""Take a flow over: fence every older republisher and learn where the lanes stand."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
 
-from pyspark.sql import functions as F
-
-from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneSender, LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
-from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
+from mirrorlake.model.flow import SourcePartition, ledger_topic
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import OFFSET_MAP
 
 log = logging.getLogger(__name__)
-
-MAP_APP = "mirrorlake.map"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +69,7 @@ def take_over(
         choose_checkpoint: is told the number of the checkpoint location in use (0: none yet) and the last batch known
             from it (-1: none), and returns the number to use from now on; it may raise to refuse.
         restored: positions to set out from where the ledger was lost, from the offset map; empty otherwise.
-        held: newest ledger record of each lane that the offset map holds.
+        held: newest ledger record of each lane that the lake's tables hold.
 
     Raises:
         LaneFenced: another republisher started at the same moment.
@@ -140,114 +129,3 @@ def take_over(
             sender.close()
     log.info("republish.owner flow=%s epoch=%s owner=%s", task.flow, epoch, owner)
     return ownership
-
-
-class MapCopy:
-    """Keep `offset_map` equal to the ledger."""
-
-    def __init__(self, lake: Lake, flow: str) -> None:
-        self._lake = lake
-        self._flow = flow
-        self._epoch = 0
-        self._appends = 0
-        self.held: dict[int, int] = {}
-
-    def owned_by(self, epoch: int) -> MapCopy:
-        """Append under the epoch of the flow's owner from now on."""
-        self._epoch = epoch
-        return self
-
-    def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
-        """Append the runs that the table lacks; return how many.
-
-        Ledger records below what the table then holds are deleted, never the last of a lane.
-        """
-        ledger = {lane: reader.since(lane, 0) for lane in lanes}
-        if self._lacking(ledger):
-            # An older owner may be about to append the same runs: fence it, then see what is lacking still.
-            self._fence()
-            self.load()
-        added = self.add(self._lacking(ledger))
-        keep = {
-            TopicPartition(reader.topic, lane): records[-1][0] for lane, records in ledger.items() if len(records) > 1
-        }
-        try:
-            admin.delete_records_before(keep)
-        except ClusterError as error:
-            # Housekeeping: a ledger that keeps more than it must is no harm, and the next owner tries again.
-            log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
-        return added
-
-    def _lacking(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
-        return [
-            record
-            for lane, records in ledger.items()
-            for _, record in records
-            if record.runs and record.seq > self.held.get(lane, -1)
-        ]
-
-    def load(self) -> dict[int, int]:
-        """Read which ledger record of each lane is the newest whose runs the table holds."""
-        rows = (
-            self._lake.meta(OFFSET_MAP)
-            .where(F.col("flow") == self._flow)
-            .groupBy("lane")
-            .agg(F.max("ledger_seq").alias("seq"))
-            .collect()
-        )
-        self.held = {row.lane: int(row.seq) for row in rows}
-        return self.held
-
-    def positions(self) -> dict[SourcePartition, int]:
-        """Return the next upstream offset of each source partition as the table knows it."""
-        rows = (
-            self._lake.meta(OFFSET_MAP)
-            .where(F.col("flow") == self._flow)
-            .groupBy("source_topic", "generation", "source_partition")
-            .agg(F.max("last_upstream").alias("last"))
-            .collect()
-        )
-        return {SourcePartition(r.source_topic, r.generation, r.source_partition): int(r["last"]) + 1 for r in rows}
-
-    def _fence(self) -> None:
-        # An empty append under this epoch: what an older owner appends from now on is dropped.
-        empty = self._lake.spark.createDataFrame([], schema=OFFSET_MAP.ddl)
-        self._lake.append(
-            empty, self._lake.meta_location(OFFSET_MAP), app_id=f"{MAP_APP}.{self._flow}", version=self._epoch * 2**32
-        )
-
-    def add(self, records: Sequence[LedgerRecord]) -> int:
-        """Append the runs of ledger records; a zombie's append is dropped, because its epoch is old."""
-        rows = map_rows(self._flow, records)
-        if rows:
-            self._appends += 1
-            version = self._epoch * 2**32 + self._appends
-            self._lake.append_rows(OFFSET_MAP, rows, app_id=f"{MAP_APP}.{self._flow}", version=version)
-        for record in records:
-            self.held[record.lane] = max(self.held.get(record.lane, -1), record.seq)
-        return len(rows)
-
-
-def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]]:
-    """Return the runs of ledger records as rows of `offset_map`."""
-    return [
-        (
-            flow,
-            run.source.topic,
-            run.source.generation,
-            run.source.partition,
-            run.first_upstream,
-            run.last_upstream,
-            list(run.holes),
-            run.target.topic,
-            run.target.partition,
-            run.first_downstream,
-            run.count,
-            record.lane,
-            record.seq,
-            record.epoch,
-            datetime.fromtimestamp(record.committed_at_ms / 1000, tz=timezone.utc),
-        )
-        for record in records
-        for run in record.runs
-    ]

@@ -34,9 +34,11 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import RelayFile
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
+from mirrorlake.rules.viewed import View
+from mirrorlake.streams.copies import LedgerCopy
 from mirrorlake.streams.duties import Duties, Duty
 from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
-from mirrorlake.streams.ownership import MapCopy, Ownership, take_over
+from mirrorlake.streams.ownership import Ownership, take_over
 from mirrorlake.streams.query import await_query, met_another, root_cause
 from mirrorlake.streams.targets import RemoteTopics
 from mirrorlake.streams.topics import SourceTopics
@@ -51,11 +53,12 @@ MAX_BYTES_PER_TRIGGER = "512m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepublishSettings:
-    """What republishing one flow needs to know; `duties` are done beside the records."""
+    """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them."""
 
     flow: FlowConfig
     producer_options: Mapping[str, Any] = field(repr=False)
     reader_options: Mapping[str, Any] = field(repr=False)
+    view: View | None = None
     duties: Sequence[Duty] = ()
 
 
@@ -77,7 +80,7 @@ class Republisher:
         self._topics = SourceTopics(lake, self._flow.source)
         self._remotes = RemoteTopics(target, self._flow, audit)
         self._owned: Ownership | None = None
-        self._map: MapCopy | None = None
+        self._copy: LedgerCopy | None = None
         self._failure: BaseException | None = None
         self.records = 0
 
@@ -109,7 +112,7 @@ class Republisher:
                 raise self._lost(seen, batch)
             return used if seen.has_progress else used + 1
 
-        copy = MapCopy(self._lake, self._flow.name)
+        copy = LedgerCopy(self._lake, self._flow.name, self._flow.source)
         held = copy.load()
         self._owned = take_over(
             self._target,
@@ -119,9 +122,9 @@ class Republisher:
             restored=copy.positions() if restore_ledger else {},
             held=held,
         )
-        self._map = copy.owned_by(self._owned.epoch)
+        self._copy = copy.owned_by(self._owned.epoch)
         with self._ledger() as reader:
-            self._map.repair(reader, self._target, sorted(self._owned.seqs))
+            self._copy.repair(reader, self._target, sorted(self._owned.seqs))
         resumes = seen.has_progress and seen.path == self._checkpoint_path(self._owned.checkpoint)
         version = 0
         if not resumes:
@@ -267,6 +270,7 @@ class Republisher:
                     for file in lane_files
                 },
                 skip_before_ms=start.timestamp_ms,
+                view=self._settings.view,
             )
             for lane, lane_files in sorted(by_lane.items())
         ]
@@ -278,7 +282,7 @@ class Republisher:
         self._keep(committed)
 
     def _keep(self, committed: Iterable[LedgerRecord]) -> None:
-        """Copy committed ledger records to the table; those of a task that died are fetched from the ledger first."""
+        """Copy committed ledger records to the tables; those of a task that died are fetched from the ledger first."""
         owned, by_lane = self._ownership, dict[int, list[LedgerRecord]]()
         for record in committed:
             by_lane.setdefault(record.lane, []).append(record)
@@ -291,8 +295,8 @@ class Republisher:
             complete += records
             owned.seqs[lane] = records[-1].seq
             owned.positions.update(records[-1].positions)
-        if self._map is not None:
-            self._map.add(complete)
+        if self._copy is not None:
+            self._copy.add(complete)
         self.records += sum(run.count for record in complete for run in record.runs)
 
     # -- pieces ---------------------------------------------------------------------------------------------------
@@ -321,6 +325,7 @@ class Republisher:
             exactly_once=flow.delivery == "exactly_once",
             chunk_records=flow.chunk_records,
             chunk_bytes=flow.chunk_bytes,
+            quarantines=flow.unsendable == "quarantine",
             seq=owned.seqs.get(lane) if owned else None,
         )
 

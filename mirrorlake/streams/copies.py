@@ -1,0 +1,226 @@
+"""Keep the lake's copies of a ledger: `offset_map`, `withheld` and `quarantine`.
+
+Law F: the ledger is the truth and the tables are its copies; what a crash kept from a table is read again here. Each
+table is appended to on its own, so each knows by itself which ledger record it holds last.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD, Table
+
+log = logging.getLogger(__name__)
+
+MAP_APP = "mirrorlake.map"
+# In the order of writing: a table never knows a ledger record that the one before it lacks.
+_TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
+_SOURCE_KEY = ["topic", "generation", "partition"]
+
+
+class LedgerCopy:
+    """Keep the copies of one flow's ledger.
+
+    Args:
+        lake: the lake.
+        flow: the flow's name.
+        source: the alias of its source, whose relay holds the bytes of quarantined records.
+    """
+
+    def __init__(self, lake: Lake, flow: str, source: str) -> None:
+        self._lake = lake
+        self._flow = flow
+        self._source = source
+        self._epoch = 0
+        self._appends = 0
+        self._held: dict[str, dict[int, int]] = {table.name: {} for table in _TABLES}
+
+    @property
+    def held(self) -> dict[int, int]:
+        """The newest ledger record of each lane that some table holds."""
+        lanes = {lane for held in self._held.values() for lane in held}
+        return {lane: max(held.get(lane, -1) for held in self._held.values()) for lane in lanes}
+
+    def owned_by(self, epoch: int) -> LedgerCopy:
+        """Append under the epoch of the flow's owner from now on."""
+        self._epoch = epoch
+        return self
+
+    def load(self) -> dict[int, int]:
+        """Read what the tables hold; return `held`."""
+        self._held = {table.name: {} for table in _TABLES}
+        rows = reduce(DataFrame.unionByName, [self._newest(table) for table in _TABLES]).collect()
+        for row in rows:
+            self._held[row.name][row.lane] = int(row.seq)
+        return self.held
+
+    def _newest(self, table: Table) -> DataFrame:
+        mine = self._lake.meta(table).where(F.col("flow") == self._flow)
+        return mine.groupBy("lane").agg(F.max("ledger_seq").alias("seq")).withColumn("name", F.lit(table.name))
+
+    def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
+        """Append what the tables lack; return how many ledger records that were.
+
+        Ledger records below what the tables then hold are deleted, never the last of a lane.
+        """
+        ledger = {lane: reader.since(lane, 0) for lane in lanes}
+        if self._lacking(ledger):
+            # An older owner may be about to append the same: fence it, then see what is lacking still.
+            self._fence()
+            self.load()
+        lacking = self._lacking(ledger)
+        self.add(lacking)
+        keep = {
+            TopicPartition(reader.topic, lane): records[-1][0] for lane, records in ledger.items() if len(records) > 1
+        }
+        try:
+            admin.delete_records_before(keep)
+        except ClusterError as error:
+            # Housekeeping: a ledger that keeps more than it must is no harm, and the next owner tries again.
+            log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
+        return len(lacking)
+
+    def _lacking(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
+        everything = [record for records in ledger.values() for _, record in records]
+        return [record for record in everything if any(self._lacks(table, record) for table in _TABLES)]
+
+    def _lacks(self, table: Table, record: LedgerRecord) -> bool:
+        return bool(_rows(table, self._flow, [record])) and record.seq > self._held[table.name].get(record.lane, -1)
+
+    def positions(self) -> dict[SourcePartition, int]:
+        """Return the next upstream offset of each source partition as the tables know it."""
+        sent = self._lake.meta(OFFSET_MAP).select(
+            "flow",
+            F.col("source_topic").alias("topic"),
+            "generation",
+            F.col("source_partition").alias("partition"),
+            F.col("last_upstream").alias("last"),
+        )
+        kept = self._lake.meta(WITHHELD).select("flow", *_SOURCE_KEY, F.col("last_offset").alias("last"))
+        rows = (
+            sent.unionByName(kept)
+            .where(F.col("flow") == self._flow)
+            .groupBy(*_SOURCE_KEY)
+            .agg(F.max("last").alias("last"))
+            .collect()
+        )
+        return {SourcePartition(r.topic, r.generation, r.partition): int(r["last"]) + 1 for r in rows}
+
+    def _fence(self) -> None:
+        # An empty append under this epoch: what an older owner appends from now on is dropped.
+        for table in _TABLES:
+            empty = self._lake.spark.createDataFrame([], schema=table.ddl)
+            self._append(empty, table, version=self._epoch * 2**32)
+
+    def add(self, records: Sequence[LedgerRecord]) -> None:
+        """Append what ledger records tell; a zombie's append is dropped, because its epoch is old."""
+        self._appends += 1
+        version = self._epoch * 2**32 + self._appends
+        for table in _TABLES:
+            fresh = [record for record in records if self._lacks(table, record)]
+            rows = _rows(table, self._flow, fresh)
+            if table is QUARANTINE and rows:
+                self._append(self._with_bytes(rows), table, version=version)
+            elif rows:
+                self._lake.append_rows(table, rows, app_id=self._app, version=version)
+            for record in fresh:
+                held = self._held[table.name]
+                held[record.lane] = max(held.get(record.lane, -1), record.seq)
+
+    @property
+    def _app(self) -> str:
+        return f"{MAP_APP}.{self._flow}"
+
+    def _append(self, frame: DataFrame, table: Table, *, version: int) -> None:
+        location = self._lake.meta_location(table)
+        self._lake.append(frame, location, app_id=self._app, version=version, adds_columns=True)
+
+    def _with_bytes(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+        """Return the quarantined records as the relay holds them."""
+        spans = self._lake.spark.createDataFrame(rows, WITHHELD.ddl)
+        offsets = spans.withColumn("range", F.explode("ranges")).withColumn(
+            "offset", F.explode(F.expr("sequence(range.first, range.first + range.length - 1)"))
+        )
+        relay = self._lake.relay(self._source).where(
+            F.col("topic").isin(sorted({row[1] for row in rows}))
+            & F.col("offset").between(min(row[4] for row in rows), max(row[5] for row in rows))
+        )
+        told = F.broadcast(offsets.withColumnRenamed("withheld_at", "quarantined_at"))
+        joined = relay.join(told, [*_SOURCE_KEY, "offset"])
+        return joined.select(*QUARANTINE.columns).coalesce(1)
+
+
+def _rows(table: Table, flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]]:
+    if table is OFFSET_MAP:
+        return map_rows(flow, records)
+    rows = withheld_rows(flow, records)
+    return rows if table is WITHHELD else [row for row in rows if row[8] == QUARANTINED]
+
+
+def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]]:
+    """Return the runs of ledger records as rows of `offset_map`."""
+    return [
+        (
+            flow,
+            run.source.topic,
+            run.source.generation,
+            run.source.partition,
+            run.first_upstream,
+            run.last_upstream,
+            list(run.holes),
+            run.target.topic,
+            run.target.partition,
+            run.first_downstream,
+            run.count,
+            record.lane,
+            record.seq,
+            record.epoch,
+            _committed_at(record),
+            record.view or None,
+        )
+        for record in records
+        for run in record.runs
+    ]
+
+
+def withheld_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]]:
+    """Return what ledger records tell of withheld records as rows of `withheld`."""
+    return [
+        (
+            flow,
+            item.source.topic,
+            item.source.generation,
+            item.source.partition,
+            item.ranges[0][0],
+            item.last,
+            list(item.ranges),
+            item.count,
+            item.kind,
+            item.rule,
+            item.version,
+            item.reason,
+            record.lane,
+            record.seq,
+            _committed_at(record),
+        )
+        for record in records
+        for item in record.withheld
+    ]
+
+
+def _committed_at(record: LedgerRecord) -> datetime:
+    return datetime.fromtimestamp(record.committed_at_ms / 1000, tz=timezone.utc)
