@@ -258,12 +258,16 @@ class Mirror:
         """Compare source, relay and target of each flow, by count and by content."""
         chosen = self._chosen(flow)
         maps = {
-            target: self._wiring.known_maps(self.config.flows_to(target)) for target in {each.target for each in chosen}
+            target: self._wiring.known_maps(self._wiring.with_redrives(self.config.flows_to(target)))
+            for target in {each.target for each in chosen}
         }
+        views = self._wiring.views(self.config.flows)
 
         def compare(each: FlowConfig) -> verify_step.Verification:
             source, target = self._wiring.side(each.source), self._wiring.side(each.target)
-            return verify_step.verify_flow(each, lake=self.lake, source=source, target=target, maps=maps[each.target])
+            return verify_step.verify_flow(
+                each, lake=self.lake, source=source, target=target, maps=maps[each.target], views=views
+            )
 
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
         with ThreadPoolExecutor(max_workers=4, thread_name_prefix="verify") as pool:

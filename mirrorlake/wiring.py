@@ -21,6 +21,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
+from mirrorlake.rules.viewed import View
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import groups as groups_step
@@ -131,8 +132,31 @@ class Wiring:
             flow=flow,
             producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
             reader_options=self.reader_options(flow.target),
+            view=self.view(flow),
             duties=self._duties(flow),
         )
+
+    def view(self, flow: FlowConfig) -> View | None:  # noqa: ARG002 - rules come with the next step
+        """Return what a flow makes of its records on their way; None where they go out as they are."""
+        return None
+
+    def views(self, flows: Iterable[FlowConfig]) -> dict[str, View]:
+        """Return the view of each flow that has one, under its name and under that of its re-drive."""
+        found: dict[str, View] = {}
+        for flow in flows:
+            view = self.view(flow)
+            if view is not None:
+                found |= {flow.name: view, flow.redrive_name: view}
+        return found
+
+    def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
+        """Return the flows, and beside each that sent quarantined records again the flow that did it."""
+        flows = list(flows)
+        found = list(flows)
+        for target in {flow.target for flow in flows}:
+            again = {flow.redrive().ledger_topic: flow.redrive() for flow in flows if flow.target == target}
+            found += [again[topic] for topic in sorted(self.admin(target).describe(again))]
+        return found
 
     def _duties(self, flow: FlowConfig) -> list[Duty]:
         duties: list[Duty] = []

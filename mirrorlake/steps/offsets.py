@@ -24,9 +24,10 @@ from mirrorlake.model.offset_map import (
     Translation,
     UnknownPartition,
 )
+from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import translated, translated_back
-from mirrorlake.relay.schema import GAPS, OFFSET_MAP, QUARANTINE
+from mirrorlake.relay.schema import GAPS, OFFSET_MAP, WITHHELD
 
 
 def translate(
@@ -44,40 +45,63 @@ def translate(
     """
     runs = _runs(lake, flow.name).where((F.col("source_topic") == topic) & (F.col("source_partition") == partition))
     lives = sorted((row.generation for row in runs.select("generation").distinct().collect()), reverse=True)
-    if not lives:
-        return UnknownPartition()
 
     def look_up(life: int) -> Translation:
         mine = runs.where(F.col("generation") == life)
         return OffsetMap(_neighbours(mine, F.col("first_upstream"), offset)).translate(offset)
 
-    found = look_up(lives[0] if generation is None else generation)
+    life = generation or (lives[0] if lives else 1)
+    found = look_up(life) if lives else UnknownPartition()
+    if isinstance(found, Exact):
+        return found
+    source = SourcePartition(topic, life, partition)
+    withheld = _withheld(lake, flow, source, offset, found)
+    if withheld is not None:
+        return withheld
     if isinstance(found, InHole):
-        source = SourcePartition(topic, lives[0] if generation is None else generation, partition)
         return _explained(lake, flow, source, offset, found)
     if isinstance(found, NotYetRepublished) and generation is None:
-        for life in lives[1:]:
-            if isinstance(look_up(life), Exact | InHole):
-                return OtherGeneration(life, found.next_offset)
+        for earlier in lives[1:]:
+            if isinstance(look_up(earlier), Exact | InHole):
+                return OtherGeneration(earlier, found.next_offset)
     return found
 
 
-def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: InHole) -> Translation:
-    """Say why nothing stands there: the record was withheld, or there never was one to land (law E)."""
-
-    def at(table: DataFrame) -> DataFrame:
-        return table.where(
-            (F.col("topic") == source.topic)
-            & (F.col("generation") == source.generation)
-            & (F.col("partition") == source.partition)
+def _withheld(
+    lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
+) -> Translation | None:
+    """Return what kept the record at an offset from the target, or where it went when it was re-driven."""
+    rows = _at(lake.meta(WITHHELD), source).where(
+        (F.col("flow") == flow.name)
+        & (F.col("first_offset") <= offset)
+        & (F.col("last_offset") >= offset)
+        & F.exists("ranges", lambda part: (part.first <= offset) & (part.first + part.length > offset))
+    )
+    for row in rows.limit(1).collect():
+        resume_at = found.resume_at if isinstance(found, InHole) else None
+        if row.kind != QUARANTINED:
+            return Filtered(resume_at, row.rule, row.rule_version)
+        again = _at(_runs(lake, flow.redrive_name), source, prefix="source_").where(
+            (F.col("first_upstream") <= offset) & (F.col("last_upstream") >= offset)
         )
+        for run in again.collect():
+            if (downstream := to_run(run).downstream_of(offset)) is not None:
+                return Exact(downstream, to_run(run).target)
+        return Quarantined(resume_at, row.reason, row.rule, row.rule_version)
+    return None
 
-    withheld = at(lake.meta(QUARANTINE)).where((F.col("flow") == flow.name) & (F.col("offset") == offset))
-    for row in withheld.select("reason").limit(1).collect():
-        return Quarantined(hole.resume_at, row.reason)
-    if at(lake.relay(flow.source)).where(F.col("offset") == offset).limit(1).count():
-        return Filtered(hole.resume_at)
-    gaps = at(lake.meta(GAPS)).where(
+
+def _at(table: DataFrame, source: SourcePartition, *, prefix: str = "") -> DataFrame:
+    return table.where(
+        (F.col(f"{prefix}topic") == source.topic)
+        & (F.col("generation") == source.generation)
+        & (F.col(f"{prefix}partition") == source.partition)
+    )
+
+
+def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: InHole) -> Translation:
+    """Say why there was nothing to land at an offset (law E)."""
+    gaps = _at(lake.meta(GAPS), source).where(
         (F.col("source") == flow.source) & (F.col("first_offset") <= offset) & (F.col("last_offset") >= offset)
     )
     # Gaps are written once an account: a transactional stretch may lie around a range that retention took.

@@ -58,7 +58,7 @@ def resume_positions(
         for row in translated(points, runs).collect()
     }
     unsure = {key: row.republished_from for key, row in found.items() if row.status not in ("exact", "in_a_hole")}
-    judge = _Judge(lake, flow, unsure, republished=maps.positions[flow.name], ends=ends)
+    judge = _Judge(lake, flow, unsure, maps=maps, ends=ends)
     return {key: judge.resume(*key, row) for key, row in found.items()}
 
 
@@ -71,12 +71,13 @@ class _Judge:
         flow: FlowConfig,
         unsure: Mapping[tuple[SourcePartition, int], int | None],
         *,
-        republished: Mapping[SourcePartition, int],
+        maps: KnownMaps,
         ends: Ends,
     ) -> None:
         self._lake = lake
         self._flow = flow
-        self._republished = republished
+        self._maps = maps
+        self._republished = maps.positions[flow.name]
         sources = sorted({source for source, _ in unsure})
         self._read_to = read_to(lake, flow.source) if sources else {}
         self._begun = self._landing_begun() if sources else {}
@@ -159,14 +160,26 @@ class _Judge:
             .where(F.col("offset") >= F.col("low"))
             .groupBy(*SOURCE_KEY, "at")
             .agg(F.count_if(inside).alias("records"), F.max("offset").alias("last"))
+            .join(self._withheld_between(spans), [*SOURCE_KEY, "at"], "left")
         )
         return {
             (SourcePartition(row.topic, row.generation, row.partition), int(row["at"])): (
-                int(row.records),
+                int(row.records) - int(row.withheld or 0),
                 int(row["last"]),
             )
             for row in counted.collect()
         }
+
+    def _withheld_between(self, spans: DataFrame) -> DataFrame:
+        """Return how many records of each span the flow's rules withheld: nobody waits for those."""
+        common = F.expr("greatest(0, least(high, part.first + part.length) - greatest(low, part.first))")
+        return (
+            self._maps.withheld.where(F.col("flow") == self._flow.name)
+            .select(*SOURCE_KEY, F.explode("ranges").alias("part"))
+            .join(spans, list(SOURCE_KEY))
+            .groupBy(*SOURCE_KEY, "at")
+            .agg(F.sum(common).alias("withheld"))
+        )
 
 
 @dataclass(frozen=True, slots=True)

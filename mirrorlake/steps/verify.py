@@ -1,7 +1,8 @@
 """Verify: source, relay and target hold the same records, by count and by content; every difference is named.
 
 A digest per partition is the sum of a 64-bit hash of each record with its place, so equal digests mean equal records in
-equal places. Only where two digests differ are the records themselves compared.
+equal places. Only where two digests differ are the records themselves compared. Records that rules changed on their way
+are compared with what the rules make of the relay's; those that older rules changed are checked for being there.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.offset_map import with_downstream
 from mirrorlake.relay.schema import POSITIONS
+from mirrorlake.steps.expected import Views, expected_records
 from mirrorlake.steps.maps import KnownMaps
 
 MOST_DIFFERENCES = 1000
@@ -42,13 +43,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProof:
-    """What was compared of one source partition: record counts that were found equal, or not."""
+    """What was compared of one source partition: record counts that were found equal, or not.
+
+    `withheld` records were kept back by the flow's rules; `verified` is 0 where a difference was found.
+    """
 
     topic: str
     generation: int
     partition: int
     landed: int
     republished: int
+    withheld: int
     verified: int
 
 
@@ -86,6 +91,7 @@ def verify_flow(
     source: Side,
     target: Side,
     maps: KnownMaps,
+    views: Views,
 ) -> Verification:
     """Compare the three places a record of the flow stands in.
 
@@ -95,6 +101,7 @@ def verify_flow(
         source: the source cluster; what it no longer holds is compared between relay and target only.
         target: the target cluster.
         maps: the offset maps of every flow into this target.
+        views: the view of each flow that has one.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -105,20 +112,18 @@ def verify_flow(
     landed = {_key(row): row for row in _digests(relay, _SOURCE_KEY, F.col("offset")).collect()}
     differences = _against_source(lake, source, relay, landed)
     runs, positions = maps.runs, maps.positions[flow.name]
-    mine = runs.where(F.col("flow") == flow.name)
+    mine = _stretches(runs.where(F.col("flow") == flow.name))
+    kept = _kept(maps.withheld.where(F.col("flow") == flow.name))
     remotes = {flow.remote_topic(topic) for topic in carried}
-    differences += _against_target(lake, target, runs.where(F.col("target_topic").isin(sorted(remotes))))
+    differences += _against_target(lake, target, runs.where(F.col("target_topic").isin(sorted(remotes))), views)
     differences += _not_mapped(
-        relay, mine, positions, whole=flow.start.kind == "earliest", taken_over=_taken_over(lake, flow.name)
+        relay,
+        mine.unionByName(kept),
+        positions,
+        whole=flow.start.kind == "earliest",
+        taken_over=_taken_over(lake, flow.name),
     )
-    sent = {
-        SourcePartition(row.topic, row.generation, row.partition): int(row.records)
-        for row in mine.groupBy(
-            F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")
-        )
-        .agg(F.sum("record_count").alias("records"))
-        .collect()
-    }
+    sent, withheld = _counts(mine), _counts(kept)
     wrong = {(d.topic, d.partition) for d in differences}
     proofs = tuple(
         PartitionProof(
@@ -127,6 +132,7 @@ def verify_flow(
             partition=key.partition,
             landed=int(row.records),
             republished=sent.get(key, 0),
+            withheld=withheld.get(key, 0),
             verified=0
             if {(key.topic, key.partition), (flow.remote_topic(key.topic), key.partition)} & wrong
             else sent.get(key, 0),
@@ -135,6 +141,25 @@ def verify_flow(
     )
     found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
     return Verification(flow=flow.name, equal=not found, partitions=proofs, differences=tuple(found))
+
+
+def _stretches(runs: DataFrame) -> DataFrame:
+    return runs.select(
+        F.col("source_topic").alias("topic"),
+        "generation",
+        F.col("source_partition").alias("partition"),
+        F.col("first_upstream").alias("first"),
+        F.col("record_count").alias("records"),
+    )
+
+
+def _kept(withheld: DataFrame) -> DataFrame:
+    return withheld.select(*_SOURCE_KEY, F.col("first_offset").alias("first"), F.col("record_count").alias("records"))
+
+
+def _counts(stretches: DataFrame) -> dict[SourcePartition, int]:
+    rows = stretches.groupBy(*_SOURCE_KEY).agg(F.sum("records").alias("records")).collect()
+    return {_key(row): int(row.records) for row in rows}
 
 
 def _key(row: Any) -> SourcePartition:
@@ -210,7 +235,7 @@ def _against_source(
     return _compare(held, mine, keys=_SOURCE_KEY, place="offset", where="relay")
 
 
-def _against_target(lake: Lake, target: Side, maps: DataFrame) -> list[Difference]:
+def _against_target(lake: Lake, target: Side, maps: DataFrame, views: Views) -> list[Difference]:
     spans = maps.groupBy("target_topic", "target_partition").agg(F.min("first_downstream").alias("first")).collect()
     partitions = [TopicPartition(row.target_topic, row.target_partition) for row in spans]
     existing = target.admin.describe({tp.topic for tp in partitions})
@@ -229,18 +254,20 @@ def _against_target(lake: Lake, target: Side, maps: DataFrame) -> list[Differenc
     bounds = lake.spark.createDataFrame(
         [(tp.topic, tp.partition, low) for tp, (low, _) in ranges.items()], "topic string, partition int, low bigint"
     )
-    expected = None
-    for alias, flow in {(row.source, row.flow) for row in _flows_of(maps).collect()}:
-        part = with_downstream(lake.relay(alias), maps.where(F.col("flow") == flow))
-        expected = part if expected is None else expected.unionByName(part)
+    expected = expected_records(lake, maps, views)
     if expected is None:
         return gone
-    expected = expected.join(F.broadcast(bounds), ["topic", "partition"]).where("offset >= low")
-    return gone + _compare(expected, held, keys=["topic", "partition"], place="offset", where="target")
-
-
-def _flows_of(maps: DataFrame) -> DataFrame:
-    return maps.select("flow", "source").distinct()
+    keys = ["topic", "partition"]
+    if expected.placed is not None:
+        placed = expected.placed.join(F.broadcast(bounds), keys).where("offset >= low").drop("low")
+        lost = placed.join(held, [*keys, "offset"], "left_anti").orderBy(*keys, "offset").limit(MOST_DIFFERENCES)
+        gone += [
+            Difference(where="target", problem="missing", topic=row.topic, partition=row.partition, offset=row.offset)
+            for row in lost.collect()
+        ]
+        held = held.join(placed, [*keys, "offset"], "left_anti")
+    wanted = expected.records.join(F.broadcast(bounds), keys).where("offset >= low")
+    return gone + _compare(wanted, held, keys=keys, place="offset", where="target")
 
 
 def _compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], place: str, where: str) -> list[Difference]:
@@ -297,7 +324,7 @@ def _not_mapped(
     whole: bool,
     taken_over: Mapping[SourcePartition, int],
 ) -> list[Difference]:
-    """Return landed records below the ledger's position that no run covers (law E).
+    """Return landed records below the ledger's position that were neither sent nor withheld (law E).
 
     `whole` is false for a flow whose `start` leaves the past out: what precedes its first run is then not due. What
     precedes a takeover was sent by another mirror.
@@ -309,9 +336,7 @@ def _not_mapped(
         rows, "topic string, generation int, partition int, position bigint, taken_over bigint"
     )
     due = relay.join(F.broadcast(frame), _SOURCE_KEY).where("offset < position")
-    sent = mine.groupBy(
-        F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")
-    ).agg(F.sum("record_count").alias("records"), F.min("first_upstream").alias("first"))
+    sent = mine.groupBy(*_SOURCE_KEY).agg(F.sum("records").alias("records"), F.min("first").alias("first"))
     # A run before it would say that the takeover never came about.
     due = due.join(F.broadcast(sent.select(*_SOURCE_KEY, F.col("first").alias("run"))), _SOURCE_KEY, "left").where(
         F.col("offset") >= F.least("taken_over", "run")

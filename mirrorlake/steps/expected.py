@@ -1,0 +1,103 @@
+"""What a target should hold: the relay's records at the place the offset map gives them, through the view of their flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.relay.files import COLUMNS
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.offset_map import with_downstream
+from mirrorlake.rules.viewed import View
+
+Views = Mapping[str, View]
+Batches = Iterator[pa.RecordBatch]
+_PLACE = ("topic", "partition", "offset")
+_SOURCE = ("source_topic", "generation", "source_partition", "upstream_offset")
+_SCHEMA = (
+    "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+    "headers array<struct<key:string,value:binary>>"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Rows with the target's `topic, partition, offset`.
+
+    `records` have their content, too. `placed` went out through a view that the settings no longer describe: that they
+    are there can be checked, what is in them cannot.
+    """
+
+    records: DataFrame
+    placed: DataFrame | None
+
+
+def expected_records(lake: Lake, runs: DataFrame, views: Views) -> Expected | None:
+    """Return what the runs of one target say that it holds; None where they say nothing.
+
+    Args:
+        lake: the lake.
+        runs: rows of `offset_map` with `source`, the alias of the source cluster.
+        views: the view of each flow that has one, as the settings have it now.
+    """
+    records: list[DataFrame] = []
+    placed: list[DataFrame] = []
+    for row in runs.select("flow", "source", "view").distinct().collect():
+        mine = runs.where((F.col("flow") == row.flow) & F.col("view").eqNullSafe(row.view))
+        rows = with_downstream(lake.relay(row.source), mine)
+        view = views.get(row.flow)
+        if row.view is None:
+            records.append(rows.select(*_PLACE, "timestamp", "key", "value", "headers"))
+        elif view is not None and view.version == row.view:
+            records.append(through(rows, view))
+        else:
+            placed.append(rows.select(*_PLACE))
+    if not records and not placed:
+        return None
+    nothing = lake.spark.createDataFrame([], _SCHEMA)
+    return Expected(
+        records=reduce(DataFrame.unionByName, records, nothing),
+        placed=reduce(DataFrame.unionByName, placed) if placed else None,
+    )
+
+
+def through(rows: DataFrame, view: View) -> DataFrame:
+    """Return records at their place with the content that a view gives them."""
+    return rows.mapInArrow(_job(view), _SCHEMA)
+
+
+def _job(view: View) -> Callable[[Batches], Batches]:
+    def job(batches: Batches) -> Batches:
+        for batch in batches:
+            table = pa.Table.from_batches([batch]).sort_by([(name, "ascending") for name in _SOURCE])
+            for part in table.combine_chunks().to_batches():
+                yield from _views_of(part, view)
+
+    return job
+
+
+def _views_of(rows: pa.RecordBatch, view: View) -> Batches:
+    columns = [rows.column(name).to_pylist() for name in _SOURCE[:3]]
+    keys = list(zip(*columns, strict=True))
+    starts = [at for at in range(len(keys)) if at == 0 or keys[at] != keys[at - 1]]
+    for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
+        part = rows.slice(start, end - start)
+        upstream = part.column("upstream_offset")
+        given = pa.RecordBatch.from_arrays(
+            [upstream, *(part.column(name) for name in COLUMNS[1:])],
+            names=list(COLUMNS),
+        )
+        seen = view(SourcePartition(*keys[start]), given).records
+        found = np.searchsorted(upstream.to_numpy(), seen.column("offset").to_numpy())
+        place = part.select(list(_PLACE)).take(pa.array(found))
+        content = [seen.column(name) for name in ("timestamp", "key", "value", "headers")]
+        yield pa.RecordBatch.from_arrays(
+            [*place.columns, *content], names=[*_PLACE, "timestamp", "key", "value", "headers"]
+        )
