@@ -12,6 +12,7 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.positions import MovedPositions
+from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.takeover import TakeoverPlan
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class FlowHandle:
     def offsets(self) -> Offsets:
         """The offset map."""
         return Offsets(self._mirror, self.config.name)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """The records that no rule could judge, and the call that sends them again."""
+        return self._mirror.quarantine(self.name)
 
     def plan(self) -> Plan:
         """Return what `apply` would change for this flow."""

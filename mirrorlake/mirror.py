@@ -33,6 +33,7 @@ from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
+from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.resume import Ends
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
@@ -298,6 +299,12 @@ class Mirror:
             )
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
         return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
+
+    def quarantine(self, flow: str) -> Quarantine:
+        """Return the records of a flow that no rule could judge, and the call that sends them again."""
+        settings = self.config.flow(flow)
+        self.lake.create_all([settings.source])
+        return self._wiring.quarantine(settings)
 
     @property
     def history(self) -> History:

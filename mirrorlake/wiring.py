@@ -19,6 +19,7 @@ from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
 from mirrorlake.rules.viewed import View
@@ -28,6 +29,7 @@ from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.maps import KnownMaps, known_maps
+from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
@@ -148,6 +150,11 @@ class Wiring:
             if view is not None:
                 found |= {flow.name: view, flow.redrive_name: view}
         return found
+
+    def quarantine(self, flow: FlowConfig) -> Quarantine:
+        """Return the quarantined records of a flow, and what sends them again."""
+        audit = Audit(self.lake, now=self._now)
+        return Quarantine(self.lake, self.admin(flow.target), self.republish_settings(flow), audit=audit)
 
     def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows, and beside each that sent quarantined records again the flow that did it."""

@@ -57,7 +57,7 @@ def take_over(
     *,
     check: Callable[[Mapping[int, LedgerRecord | None]], None],
     choose_checkpoint: Callable[[int, int], int],
-    restored: Mapping[SourcePartition, int],
+    restored: Mapping[SourcePartition, int] | None,
     held: Mapping[int, int],
 ) -> Ownership:
     """Fence every lane of the flow, then write one ledger record a lane that names the new owner.
@@ -68,7 +68,8 @@ def take_over(
         check: is shown the last record of every lane; it may raise to refuse.
         choose_checkpoint: is told the number of the checkpoint location in use (0: none yet) and the last batch known
             from it (-1: none), and returns the number to use from now on; it may raise to refuse.
-        restored: positions to set out from where the ledger was lost, from the offset map; empty otherwise.
+        restored: positions to set out from where the ledger was lost, from the offset map; empty otherwise. None forgets
+            the ledger's own positions, too: for sending what was passed over before.
         held: newest ledger record of each lane that the lake's tables hold.
 
     Raises:
@@ -95,7 +96,7 @@ def take_over(
         used = max((record.checkpoint for record in last.values() if record), default=0)
         batch = max((r.batch for r in last.values() if r and r.checkpoint == used), default=-1)
         checkpoint = choose_checkpoint(used, batch)
-        positions = {**merged_positions(last), **restored}
+        positions = {} if restored is None else {**merged_positions(last), **restored}
         ownership = Ownership(
             epoch=epoch,
             owner=owner,

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -31,7 +31,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.files import RelayFile
+from mirrorlake.relay.files import COLUMNS, RelayFile
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
 from mirrorlake.rules.viewed import View
@@ -60,6 +60,10 @@ class RepublishSettings:
     reader_options: Mapping[str, Any] = field(repr=False)
     view: View | None = None
     duties: Sequence[Duty] = ()
+
+    def redriving(self) -> RepublishSettings:
+        """Return the settings of the flow that sends quarantined records of this one again."""
+        return replace(self, flow=self.flow.redrive(), duties=())
 
 
 class Republisher:
@@ -114,7 +118,7 @@ class Republisher:
 
         copy = LedgerCopy(self._lake, self._flow.name, self._flow.source)
         held = copy.load()
-        self._owned = take_over(
+        owned = take_over(
             self._target,
             self._task(),
             check=lambda last: None if restore_ledger else self._refuse_if_ledger_lost(last, held),
@@ -122,10 +126,8 @@ class Republisher:
             restored=copy.positions() if restore_ledger else {},
             held=held,
         )
-        self._copy = copy.owned_by(self._owned.epoch)
-        with self._ledger() as reader:
-            self._copy.repair(reader, self._target, sorted(self._owned.seqs))
-        resumes = seen.has_progress and seen.path == self._checkpoint_path(self._owned.checkpoint)
+        self._own(owned, copy)
+        resumes = seen.has_progress and seen.path == self._checkpoint_path(owned.checkpoint)
         version = 0
         if not resumes:
             version = self._lake.version(self._lake.relay_location(self._flow.source))
@@ -141,6 +143,39 @@ class Republisher:
             duties.stop()
         if once:
             duties.do_all()
+
+    def resend(self, rows: Callable[[], DataFrame]) -> list[LedgerRecord]:
+        """Send rows of the relay's shape, each once, whatever was sent of their partitions before.
+
+        Args:
+            rows: asked for them when all that earlier calls sent is in the lake's tables.
+
+        Raises:
+            LaneFenced: another process resends for this flow.
+            TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
+            ClusterError: the target failed.
+        """
+        self._topics.load()
+        copy = LedgerCopy(self._lake, self._flow.name, self._flow.source)
+        owned = take_over(
+            self._target,
+            self._task(),
+            check=lambda _: None,
+            choose_checkpoint=lambda used, _: used + 1,
+            restored=None,
+            held=copy.load(),
+        )
+        self._own(owned, copy)
+        frame = rows().select("topic", "generation", "partition", *COLUMNS).persist()
+        try:
+            return self._send(self._plan(frame.withColumn("file", F.lit(""))), frame, batch=-1)
+        finally:
+            frame.unpersist()
+
+    def _own(self, owned: Ownership, copy: LedgerCopy) -> None:
+        self._owned, self._copy = owned, copy.owned_by(owned.epoch)
+        with self._ledger() as reader:
+            self._copy.repair(reader, self._target, sorted(owned.seqs))
 
     def _follow(self, version: int, *, once: bool, stop: threading.Event) -> None:
         query = self._start(version, once=once)
@@ -246,9 +281,9 @@ class Republisher:
         positions = self._ownership.positions
         return sorted(file for file in files if file.last_offset >= positions.get(file.source, 0))
 
-    def _send(self, files: list[RelayFile], frame: DataFrame | None, *, batch: int) -> None:
+    def _send(self, files: list[RelayFile], frame: DataFrame | None, *, batch: int) -> list[LedgerRecord]:
         if not files:
-            return
+            return []
         owned = self._ownership
         sources = {file.source for file in files}
         if any(
@@ -279,9 +314,9 @@ class Republisher:
         except LanesFailed as failed:
             self._keep(failed.committed)
             raise failed.failure from failed
-        self._keep(committed)
+        return self._keep(committed)
 
-    def _keep(self, committed: Iterable[LedgerRecord]) -> None:
+    def _keep(self, committed: Iterable[LedgerRecord]) -> list[LedgerRecord]:
         """Copy committed ledger records to the tables; those of a task that died are fetched from the ledger first."""
         owned, by_lane = self._ownership, dict[int, list[LedgerRecord]]()
         for record in committed:
@@ -298,6 +333,7 @@ class Republisher:
         if self._copy is not None:
             self._copy.add(complete)
         self.records += sum(run.count for record in complete for run in record.runs)
+        return complete
 
     # -- pieces ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,132 @@
+"""Quarantine: look at the records that no rule could judge, and send them again once the cause is mended.
+
+A re-drive is a flow of its own, `<flow>.redrive`, with one lane and a ledger: it sends each record exactly once, beside
+the flow itself, which may be running (law F). The records arrive late, after those that followed them on the source:
+law D holds among those of one partition that are re-driven together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.offset_map import SOURCE_KEY, with_downstream
+from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD
+from mirrorlake.streams.republish import Republisher, RepublishSettings
+
+_RECORD = [*SOURCE_KEY, "offset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """Records of one topic that one rule put aside for one reason, and that stand on the target in no way yet."""
+
+    topic: str
+    rule: str
+    rule_version: str
+    reason: str
+    records: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """What a re-drive did: records sent, withheld by a rule that could judge them now, and put aside once more."""
+
+    flow: str
+    sent: int
+    filtered: int
+    still_quarantined: int
+
+
+class Quarantine:
+    """The quarantined records of one flow.
+
+    Args:
+        lake: the lake.
+        target: the flow's target.
+        settings: how the flow is republished; its view is what judges the records again.
+        audit: where topics that were made are recorded.
+
+    Example:
+        >>> mirror["east->central"].quarantine.summary()  # doctest: +SKIP
+        >>> mirror["east->central"].quarantine.redrive()  # doctest: +SKIP
+        Redriven(flow='east->central', sent=12, filtered=0, still_quarantined=0)
+    """
+
+    def __init__(self, lake: Lake, target: ClusterAdmin, settings: RepublishSettings, *, audit: Audit) -> None:
+        self._lake = lake
+        self._target = target
+        self._settings = settings
+        self._flow: FlowConfig = settings.flow
+        self._audit = audit
+
+    def records(self) -> DataFrame:
+        """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
+        mine = self._lake.meta(QUARANTINE).where(F.col("flow") == self._flow.name)
+        again = self._flow.redrive_name
+        runs = self._lake.meta(OFFSET_MAP).where(F.col("flow") == again)
+        sent = with_downstream(mine, runs).select(
+            F.col("source_topic").alias("topic"),
+            "generation",
+            F.col("source_partition").alias("partition"),
+            F.col("upstream_offset").alias("offset"),
+        )
+        filtered = (
+            self._lake.meta(WITHHELD)
+            .where((F.col("flow") == again) & (F.col("kind") != QUARANTINED))
+            .select(*SOURCE_KEY, F.explode("ranges").alias("part"))
+            .select(
+                *SOURCE_KEY, F.explode(F.expr("sequence(part.first, part.first + part.length - 1)")).alias("offset")
+            )
+        )
+        return mine.join(sent.unionByName(filtered), _RECORD, "left_anti").select(*mine.columns)
+
+    def summary(self) -> list[Quarantined]:
+        """Return what is quarantined, by topic, rule and reason."""
+        rows = (
+            self.records()
+            .groupBy("topic", "rule", "rule_version", "reason")
+            .agg(F.count("*").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last"))
+            .orderBy("topic", "rule", "reason")
+            .collect()
+        )
+        return [
+            Quarantined(
+                topic=row.topic,
+                rule=row.rule,
+                rule_version=row.rule_version,
+                reason=row.reason,
+                records=int(row.records),
+                first_offset=int(row["first"]),
+                last_offset=int(row["last"]),
+            )
+            for row in rows
+        ]
+
+    def redrive(self) -> Redriven:
+        """Send the quarantined records through the flow's present rules to the target, each once.
+
+        Killed at any instruction and called again it goes on: what was sent is known by its ledger (law F).
+
+        Raises:
+            LaneFenced: another re-drive of the flow started meanwhile.
+            UnsendableRecord, RecordTooLarge, TopicConflict: as for the flow itself.
+            ClusterError, StoreError: the target or the lake failed.
+        """
+        sender = Republisher(self._lake, self._target, self._settings.redriving(), audit=self._audit)
+        withheld = [item for record in sender.resend(self.records) for item in record.withheld]
+        return Redriven(
+            flow=self._flow.name,
+            sent=sender.records,
+            filtered=sum(item.count for item in withheld if item.kind != QUARANTINED),
+            still_quarantined=sum(item.count for item in withheld if item.kind == QUARANTINED),
+        )
