@@ -33,7 +33,7 @@ from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
-from mirrorlake.streams.republish import RepublishSettings
+from mirrorlake.streams.republish_settings import RepublishSettings
 
 
 def utc_now() -> datetime:

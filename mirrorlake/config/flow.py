@@ -19,6 +19,7 @@ from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
 from mirrorlake.model.policy import ReplicationPolicy, is_cycle
+from mirrorlake.model.rate import Rate
 
 _REDRIVE = ".redrive"
 _FLOW_NAME = re.compile(r"(?:[A-Za-z0-9._-]|->){1,200}")
@@ -36,6 +37,18 @@ class Mm2Config(Settings):
     )
     offset_lag_max: Count = Field(default=100, description="records between two offset syncs")
     separator_in_internal: Flag = Field(default=True, description="whether a separator of one's own is in their names")
+
+
+class RateConfig(Settings):
+    """The most that a flow sends."""
+
+    records_per_second: Count | None = Field(default=None, description="records a second, over all lanes")
+    bytes_per_second: Size | None = Field(default=None, description="bytes a second, over all lanes")
+
+    @property
+    def rate(self) -> Rate:
+        """Return the limits as the lanes keep them."""
+        return Rate(records_per_second=self.records_per_second, bytes_per_second=self.bytes_per_second)
 
 
 class FlowConfig(Settings):
@@ -64,6 +77,7 @@ class FlowConfig(Settings):
     )
     lanes: Annotated[Count, Field(le=64)] = Field(default=2, description="parallel producers on the target")
     feeder: Literal["files", "spark"] = Field(default="files", description="who reads the relay's files")
+    rate: RateConfig = Field(default_factory=RateConfig, description="the most that is sent in a second")
     chunk_records: Count = Field(default=100_000, description="records in one transaction")
     chunk_bytes: Size = Field(default=64 * 2**20, description="bytes in one transaction")
     producer: Options = Field(default_factory=dict, description="further producer options")

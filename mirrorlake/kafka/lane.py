@@ -30,10 +30,12 @@ from mirrorlake.kafka.border import Border, Need, client_log
 from mirrorlake.kafka.columns import Unsendable, header_lists, timestamps_ms
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.outgoing import outgoing, refusal
+from mirrorlake.kafka.pace import Pace, slices
 from mirrorlake.kafka.pieces import Piece, Restart, Scattered, Sent
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
+from mirrorlake.model.rate import Rate
 from mirrorlake.model.withheld import Withheld
 from mirrorlake.rules.viewed import View
 
@@ -77,6 +79,8 @@ class LaneTask:
     chunk_bytes: int = 64 * 1024 * 1024
     quarantines: bool = False
     seq: int | None = None
+    carried: str = ""
+    rate: Rate = field(default_factory=Rate)
     patience_s: float = PATIENCE_S
 
 
@@ -101,6 +105,7 @@ class LaneSender:
         self._producer: Producer | None = None
         self._dense: set[str] = set()
         self._view: View | None = None
+        self._pace = Pace()
 
     def still_serves(self, task: LaneTask) -> bool:
         """Tell whether this sender may go on with a later task of the same lane, and take the task over.
@@ -145,7 +150,7 @@ class LaneSender:
         self._view = view
         if self._producer is None:
             self.open()
-        chunks = self._chunks(pieces)
+        chunks = self._chunks(slices(pieces, self.task.rate))
         chunk = next(chunks, None)
         while chunk is not None:
             upcoming: list[list[Piece] | None] = []
@@ -155,6 +160,7 @@ class LaneSender:
                 if not upcoming:
                     upcoming.append(next(chunks, None))
 
+            self._pace.wait(self.task.rate, chunk)
             yield from self._send_chunk(chunk, read_ahead)
             read_ahead()
             chunk = upcoming[0]
@@ -298,6 +304,7 @@ class LaneSender:
             seq=self.seq + 1,
             checkpoint=self.task.checkpoint,
             batch=self.task.batch,
+            carried=self.task.carried,
             positions={**self.positions, **reached},
             runs=runs,
             withheld=withheld,

@@ -27,6 +27,7 @@ class LedgerRecord:
     `seq` counts the records of the lane without a break, so that a missing copy in the table is noticed.
     `checkpoint` numbers the checkpoint location that the owner uses, `batch` is the newest batch sent from it, -1 for none.
     `withheld` are records of this chunk that the flow's view kept back; `view` is the view's version, empty without one.
+    `carried` says what the flow carried there (`model/carried.py`).
     """
 
     flow: str
@@ -37,6 +38,7 @@ class LedgerRecord:
     seq: int
     checkpoint: int
     batch: int = -1
+    carried: str = ""
     positions: Mapping[SourcePartition, int] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     withheld: tuple[Withheld, ...] = ()
@@ -60,6 +62,7 @@ class LedgerRecord:
                 "seq": self.seq,
                 "checkpoint": self.checkpoint,
                 "batch": self.batch,
+                "carried": self.carried,
                 "positions": [
                     [tp.topic, tp.generation, tp.partition, offset] for tp, offset in sorted(self.positions.items())
                 ],
@@ -90,6 +93,7 @@ class LedgerRecord:
                 seq=document["seq"],
                 checkpoint=document["checkpoint"],
                 batch=document["batch"],
+                carried=document.get("carried", ""),
                 positions={SourcePartition(t, g, p): offset for t, g, p, offset in document["positions"]},
                 runs=tuple(_run_from_list(item) for item in document["runs"]),
                 withheld=tuple(_withheld_from_list(item) for item in document.get("withheld", ())),

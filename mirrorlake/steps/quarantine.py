@@ -19,7 +19,8 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import SOURCE_KEY, with_downstream
 from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD
-from mirrorlake.streams.republish import Republisher, RepublishSettings
+from mirrorlake.streams.republish import Republisher
+from mirrorlake.streams.republish_settings import RepublishSettings
 
 _RECORD = [*SOURCE_KEY, "offset"]
 

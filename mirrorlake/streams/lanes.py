@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -35,6 +36,7 @@ Batches = Iterator[pa.RecordBatch]
 class LaneWork:
     """One lane's part of a batch: who sends, which files hold the records, and where each partition goes.
 
+    `at_most_s` ends the work after the chunk that is under way then; what is left is sent next time.
     `skip_before_ms` drops the leading records of partitions that have no position yet and that are older (a flow's
     `start`). `view` is what the flow makes of its records, None where they go out as they are.
     """
@@ -44,6 +46,7 @@ class LaneWork:
     targets: Mapping[SourcePartition, TopicPartition]
     skip_before_ms: int | None = None
     view: View | None = None
+    at_most_s: float | None = None
 
 
 def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame | None = None) -> list[LedgerRecord]:
@@ -140,9 +143,12 @@ _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 
 def _run(work: LaneWork, pieces: Iterator[Piece]) -> Batches:
+    until = None if work.at_most_s is None else time.monotonic() + work.at_most_s
     try:
         for record in _sender(work.task).send(_not_before(pieces, work), work.view):
             yield _row("record", record.to_json())
+            if until is not None and time.monotonic() > until:
+                break
     except errors.MirrorlakeError as error:
         yield _row("error", json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode())
 

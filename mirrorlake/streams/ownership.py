@@ -116,6 +116,7 @@ def take_over(
                 seq=max(before.seq if before else -1, held.get(lane, -1)) + 1,
                 checkpoint=checkpoint,
                 batch=ownership.batch,
+                carried=task.carried,
                 positions={
                     source: offset
                     for source, offset in positions.items()

@@ -13,33 +13,33 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import CheckpointLost, LaneFenced, LedgerLost, MirrorlakeError, StoreError
+from mirrorlake.errors import LaneFenced, MirrorlakeError, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.model.carried import Carried
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS, RelayFile
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
-from mirrorlake.rules.viewed import View
+from mirrorlake.streams.backfill import between, beyond, checkpoint_lost, refuse_if_ledger_lost, rounds
 from mirrorlake.streams.copies import LedgerCopy
-from mirrorlake.streams.duties import Duties, Duty
+from mirrorlake.streams.duties import Duties
 from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import Ownership, take_over
 from mirrorlake.streams.query import await_query, met_another, root_cause
+from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.streams.targets import RemoteTopics
 from mirrorlake.streams.topics import SourceTopics
 
@@ -49,21 +49,8 @@ log = logging.getLogger(__name__)
 BACKFILL_RECORDS = 2_000_000
 # One micro-batch; the default of 1 000 files alone would make a batch of any size after a pause.
 MAX_BYTES_PER_TRIGGER = "512m"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepublishSettings:
-    """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them."""
-
-    flow: FlowConfig
-    producer_options: Mapping[str, Any] = field(repr=False)
-    reader_options: Mapping[str, Any] = field(repr=False)
-    view: View | None = None
-    duties: Sequence[Duty] = ()
-
-    def redriving(self) -> RepublishSettings:
-        """Return the settings of the flow that sends quarantined records of this one again."""
-        return replace(self, flow=self.flow.redrive(), duties=())
+# A flow that is held to a rate may take hours over one file of the relay; so often it listens in between.
+LISTEN_EVERY_S = 5.0
 
 
 class Republisher:
@@ -86,6 +73,7 @@ class Republisher:
         self._owned: Ownership | None = None
         self._copy: LedgerCopy | None = None
         self._failure: BaseException | None = None
+        self._stop = threading.Event()
         self.records = 0
 
     def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False, restore_ledger: bool = False) -> None:
@@ -104,24 +92,32 @@ class Republisher:
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError, StoreError: the target or the lake failed.
         """
+        self._stop = stop
         self._topics.load()
+        last: Mapping[int, LedgerRecord | None] = {}
         seen = CheckpointLocation(path="", last_planned=-1, last_committed=-1)
 
         def choose(used: int, batch: int) -> int:
             nonlocal seen
-            seen = read_checkpoint_location(self._lake.spark, self._checkpoint_path(used))
-            if rebuild or not used:
+            if rebuild or not used or not self._goes_on(last, used):
                 return used + 1
+            seen = read_checkpoint_location(self._lake.spark, self._checkpoint_path(used))
             if batch > seen.last_planned:
-                raise self._lost(seen, batch)
+                raise checkpoint_lost(self._flow, seen, batch)
             return used if seen.has_progress else used + 1
+
+        def check(found: Mapping[int, LedgerRecord | None]) -> None:
+            nonlocal last
+            last = found
+            if not restore_ledger:
+                refuse_if_ledger_lost(self._flow, found, held)
 
         copy = LedgerCopy(self._lake, self._flow.name, self._flow.source)
         held = copy.load()
         owned = take_over(
             self._target,
             self._task(),
-            check=lambda last: None if restore_ledger else self._refuse_if_ledger_lost(last, held),
+            check=check,
             choose_checkpoint=choose,
             restored=copy.positions() if restore_ledger else {},
             held=held,
@@ -131,7 +127,7 @@ class Republisher:
         version = 0
         if not resumes:
             version = self._lake.version(self._lake.relay_location(self._flow.source))
-            self._backfill(version, stop)
+            self._backfill(version)
         if stop.is_set():
             return
         duties = Duties(self._flow.name, self._settings.duties)
@@ -200,19 +196,22 @@ class Republisher:
 
     # -- the two ways to the records ------------------------------------------------------------------------------
 
-    def _backfill(self, version: int, stop: threading.Event) -> None:
+    def _backfill(self, version: int) -> None:
         """Send what the relay holds at a version and the ledger does not, in rounds of bounded size."""
         relay = self._lake.relay_at(self._flow.source, version)
+        positions = self._ownership.positions
         files = self._plan(
-            relay.select("topic", "generation", "partition", "offset", F.input_file_name().alias("file"))
+            beyond(relay, positions).select(
+                "topic", "generation", "partition", "offset", F.input_file_name().alias("file")
+            ),
+            shared=bool(positions),
         )
-        for part in _rounds(files, BACKFILL_RECORDS):
-            if stop.is_set():
-                return
+        for part in rounds(files, BACKFILL_RECORDS):
             frame = None
             if self._flow.feeder == "spark":
-                frame = _between(relay, part)
-            self._send(part, frame, batch=-1)
+                frame = between(relay, part)
+            if self._stop.is_set() or not self._send_all(part, frame, batch=-1):
+                return
 
     def _start(self, version: int, *, once: bool) -> StreamingQuery:
         self._failure = None
@@ -245,7 +244,9 @@ class Republisher:
             if is_fed:
                 frame = frame.persist()
             try:
-                self._send(self._plan(frame), frame if is_fed else None, batch=batch_id)
+                if not self._send_all(self._plan(frame), frame if is_fed else None, batch=batch_id):
+                    # Spark must not tick the batch off; the next start sends the rest of it.
+                    raise _Stopped
             finally:
                 if is_fed:
                     frame.unpersist()
@@ -256,8 +257,13 @@ class Republisher:
 
     # -- a batch --------------------------------------------------------------------------------------------------
 
-    def _plan(self, frame: DataFrame) -> list[RelayFile]:
-        """Return the files that hold something for this flow that its ledger does not know, in upstream order."""
+    def _plan(self, frame: DataFrame, *, shared: bool = False) -> list[RelayFile]:
+        """Return the files that hold something for this flow that its ledger does not know, in upstream order.
+
+        Args:
+            frame: rows of the relay with their `file`.
+            shared: rows were left out, so that a file may hold more source partitions than can be seen here.
+        """
         rows = (
             frame.groupBy("file", "topic", "generation", "partition")
             .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("records"))
@@ -273,15 +279,33 @@ class Republisher:
                 last_offset=row["last"],
                 records=row.records,
                 uri=row.file,
-                shared=sharing[row.file] > 1,
+                shared=shared or sharing[row.file] > 1,
             )
             for row in rows
-            if self._flow.carries(row.topic)
+            if self._flow.carries(row.topic) and row.topic not in self._settings.paused
         ]
-        positions = self._ownership.positions
-        return sorted(file for file in files if file.last_offset >= positions.get(file.source, 0))
+        return sorted(self._lacking(files))
 
-    def _send(self, files: list[RelayFile], frame: DataFrame | None, *, batch: int) -> list[LedgerRecord]:
+    def _lacking(self, files: Iterable[RelayFile]) -> list[RelayFile]:
+        positions = self._ownership.positions
+        return [file for file in files if file.last_offset >= positions.get(file.source, 0)]
+
+    def _send_all(self, files: list[RelayFile], frame: DataFrame | None, *, batch: int) -> bool:
+        """Send the files; return False where a stop was heard before the last of them."""
+        while files:
+            before = dict(self._ownership.seqs)
+            self._send(files, frame, batch=batch, at_most_s=LISTEN_EVERY_S if self._flow.rate.rate else None)
+            # Where a lane is not held to a rate, or had nothing to say, it has come to the end of its files.
+            if not self._flow.rate.rate or before == self._ownership.seqs:
+                return True
+            files = self._lacking(files)
+            if files and self._stop.is_set():
+                return False
+        return True
+
+    def _send(
+        self, files: list[RelayFile], frame: DataFrame | None, *, batch: int, at_most_s: float | None = None
+    ) -> list[LedgerRecord]:
         if not files:
             return []
         owned = self._ownership
@@ -295,10 +319,10 @@ class Republisher:
         by_lane: dict[int, list[RelayFile]] = {}
         for file in files:
             by_lane.setdefault(lane_of(file.source.topic, file.source.partition, lanes=owned.lanes), []).append(file)
-        start = self._flow.start
+        start, rate = self._flow.start, self._flow.rate.rate.share(max(1, len(by_lane)))
         work = [
             LaneWork(
-                task=self._task(lane=lane, batch=batch),
+                task=self._task(lane=lane, batch=batch, rate=rate),
                 files=tuple(lane_files),
                 targets={
                     file.source: TopicPartition(self._flow.remote_topic(file.source.topic), file.source.partition)
@@ -306,6 +330,7 @@ class Republisher:
                 },
                 skip_before_ms=start.timestamp_ms,
                 view=self._settings.view,
+                at_most_s=at_most_s,
             )
             for lane, lane_files in sorted(by_lane.items())
         ]
@@ -343,8 +368,9 @@ class Republisher:
             raise RuntimeError("run() takes the flow over before anything is sent")
         return self._owned
 
-    def _task(self, *, lane: int = 0, batch: int = -1) -> LaneTask:
+    def _task(self, *, lane: int = 0, batch: int = -1, rate: Rate = NO_LIMIT) -> LaneTask:
         flow, owned = self._flow, self._owned
+        chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
         options = dict(self._settings.producer_options)
         options["batch.size"] = str(min(int(options.get("batch.size", "1000000")), self._remotes.batch_bytes()))
         return LaneTask(
@@ -359,68 +385,25 @@ class Republisher:
             options=options,
             reader_options=dict(self._settings.reader_options),
             exactly_once=flow.delivery == "exactly_once",
-            chunk_records=flow.chunk_records,
-            chunk_bytes=flow.chunk_bytes,
+            chunk_records=chunk_records,
+            chunk_bytes=chunk_bytes,
             quarantines=flow.unsendable == "quarantine",
+            carried=self._settings.carried.text,
+            rate=rate,
             seq=owned.seqs.get(lane) if owned else None,
         )
 
+    def _goes_on(self, last: Mapping[int, LedgerRecord | None], checkpoint: int) -> bool:
+        """Tell whether nothing that the flow carries now was stepped over in the checkpoint location."""
+        texts = {record.carried for record in last.values() if record and record.checkpoint == checkpoint}
+        return all(self._settings.carried.continues(Carried.read(text)) for text in texts)
+
     def _ledger(self) -> LedgerReader:
         return LedgerReader(self._flow.target, self._flow.ledger_topic, self._settings.reader_options)
-
-    def _lost(self, seen: CheckpointLocation, batch: int) -> CheckpointLost:
-        what = (
-            f"plans end at batch {seen.last_planned}"
-            if seen.has_progress
-            else "holds no offsets/ and commits/ any more"
-        )
-        return CheckpointLost(
-            f"the checkpoint location {seen.path} {what}, but the ledger of {self._flow.name} holds batch {batch} of it",
-            consequence="Spark would start again at its first batch as if nothing had happened; nothing was republished",
-            remedy=f"mirrorlake republish --flow '{self._flow.name}' --rebuild-checkpoint (goes on after the ledger's "
-            "positions; loses and repeats nothing)",
-            location=seen.path,
-            flow=self._flow.name,
-        )
-
-    def _refuse_if_ledger_lost(self, last: Mapping[int, LedgerRecord | None], held: Mapping[int, int]) -> None:
-        for lane, seq in held.items():
-            record = last.get(lane)
-            if record is None or record.seq < seq:
-                flow = self._flow
-                found = "holds nothing" if record is None else f"ends at record {record.seq}"
-                raise LedgerLost(
-                    f"lane {lane} of the ledger {flow.ledger_topic} on {flow.target} {found}, but the offset map in the "
-                    f"lake holds record {seq}",
-                    consequence="without the ledger every record would be sent again; nothing was republished",
-                    remedy=f"if the remote topics are as they were: mirrorlake republish --flow '{flow.name}' "
-                    f"--restore-ledger (goes on after the offset map's positions); if {flow.target} was emptied: give the "
-                    "flow a new name in the settings, and it gets everything from the relay",
-                    flow=flow.name,
-                )
 
     def _checkpoint_path(self, number: int) -> str:
         return f"{self._lake.checkpoint_root()}/republish/{kafka_name(self._flow.name)}/{number}"
 
 
-def _rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:
-    """Cut sorted files into rounds of about `records`; the files of one source partition stay in order."""
-    part: list[RelayFile] = []
-    held = 0
-    # By offset across partitions, so that all lanes have work in every round.
-    for file in sorted(files, key=lambda f: (f.source.generation, f.first_offset, f.source)):
-        part.append(file)
-        held += file.records
-        if held >= records:
-            yield sorted(part)
-            part, held = [], 0
-    if part:
-        yield sorted(part)
-
-
-def _between(relay: DataFrame, files: list[RelayFile]) -> DataFrame:
-    rows = [(f.source.topic, f.source.generation, f.source.partition, f.first_offset, f.last_offset) for f in files]
-    spans = relay.sparkSession.createDataFrame(
-        rows, "topic string, generation int, partition int, first bigint, last bigint"
-    )
-    return relay.join(F.broadcast(spans), ["topic", "generation", "partition"]).where("offset between first and last")
+class _Stopped(Exception):
+    """A stop was heard in the middle of a batch; what was confirmed stands in the ledger."""

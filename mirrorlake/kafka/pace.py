@@ -1,0 +1,49 @@
+"""Hold a lane to its rate: wait between two chunks, outside of any transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from mirrorlake.kafka.pieces import Piece
+from mirrorlake.model.rate import Rate, due
+
+
+class Pace:
+    """Wait until a chunk may be sent.
+
+    Args:
+        clock: seconds.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._paid_until: float | None = None
+
+    def wait(self, rate: Rate, chunk: Iterable[Piece]) -> None:
+        """Return when the rate allows the chunk; at once where there is none."""
+        if not rate:
+            return
+        records, size = 0, 0
+        for piece in chunk:
+            records += len(piece.records)
+            size += piece.records.nbytes
+        now = self._clock()
+        self._paid_until = due(now if self._paid_until is None else self._paid_until, now, rate.cost_s(records, size))
+        if self._paid_until > now:
+            self._sleep(self._paid_until - now)
+
+
+def slices(pieces: Iterable[Piece], rate: Rate) -> Iterator[Piece]:
+    """Yield the pieces, cut so that none holds more bytes than the rate allows in a second, as far as records allow it."""
+    for piece in pieces:
+        rows, limit = len(piece.records), rate.bytes_per_second
+        if limit is None or rows < 2 or piece.records.nbytes <= limit:
+            yield piece
+        else:
+            halves = (piece.records.slice(0, rows // 2), piece.records.slice(rows // 2))
+            yield from slices((Piece(piece.source, piece.target, half) for half in halves), rate)

@@ -1,0 +1,37 @@
+"""What republishing one flow needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.model.carried import Carried
+from mirrorlake.rules.viewed import View
+from mirrorlake.streams.duties import Duty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepublishSettings:
+    """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
+
+    `selection` is the fingerprint of what decides which topics the flow carries; those of `paused` wait in the relay.
+    """
+
+    flow: FlowConfig
+    producer_options: Mapping[str, Any] = field(repr=False)
+    reader_options: Mapping[str, Any] = field(repr=False)
+    view: View | None = None
+    duties: Sequence[Duty] = ()
+    selection: str = ""
+    paused: frozenset[str] = frozenset()
+
+    @property
+    def carried(self) -> Carried:
+        """Return what the flow carries."""
+        return Carried(self.selection, self.paused)
+
+    def redriving(self) -> RepublishSettings:
+        """Return the settings of the flow that sends quarantined records of this one again."""
+        return replace(self, flow=self.flow.redrive(), duties=())
