@@ -29,6 +29,11 @@ class Entry:
     after: Any
 
 
+def who() -> str:
+    """Return who runs this process: user and host."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
 class Audit:
     """Write what was done to clusters, and read it again.
 
@@ -44,13 +49,13 @@ class Audit:
     def record(self, changes: Sequence[Change], *, command: str, plan: Plan | None = None) -> None:
         """Append changes that were carried out; `plan` is the one they were shown in, themselves by default."""
         digest = hashlib.sha256(str(plan or Plan(tuple(changes))).encode()).hexdigest()
-        who = f"{getpass.getuser()}@{socket.gethostname()}"
+        by = who()
         self._lake.append_rows(
             AUDIT,
             [
                 (
                     self._now(),
-                    who,
+                    by,
                     command,
                     digest,
                     change.where,

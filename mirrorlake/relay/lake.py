@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamReader
@@ -62,6 +63,11 @@ class Lake:
         with ThreadPoolExecutor(max_workers=4) as pool:
             list(pool.map(lambda item: self._create(*item), missing.items()))
         return list(missing)
+
+    def create_side_table(self, table: Table) -> None:
+        """Create one side table where it is missing."""
+        if not self.exists(self.meta_location(table)):
+            self._create(self.meta_location(table), table)
 
     def missing(self, aliases: Iterable[str]) -> list[str]:
         """Return the locations of tables that `create_all` would create."""
@@ -142,6 +148,18 @@ class Lake:
         """Return the newest version of a table."""
         [row] = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)} LIMIT 1").select("version").collect()
         return int(row.version)
+
+    def has_version(self, location: str, version: int) -> bool:
+        """Tell whether a table has a version; cheap, because no job runs."""
+        reader = self.spark.read.option("versionAsOf", version)
+        try:
+            # Over Spark Connect nothing is looked up until something is asked.
+            _ = (reader.table(location) if self._root is None else reader.format("delta").load(location)).schema
+        except AnalysisException as error:
+            if "VERSION_NOT_FOUND" in str(error):
+                return False
+            raise
+        return True
 
     def properties(self, location: str) -> dict[str, str]:
         """Return the table properties."""

@@ -247,4 +247,23 @@ AUDIT = Table(
     properties=_APPEND_ONLY,
 )
 
-SIDE_TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE, GAPS, CHECKPOINTS, HEARTBEATS, POSITIONS, METADATA, AUDIT)
+CONTROL = Table(
+    name="control",
+    comment="What a person wants of the mirror: settings to take up, pauses; the newest row of a subject counts",
+    columns={
+        "at": ("timestamp", "Time of the command"),
+        "who": ("string", "User and host"),
+        "action": ("string", "apply | pause | resume"),
+        "kind": ("string", "What it is about: settings | cluster | flow | topic"),
+        "name": ("string", "Its name: alias, flow or source topic; empty for settings"),
+        "flow": ("string", "Flow of a topic, null otherwise"),
+        "value": (
+            "string",
+            "JSON: for apply the settings without defaults, secrets and client options as fingerprints",
+        ),
+        "reason": ("string", "Why, where it was said"),
+    },
+    properties=_APPEND_ONLY,
+)
+
+SIDE_TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE, GAPS, CHECKPOINTS, HEARTBEATS, POSITIONS, METADATA, AUDIT, CONTROL)

@@ -1,0 +1,121 @@
+"""What a person wants of a running mirror: the settings in force, and what is paused.
+
+Intentions are rows of the table `control`, never changed once written; the newest row of a subject counts:
+
+    settings                        apply           the settings that running mirrors are to take up
+    cluster | flow | topic          pause, resume
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+APPLY, PAUSE, RESUME = "apply", "pause", "resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What an intention is about: `settings`, a `cluster`, a `flow`, or a `topic` of a flow.
+
+    >>> print(Subject(kind="topic", name="orders", flow="east->west"))
+    topic orders of east->west
+    """
+
+    kind: str
+    name: str = ""
+    flow: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" + (f" of {self.flow}" if self.flow else "")
+
+    @property
+    def options(self) -> str:
+        """The options of `mirrorlake pause` and `resume` that name it.
+
+        >>> Subject(kind="topic", name="orders", flow="east->west").options
+        "--topic orders --flow 'east->west'"
+        """
+        flow = f" --flow '{self.flow}'" if self.flow else ""
+        name = f"'{self.name}'" if self.kind == "flow" else self.name
+        return f"--{self.kind} {name}{flow}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intention:
+    """One row of `control`; `value` is the plain content of the settings for `apply`, None otherwise."""
+
+    at: datetime
+    who: str
+    action: str
+    subject: Subject
+    value: Any = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A pause that holds: of what, by whom, since when, and why where that was said."""
+
+    subject: Subject
+    who: str
+    since: datetime
+    reason: str = ""
+
+    @property
+    def resume_command(self) -> str:
+        """The command that ends it."""
+        return f"mirrorlake resume {self.subject.options}"
+
+    def __str__(self) -> str:
+        why = f" ({self.reason})" if self.reason else ""
+        since = self.since.isoformat(timespec="seconds")
+        return f"{self.subject} is paused by {self.who} since {since}{why}; resume with: {self.resume_command}"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlState:
+    """What holds now.
+
+    `applied` is the newest `apply`, None where there never was one; `pauses` what is paused.
+    """
+
+    applied: Intention | None = None
+    pauses: Mapping[Subject, Pause] = field(default_factory=dict)
+
+    def of_cluster(self, alias: str) -> Pause | None:
+        """Return the pause of a cluster, None where it is not paused."""
+        return self.pauses.get(Subject(kind="cluster", name=alias))
+
+    def of_stream(self, flow: str, target: str) -> Pause | None:
+        """Return the pause that keeps a flow from republishing: its own, or its target's."""
+        return self.pauses.get(Subject(kind="flow", name=flow)) or self.of_cluster(target)
+
+    def topics_of(self, flow: str) -> dict[str, Pause]:
+        """Return the paused topics of a flow."""
+        return {s.name: pause for s, pause in sorted(self._topics(flow), key=lambda item: item[0].name)}
+
+    def _topics(self, flow: str) -> list[tuple[Subject, Pause]]:
+        return [(s, pause) for s, pause in self.pauses.items() if (s.kind, s.flow) == ("topic", flow)]
+
+
+def state_of(intentions: Iterable[Intention]) -> ControlState:
+    """Return what intentions leave in force, in whatever order they come.
+
+    >>> state_of([]).applied is None
+    True
+    """
+    newest: dict[Subject, Intention] = {}
+    for intention in sorted(intentions, key=lambda one: one.at):
+        newest[intention.subject] = intention
+    return ControlState(
+        applied=newest.get(Subject(kind="settings")),
+        pauses={
+            subject: Pause(subject=subject, who=one.who, since=one.at, reason=one.reason)
+            for subject, one in newest.items()
+            if one.action == PAUSE
+        },
+    )

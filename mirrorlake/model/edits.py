@@ -1,0 +1,59 @@
+"""The difference between two settings as a plan: what was added, changed and removed, by flow and by cluster.
+
+Settings are compared in their plain content (`config/plain.py`): what differs from the defaults, secrets as fingerprints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mirrorlake.model.plan import Change
+
+SETTINGS = "settings"
+Plain = Mapping[str, Any]
+
+
+def edits(before: Plain, after: Plain) -> list[Change]:
+    """Return what turns the settings `before` into `after`; `before` and `after` hold the changed keys only.
+
+    A key that is absent on one side has its default there, and is None in the change.
+
+    >>> [str(change) for change in edits({"flows": {"a->b": {"lanes": 4}}}, {"flows": {"a->b": {}}})]
+    ["settings: change flow a->b {'lanes': 4} -> {'lanes': None} (edited in the settings; None is the default)"]
+    """
+    changes = list(_of("lake", "lake", before.get("lake"), after.get("lake")))
+    for kind in ("cluster", "flow"):
+        old, new = before.get(f"{kind}s", {}), after.get(f"{kind}s", {})
+        for name in sorted({*old, *new}):
+            changes += _of(kind, name, old.get(name), new.get(name))
+    return changes
+
+
+def _of(kind: str, name: str, before: Plain | None, after: Plain | None) -> Iterator[Change]:
+    if before is None and after is not None:
+        action, reason = "create", "new in the settings"
+    elif before is not None and after is None:
+        action, reason = "remove", "no longer in the settings; what it mirrored stays"
+    else:
+        action, reason = "change", "edited in the settings; None is the default"
+        old, new = _flat(before or {}), _flat(after or {})
+        keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        if not keys:
+            return
+        before, after = {key: old.get(key) for key in keys}, {key: new.get(key) for key in keys}
+    flow = name if kind == "flow" else ""
+    yield Change(
+        where=SETTINGS, kind=kind, name=name, action=action, before=before, after=after, reason=reason, flow=flow
+    )
+
+
+def _flat(content: Plain, above: str = "") -> dict[str, Any]:
+    """Return `{"sync": {"groups": False}}` as `{"sync.groups": False}`."""
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = value
+    return found
