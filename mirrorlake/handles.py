@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
+from mirrorlake.running import Landing, Republishing
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.positions import MovedPositions
@@ -19,22 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from mirrorlake.mirror import Mirror
-
-
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """What one landing run did."""
-
-    source: str
-    records: int
-
-
-@dataclass(frozen=True, slots=True)
-class Republishing:
-    """What one republishing run did."""
-
-    flow: str
-    records: int
 
 
 class FlowHandle:
@@ -77,6 +62,14 @@ class FlowHandle:
     def run(self, **options: Any) -> tuple[list[Landing], list[Republishing]]:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
         return self._mirror.run(self.name, **options)
+
+    def pause(self, topic: str | None = None, *, reason: str = "") -> Pause:
+        """Pause this flow, or one of its topics (see `Mirror.pause`)."""
+        return self._mirror.pause(flow=self.name, topic=topic, reason=reason)
+
+    def resume(self, topic: str | None = None, *, reason: str = "") -> Pause | None:
+        """Resume this flow, or one of its topics (see `Mirror.resume`)."""
+        return self._mirror.resume(flow=self.name, topic=topic, reason=reason)
 
     def takeover(self, **options: Any) -> TakeoverPlan:
         """Return where this flow goes on after a MirrorMaker 2 that was stopped (see `Mirror.takeover`)."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -18,13 +18,17 @@ from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.handles import FlowHandle, Landing, Republishing
+from mirrorlake.handles import FlowHandle
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.control import Pause
+from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
+from mirrorlake.running import Landing, Republishing, Runner
+from mirrorlake.steps import control as control_step
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import set_up
@@ -37,10 +41,6 @@ from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.resume import Ends
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
-from mirrorlake.steps.topics import require_source
-from mirrorlake.streams.healing import outlast
-from mirrorlake.streams.land import Lander
-from mirrorlake.streams.republish import Republisher
 from mirrorlake.wiring import Wiring, utc_now
 
 
@@ -63,12 +63,17 @@ class Mirror:
     def __init__(
         self, config: MirrorConfig, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
     ) -> None:
-        self.config = config
         self._now = now
         self._wiring = Wiring(config, spark=spark, now=now)
+        self._runner = Runner(self._wiring)
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
+
+    @property
+    def config(self) -> MirrorConfig:
+        """The settings; a mirror that runs takes up newer ones that were applied."""
+        return self._wiring.config
 
     def __getitem__(self, flow: str) -> FlowHandle:
         return FlowHandle(self, self.config.flow(flow))
@@ -96,7 +101,8 @@ class Mirror:
 
     def plan(self, flow: str | None = None) -> Plan:
         """Return what `apply` would change on the targets and in the lake; changes nothing (law G)."""
-        return set_up.make_plan(
+        edited = control_step.settings_plan(self.config, self._wiring.control(), flow=flow)
+        return edited + set_up.make_plan(
             self._chosen(flow),
             beside=self.config.flows,
             admins=self._wiring.clusters(),
@@ -105,12 +111,18 @@ class Mirror:
         )
 
     def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:
-        """Carry out a plan, the present one by default, and return it."""
+        """Carry out a plan, the present one by default, and return it; running mirrors then take the settings up.
+
+        A given plan puts the settings in force only where it shows how they were edited.
+        """
         chosen = self.plan(flow) if plan is None else plan
         sources = {f.source for f in self._chosen(flow)}
         set_up.apply_plan(
             chosen, sources=sorted(sources), admins=self._wiring.clusters(), lake=self.lake, now=self._now
         )
+        control = self._wiring.control()
+        if plan is None or control.state().applied is None or any(change.where == SETTINGS for change in plan.changes):
+            control_step.put_in_force(self.config, control, flow=flow)
         return chosen
 
     def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
@@ -143,11 +155,7 @@ class Mirror:
             raise UsageError(
                 f"no flow has '{source}' as its source", remedy=f"name one of: {', '.join(self.config.sources)}"
             )
-        require_source(self.admin(source), self.config.flows_from(source))
-        self.lake.create_all([source])
-        lander = Lander(self.lake, self.admin(source), self._wiring.land_settings(source), now=self._now)
-        lander.run(once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
-        return Landing(source, lander.records)
+        return self._runner.land(source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
 
     def republish(
         self,
@@ -162,21 +170,14 @@ class Mirror:
 
         `restore_ledger` sets out from the offset map's positions after the ledger topic was lost.
         """
-        settings = self.config.flow(flow)
-        self.lake.create_all([settings.source])
-        republisher = Republisher(
-            self.lake,
-            self.admin(settings.target),
-            self._wiring.republish_settings(settings),
-            audit=Audit(self.lake, now=self._now),
-        )
-        republisher.run(
+        self.config.flow(flow)
+        return self._runner.republish(
+            flow,
             once=once,
             stop=stop or threading.Event(),
             rebuild=rebuild_checkpoint,
             restore_ledger=restore_ledger,
         )
-        return Republishing(flow, republisher.records)
 
     def takeover(self, flow: str, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
         """Return where a flow goes on after a MirrorMaker 2 that was stopped; changes nothing (law G).
@@ -220,29 +221,48 @@ class Mirror:
     ) -> tuple[list[Landing], list[Republishing]]:
         """Land every source and republish every flow, or one of them.
 
-        With `once`, the sources are drained first and the flows after them. Otherwise all streams run side by side until
-        `stop` is set. A cluster that goes away is waited for; any other error stops all streams and is raised.
+        With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
+        raised then. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly applied
+        settings. A cluster that goes away is waited for; any other error stops all streams and is raised.
         """
-        stop = stop or threading.Event()
-        flows = self._chosen(flow)
-        sources = sorted({f.source for f in flows})
-        self.lake.create_all(sources)
-        landings = [partial(self.land, source, once=once, stop=stop) for source in sources]
-        sendings = [partial(self.republish, each.name, once=once, stop=stop) for each in flows]
-        if once:
-            return _together(landings, stop), _together(sendings, stop)
-        # One target that is away delays no other flow, and its own goes on when it is back.
-        names = [*sources, *(each.name for each in flows)]
-        calls: list[Callable[[], Any]] = [*landings, *sendings]
-        streams = zip(calls, names, strict=True)
-        results = _together([partial(outlast, call, stop, what=what) for call, what in streams], stop)
-        return results[: len(landings)], results[len(landings) :]
+        self._chosen(flow)
+        return self._runner.run(flow, once=once, stop=stop or threading.Event())
+
+    def pause(
+        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
+    ) -> Pause:
+        """Pause a cluster, a flow or a topic of a flow, here and in every process that runs on this lake; asks no cluster.
+
+        A paused cluster is neither read nor written by streams; what the relay holds of it still goes to other clusters.
+        Of a paused flow or topic landing goes on, and what it lands is sent after `resume`, without a gap or a repeat.
+
+        Args:
+            cluster: an alias.
+            flow: a flow's name.
+            topic: a source topic that the flow carries.
+            reason: shown wherever the pause is.
+
+        Raises:
+            UsageError: one of them is needed, and known to the settings.
+
+        Example:
+            >>> mirror.pause(flow="east->central", reason="the line is needed for a backup")  # doctest: +SKIP
+        """
+        subject = control_step.subject_of(self.config, cluster=cluster, flow=flow, topic=topic)
+        return control_step.pause(self._wiring.control(), subject, reason=reason)
+
+    def resume(
+        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
+    ) -> Pause | None:
+        """End a pause and return it, None where there was none; the arguments are those of `pause`."""
+        subject = control_step.subject_of(self.config, cluster=cluster, flow=flow, topic=topic)
+        return control_step.resume(self._wiring.control(), subject, reason=reason)
 
     # -- look -----------------------------------------------------------------------------------------------------
 
     def status(self, flow: str | None = None) -> dict[str, list[status_step.PartitionStatus]]:
         """Return per flow where each partition stands."""
-        result = {}
+        result, state = {}, self._wiring.control().state()
         for each in self._chosen(flow):
             with closing(self._wiring.ledger(each)) as ledger:
                 result[each.name] = status_step.flow_status(
@@ -252,6 +272,7 @@ class Mirror:
                     ledger=ledger,
                     lake=self.lake,
                     now=self._now,
+                    paused=state.covering(each.name, each.source, each.target),
                 )
         return result
 
@@ -365,17 +386,3 @@ def from_settings(settings: Mapping[str, Any], *, spark: SparkSession | None = N
         Mirror(a->b)
     """
     return Mirror(loads(json.dumps(settings)), spark=spark)
-
-
-def _together(calls: Sequence[Callable[[], Any]], stop: threading.Event) -> list[Any]:
-    """Run the calls side by side; the first error stops the others, which finish their batch, and is raised."""
-    with ThreadPoolExecutor(max_workers=max(1, len(calls)), thread_name_prefix="mirrorlake") as pool:
-        futures = [pool.submit(call) for call in calls]
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        if any(future.exception() for future in done):
-            stop.set()
-    for future in futures:
-        error = future.exception()
-        if error is not None:
-            raise error
-    return [future.result() for future in futures]

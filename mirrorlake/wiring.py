@@ -11,15 +11,18 @@ from functools import cached_property, partial
 
 from pyspark.sql import SparkSession
 
+from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.kafka.options import librdkafka_options, spark_options
+from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.control import Control
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
 from mirrorlake.rules.viewed import View
@@ -62,9 +65,10 @@ class Wiring:
     """
 
     def __init__(self, config: MirrorConfig, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
-        self._config = config
+        self.config = config
+        self.read_at = now()
+        self.now = now
         self._spark = spark
-        self._now = now
         self._admins: dict[str, ClusterAdmin] = {}
         self._keeping = threading.Lock()
         self._mm2_writers: dict[str, Mm2Writer] = {}
@@ -79,18 +83,40 @@ class Wiring:
     @cached_property
     def lake(self) -> Lake:
         """The lake."""
-        return Lake(self.spark, self._config.lake)
+        return Lake(self.spark, self.config.lake)
+
+    def control(self) -> Control:
+        """Return a reader and writer of what a person wants of the mirror."""
+        return Control(self.lake, now=self.now)
+
+    def take_up(self, config: MirrorConfig) -> None:
+        """Go on with other settings of the same lake; what belongs to clusters and flows that are as they were is kept."""
+        before, self.config, self.read_at = self.config, config, self.now()
+        for alias in [alias for alias in self._admins if before.clusters[alias] != config.clusters.get(alias)]:
+            del self._admins[alias]
+        self._mm2_writers.clear()
+
+    def check_references(self, config: MirrorConfig) -> None:
+        """Return where every reference of the settings can be resolved here.
+
+        Raises:
+            ConfigError: one cannot.
+        """
+        for cluster in config.clusters.values():
+            librdkafka_options(cluster, role="admin")
+        for flow in config.flows:
+            librdkafka_options(config.cluster(flow.target), role="producer", extra=flow.producer)
 
     def admin(self, alias: str) -> ClusterAdmin:
         """Return the admin of a cluster."""
         if alias not in self._admins:
-            options = librdkafka_options(self._config.cluster(alias), role="admin")
+            options = librdkafka_options(self.config.cluster(alias), role="admin")
             self._admins[alias] = ClusterAdmin(alias, options)
         return self._admins[alias]
 
     def clusters(self) -> Mapping[str, ClusterAdmin]:
         """Return the admin of every cluster that a flow touches."""
-        return {alias: self.admin(alias) for alias in {*self._config.sources, *self._config.targets}}
+        return {alias: self.admin(alias) for alias in {*self.config.sources, *self.config.targets}}
 
     def ledger(self, flow: FlowConfig) -> LedgerReader:
         """Return a reader of the flow's ledger; the caller closes it."""
@@ -98,15 +124,15 @@ class Wiring:
 
     def reader_options(self, alias: str) -> dict[str, str]:
         """Return librdkafka's options of a consumer of the cluster."""
-        return librdkafka_options(self._config.cluster(alias), role="consumer")
+        return librdkafka_options(self.config.cluster(alias), role="consumer")
 
     def land_settings(self, alias: str) -> LandSettings:
         """Return what landing a source needs to know."""
-        cluster = self._config.cluster(alias)
-        flows = self._config.flows_from(alias)
+        cluster = self.config.cluster(alias)
+        flows = self.config.flows_from(alias)
         return LandSettings(
             alias=alias,
-            subscribe_pattern=self._config.subscribe_pattern(alias),
+            subscribe_pattern=self.config.subscribe_pattern(alias),
             matches=lambda name: any(flow.selection.matches(name) for flow in flows),
             kafka_options=spark_options(cluster),
             on_gap=cluster.land.on_gap,
@@ -127,15 +153,47 @@ class Wiring:
             return lambda partitions: self.admin(alias).at_time(partitions, min(times))
         return lambda partitions: self.admin(alias).latest(partitions)
 
-    def republish_settings(self, flow: FlowConfig) -> RepublishSettings:
-        """Return what republishing a flow needs to know, its duties included."""
-        cluster = self._config.cluster(flow.target)
+    def landing_identity(self, alias: str) -> str:
+        """Return the fingerprint of all settings that landing a source depends on."""
+        chosen = {"topics", "exclude_topics", "policy", "source", "target", "start"}
+        flows = [flow.model_dump(mode="json", include=chosen) for flow in self.config.flows_from(alias)]
+        return identity([plain(self.config)["clusters"][alias], sorted(flows, key=str)])
+
+    def flow_identity(self, flow: FlowConfig, state: ControlState) -> str:
+        """Return the fingerprint of all settings and pauses that republishing a flow depends on."""
+        content = plain(self.config)
+        ends = [
+            {key: value for key, value in content["clusters"][alias].items() if key != "land"}
+            for alias in (flow.source, flow.target)
+        ]
+        # Flows that meet on one target share ACLs: none may judge by an older list of the others.
+        beside = [content["flows"][other.name] for other in self.config.flows_to(flow.target) if flow.sync.acls]
+        paused = [sorted(state.topics_of(flow.name)), state.of_cluster(flow.source) is not None]
+        return identity([content["flows"][flow.name], ends, beside, paused])
+
+    def _selection(self, flow: FlowConfig) -> str:
+        """Return the fingerprint of what decides which topics a flow carries."""
+        chosen = {"topics", "exclude_topics", "policy", "source", "target"}
+        # Whatever a cluster says of its topics counts, how it is reached does not.
+        source = self.config.cluster(flow.source).model_dump(
+            mode="json", exclude={"bootstrap_servers", "client", "land"}
+        )
+        return identity([flow.model_dump(mode="json", include=chosen), source])
+
+    def republish_settings(self, flow: FlowConfig, state: ControlState = NOTHING_ASKED) -> RepublishSettings:
+        """Return what republishing a flow needs to know, its duties included.
+
+        From a source that is paused nothing is read: what the relay holds is sent, the duties rest.
+        """
+        cluster = self.config.cluster(flow.target)
         return RepublishSettings(
             flow=flow,
             producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
             reader_options=self.reader_options(flow.target),
             view=self.view(flow),
-            duties=self._duties(flow),
+            duties=() if state.of_cluster(flow.source) else self._duties(flow),
+            selection=self._selection(flow),
+            paused=frozenset(state.topics_of(flow.name)),
         )
 
     def view(self, flow: FlowConfig) -> View | None:  # noqa: ARG002 - rules come with the next step
@@ -153,7 +211,7 @@ class Wiring:
 
     def quarantine(self, flow: FlowConfig) -> Quarantine:
         """Return the quarantined records of a flow, and what sends them again."""
-        audit = Audit(self.lake, now=self._now)
+        audit = Audit(self.lake, now=self.now)
         return Quarantine(self.lake, self.admin(flow.target), self.republish_settings(flow), audit=audit)
 
     def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
@@ -188,17 +246,17 @@ class Wiring:
         """Return what keeps the topics and ACLs of a flow in step."""
         return Keeper(
             flow,
-            beside=self._config.flows,
+            beside=self.config.flows,
             admins=self.clusters(),
             lake=self.lake,
-            now=self._now,
+            now=self.now,
             lock=self._keeping,
         )
 
     def _mm2_writer(self, flow: FlowConfig) -> Mm2Writer:
         if flow.name not in self._mm2_writers:
-            cluster, admin = self._config.cluster(flow.target), self.admin(flow.target)
-            self._mm2_writers[flow.name] = mm2_writer(flow, cluster, admin, now=self._now)
+            cluster, admin = self.config.cluster(flow.target), self.admin(flow.target)
+            self._mm2_writers[flow.name] = mm2_writer(flow, cluster, admin, now=self.now)
         return self._mm2_writers[flow.name]
 
     def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
@@ -222,7 +280,7 @@ class Wiring:
             maps = self.known_maps([flow])
             return groups_step.plan_groups(self.lake, flow, positions, maps=maps, sides=sides, recorded=recorded)
 
-        records = groups_step.GroupRecords(self.lake, flow, self._now)
+        records = groups_step.GroupRecords(self.lake, flow, self.now)
         tell = partial(tell_checkpoints, self._mm2_writer(flow)) if flow.mm2.checkpoints else len
         return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records, tell=tell)
 
@@ -232,4 +290,4 @@ class Wiring:
 
     def side(self, alias: str) -> verify_step.Side:
         """Return a cluster as verify reads it."""
-        return verify_step.Side(admin=self.admin(alias), options=spark_options(self._config.cluster(alias)))
+        return verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))

@@ -9,7 +9,7 @@ Intentions are rows of the table `control`, never changed once written; the newe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -94,12 +94,20 @@ class ControlState:
         """Return the pause that keeps a flow from republishing: its own, or its target's."""
         return self.pauses.get(Subject(kind="flow", name=flow)) or self.of_cluster(target)
 
+    def covering(self, flow: str, source: str, target: str) -> Callable[[str], Pause | None]:
+        """Return what tells which pause keeps records of a topic from being mirrored in a flow."""
+        whole, topics = self.of_stream(flow, target) or self.of_cluster(source), self.topics_of(flow)
+        return lambda topic: whole or topics.get(topic)
+
     def topics_of(self, flow: str) -> dict[str, Pause]:
         """Return the paused topics of a flow."""
         return {s.name: pause for s, pause in sorted(self._topics(flow), key=lambda item: item[0].name)}
 
     def _topics(self, flow: str) -> list[tuple[Subject, Pause]]:
         return [(s, pause) for s, pause in self.pauses.items() if (s.kind, s.flow) == ("topic", flow)]
+
+
+NOTHING_ASKED = ControlState()
 
 
 def state_of(intentions: Iterable[Intention]) -> ControlState:

@@ -19,11 +19,12 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change: `action` on `kind` `name` at `where` (a cluster alias or `lake`), with the reason in a sentence.
+    """One change: `action` on `kind` `name` at `where` (a cluster alias, `lake` or `settings`), with the reason in a sentence.
 
     Actions on topics: `create`, `add_partitions`, `set_configs`, `reset_configs` (to the cluster's default), `conflict` (is
     shown, never applied). Actions on ACLs: `create`, `delete`, and `adopt`, `share` and `release`, which change nothing on
-    the cluster but say whose an ACL is. `flow` is the flow it is done for.
+    the cluster but say whose an ACL is. Actions on parts of the settings: `create`, `change`, `remove`. `flow` is the flow
+    it is done for.
     """
 
     where: str
@@ -73,6 +74,9 @@ class Plan:
 
     def __str__(self) -> str:
         return "\n".join(map(str, (*(self.changes or ("nothing to change",)), *self.notes)))
+
+    def __add__(self, other: Plan) -> Plan:
+        return Plan(self.changes + other.changes, self.notes + other.notes)
 
     @property
     def conflicts(self) -> tuple[Change, ...]:

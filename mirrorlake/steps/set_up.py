@@ -13,6 +13,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.changes import apply_change
 from mirrorlake.kafka.ledger import ledger_spec
 from mirrorlake.kafka.mm2 import mm2_topics
+from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.ownership import INTENDED
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
 from mirrorlake.relay.audit import Audit
@@ -113,7 +114,12 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
     lake.create_all(sources)
     audit = Audit(lake, now=now)
     audit.record([change for change in plan.changes if change.where == "lake"], command="apply", plan=plan)
-    carry_out([change for change in plan.changes if change.where != "lake"], admins=admins, audit=audit, plan=plan)
+    carry_out(
+        [change for change in plan.changes if change.where not in ("lake", SETTINGS)],
+        admins=admins,
+        audit=audit,
+        plan=plan,
+    )
 
 
 def carry_out(

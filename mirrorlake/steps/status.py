@@ -23,7 +23,8 @@ from mirrorlake.streams.ownership import merged_positions, read_lanes
 class PartitionStatus:
     """Where one source partition stands in one flow; positions are next offsets, lags in offsets and milliseconds.
 
-    Verdicts: `in_step` everything of the source stands on the target; `behind` not yet; `not_started` nothing was landed.
+    Verdicts: `in_step` everything of the source stands on the target; `behind` not yet; `not_started` nothing was landed;
+    `paused` a pause of the cluster, the flow or the topic holds.
     """
 
     topic: str
@@ -44,6 +45,7 @@ def flow_status(
     ledger: LedgerReader,
     lake: Lake,
     now: Callable[[], datetime],
+    paused: Callable[[str], object] = lambda _: None,
 ) -> list[PartitionStatus]:
     """Compare the source's ends, the relay and the ledger of a flow.
 
@@ -77,10 +79,14 @@ def flow_status(
                 republished=sent,
                 offset_lag=lag,
                 time_lag_ms=0 if lag == 0 else _time_lag(lake, flow.source, key, sent, now()),
-                verdict="in_step" if lag == 0 else "behind" if key in landed.reached else "not_started",
+                verdict="paused" if paused(tp.topic) else _verdict(lag, is_landed=key in landed.reached),
             )
         )
     return rows
+
+
+def _verdict(lag: int, *, is_landed: bool) -> str:
+    return "in_step" if lag == 0 else "behind" if is_landed else "not_started"
 
 
 def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:

@@ -104,7 +104,12 @@ def pause_s(attempts: int) -> float:
 
 
 def outlast(
-    call: Callable[[], T], stop: threading.Event, *, what: str, clock: Callable[[], float] = time.monotonic
+    call: Callable[[], T],
+    stop: threading.Event,
+    *,
+    what: str,
+    first_s: float = FIRST_S,
+    clock: Callable[[], float] = time.monotonic,
 ) -> T:
     """Call again, with pauses, while a cluster that was there before is away; until `stop` is set.
 
@@ -112,10 +117,11 @@ def outlast(
         call: a stream that stays on; it returns when `stop` is set.
         stop: ends it.
         what: its name, for the log.
+        first_s: seconds in which a cluster must have been there; 0 to wait for one that never was, too.
         clock: seconds.
 
     Raises:
-        ClusterUnreachable: the cluster was not there in the first minute: most likely a wrong address.
+        ClusterUnreachable: the cluster was not there in the first minute (`first_s`): most likely a wrong address.
         MirrorlakeError: whatever another start would not mend.
     """
     begun, attempts = clock(), 0
@@ -124,7 +130,7 @@ def outlast(
         try:
             return call()
         except ClusterUnreachable as error:
-            if stop.is_set() or (started - begun < FIRST_S and clock() - begun < FIRST_S):
+            if stop.is_set() or (started - begun < first_s and clock() - begun < first_s):
                 raise
             attempts = 1 if clock() - started > FIRST_S else attempts + 1
             log.warning("stream.cluster_away what=%s alias=%s why=%s", what, error.facts.get("alias"), error.cause)

@@ -1,0 +1,265 @@
+"""Land and republish, once or always on; a running mirror follows what a person wants of it.
+
+Every few seconds the table `control` is looked at: paused streams are stopped between two batches, resumed ones started;
+when newer settings were applied, they are taken up from the mirror's own file, and only the streams that they change are
+stopped and started again. Positions live in the ledger and the relay, so a stream that is stopped and started anywhere goes
+on exactly where it was (law F).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from mirrorlake.config.load import load
+from mirrorlake.config.plain import identity, plain
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.errors import ConfigError, Fault
+from mirrorlake.model.control import ControlState, Intention, Pause
+from mirrorlake.relay.audit import Audit
+from mirrorlake.steps.topics import require_source
+from mirrorlake.streams.land import Lander
+from mirrorlake.streams.republish import Republisher
+from mirrorlake.streams.supervisor import Stream, Supervisor, drain
+from mirrorlake.wiring import Wiring
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What one landing run did; `paused` says what kept it from landing."""
+
+    source: str
+    records: int
+    paused: tuple[Pause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Republishing:
+    """What one republishing run did; `paused` says what kept it, or some of its topics, from being sent."""
+
+    flow: str
+    records: int
+    paused: tuple[Pause, ...] = ()
+
+
+class Runner:
+    """Run the streams of one mirror.
+
+    Args:
+        wiring: makes what they stand on.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+
+    def land(self, source: str, *, once: bool, stop: threading.Event, rebuild: bool = False) -> Landing:
+        """Land one source; see `Mirror.land`."""
+        if once:
+            return self._land_once(source, self._state(), stop, rebuild=rebuild)
+        landed, _ = self._stay_on(lambda: [source], list, stop, outlasts=False, first={"rebuild": rebuild})
+        return landed[0]
+
+    def republish(
+        self, flow: str, *, once: bool, stop: threading.Event, rebuild: bool = False, restore_ledger: bool = False
+    ) -> Republishing:
+        """Republish one flow; see `Mirror.republish`."""
+        first = {"rebuild": rebuild, "restore_ledger": restore_ledger}
+        if once:
+            return self._republish_once(self._wiring.config.flow(flow), self._state(), stop, **first)
+        _, sent = self._stay_on(list, lambda: self._flows(flow), stop, outlasts=False, first=first)
+        return sent[0]
+
+    def run(self, flow: str | None, *, once: bool, stop: threading.Event) -> tuple[list[Landing], list[Republishing]]:
+        """Land and republish; see `Mirror.run`."""
+
+        def sources() -> list[str]:
+            return sorted({one.source for one in self._flows(flow)})
+
+        self._wiring.lake.create_all(sources())
+        if not once:
+            return self._stay_on(sources, lambda: self._flows(flow), stop)
+        state = self._state()
+        landings = {f"land {name}": partial(self._land_once, name, state, stop) for name in sources()}
+        landed, failures = drain(landings)
+        # Also where landing failed: what the relay holds is sent.
+        sent, more = drain({one.name: partial(self._republish_once, one, state, stop) for one in self._flows(flow)})
+        for failure in (*failures, *more):
+            raise failure
+        return landed, sent
+
+    # -- once -----------------------------------------------------------------------------------------------------
+
+    def _land_once(self, source: str, state: ControlState, stop: threading.Event, *, rebuild: bool = False) -> Landing:
+        pause = state.of_cluster(source)
+        return Landing(source, 0, (pause,)) if pause else self._land(source, stop, once=True, rebuild=rebuild)
+
+    def _republish_once(
+        self, flow: FlowConfig, state: ControlState, stop: threading.Event, **options: bool
+    ) -> Republishing:
+        pause = state.of_stream(flow.name, flow.target)
+        if pause is not None:
+            return Republishing(flow.name, 0, (pause,))
+        done = self._republish(flow, state, stop, once=True, **options)
+        return replace(done, paused=tuple(state.topics_of(flow.name).values()))
+
+    # -- always on ------------------------------------------------------------------------------------------------
+
+    def _stay_on(
+        self,
+        sources: Callable[[], Iterable[str]],
+        flows: Callable[[], Iterable[FlowConfig]],
+        stop: threading.Event,
+        *,
+        outlasts: bool = True,
+        first: dict[str, bool] | None = None,
+    ) -> tuple[list[Landing], list[Republishing]]:
+        """Run streams until `stop` is set; `first` are options of the first start only, such as a rebuild."""
+        watch, options = Watch(self._wiring), dict(first or {})
+
+        def pop() -> dict[str, bool]:
+            given = dict(options)
+            options.clear()
+            return given
+
+        def wanted() -> list[Stream]:
+            state = watch.look()
+            return [self._landing(name, pop) for name in sources() if state.of_cluster(name) is None] + [
+                self._republishing(flow, state, pop)
+                for flow in flows()
+                if state.of_stream(flow.name, flow.target) is None
+            ]
+
+        results = Supervisor(wanted, stop, outlasts=outlasts).run()
+        done = [one for several in results.values() for one in several]
+        landed = dict.fromkeys(sources(), 0) | {one.source: 0 for one in done if isinstance(one, Landing)}
+        sent = {flow.name: 0 for flow in flows()} | {one.flow: 0 for one in done if isinstance(one, Republishing)}
+        for one in done:
+            if isinstance(one, Landing):
+                landed[one.source] += one.records
+            else:
+                sent[one.flow] += one.records
+        return [Landing(*item) for item in landed.items()], [Republishing(*item) for item in sent.items()]
+
+    def _landing(self, source: str, options: Callable[[], dict[str, bool]]) -> Stream:
+        return Stream(
+            name=f"land {source}",
+            made_of=self._wiring.landing_identity(source),
+            call=lambda stop: self._land(source, stop, once=False, **options()),
+        )
+
+    def _republishing(self, flow: FlowConfig, state: ControlState, options: Callable[[], dict[str, bool]]) -> Stream:
+        return Stream(
+            name=flow.name,
+            made_of=self._wiring.flow_identity(flow, state),
+            call=lambda stop: self._republish(flow, state, stop, once=False, **options()),
+        )
+
+    # -- a stream -------------------------------------------------------------------------------------------------
+
+    def _land(self, source: str, stop: threading.Event, *, once: bool, rebuild: bool = False) -> Landing:
+        wiring = self._wiring
+        require_source(wiring.admin(source), wiring.config.flows_from(source))
+        wiring.lake.create_all([source])
+        lander = Lander(wiring.lake, wiring.admin(source), wiring.land_settings(source), now=wiring.now)
+        lander.run(once=once, stop=stop, rebuild=rebuild)
+        return Landing(source, lander.records)
+
+    def _republish(
+        self,
+        flow: FlowConfig,
+        state: ControlState,
+        stop: threading.Event,
+        *,
+        once: bool,
+        rebuild: bool = False,
+        restore_ledger: bool = False,
+    ) -> Republishing:
+        wiring = self._wiring
+        wiring.lake.create_all([flow.source])
+        republisher = Republisher(
+            wiring.lake,
+            wiring.admin(flow.target),
+            wiring.republish_settings(flow, state),
+            audit=Audit(wiring.lake, now=wiring.now),
+        )
+        republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
+        return Republishing(flow.name, republisher.records)
+
+    # -- pieces ---------------------------------------------------------------------------------------------------
+
+    def _state(self) -> ControlState:
+        return self._wiring.control().state()
+
+    def _flows(self, name: str | None) -> list[FlowConfig]:
+        """Return the flows of the settings as they are now, or the one that was asked for, if it is still there."""
+        return [flow for flow in self._wiring.config.flows if name in (None, flow.name)]
+
+
+class Watch:
+    """Hear what a person wants: pauses, and settings that were applied after this process read its own.
+
+    Args:
+        wiring: takes up new settings.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self._control = wiring.control()
+        self._known: Intention | None = None
+        self._looked = False
+        self._said = ""
+        self._state = ControlState()
+
+    def look(self) -> ControlState:
+        """Return what holds now, after settings that were applied newly have been taken up."""
+        try:
+            self._state = self._control.state()
+        except Exception as error:
+            # The streams have their own ways to meet a store that fails; this look is not the place to end them.
+            self._say(f"the table control cannot be read: {type(error).__name__}: {str(error)[:200]}")
+            return self._state
+        applied = self._state.applied
+        if not self._looked:
+            self._looked = True
+            if applied is not None and applied.at <= self._wiring.read_at:
+                self._known = applied
+        if applied is not None and applied != self._known and self._take_up(applied):
+            self._known = applied
+        return self._state
+
+    def _take_up(self, applied: Intention) -> bool:
+        config = self._wiring.config
+        if identity(plain(config)) == identity(applied.value):
+            return True
+        if config.path is None:
+            self._say("these settings come from no file; start again with the new ones")
+            return False
+        try:
+            edited = load(config.path)
+            if identity(plain(edited)) != identity(applied.value):
+                self._say(f"{config.path} is not what was applied; apply it, or bring the applied one here")
+                return False
+            self._check(edited)
+        except ConfigError as error:
+            self._say(error.cause)
+            return False
+        self._wiring.take_up(edited)
+        self._said = ""
+        log.warning("settings.taken_up file=%s by=%s", config.path, applied.who)
+        return True
+
+    def _check(self, edited: MirrorConfig) -> None:
+        """Refuse what would end the running streams instead of changing them."""
+        if plain(edited)["lake"] != plain(self._wiring.config)["lake"]:
+            raise ConfigError([Fault(str(edited.path), "lake", "another lake is another mirror", "start it anew")])
+        self._wiring.check_references(edited)
+
+    def _say(self, why: str) -> None:
+        if why != self._said:
+            log.warning("settings.not_taken_up, the mirror goes on as it is: %s", why)
+        self._said = why

@@ -1,0 +1,103 @@
+"""Pause and resume, and the settings in force: what a person asks of a mirror that may be running elsewhere.
+
+Nothing here asks a cluster, so a pause works while one is down. Running processes look every few seconds (`running.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mirrorlake.config.plain import identity, plain
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.model.control import APPLY, PAUSE, RESUME, Pause, Subject
+from mirrorlake.model.edits import SETTINGS, edits
+from mirrorlake.model.plan import Plan
+from mirrorlake.relay.control import Control
+
+_IN_FORCE = Subject(kind=SETTINGS)
+
+
+def subject_of(
+    config: MirrorConfig, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None
+) -> Subject:
+    """Return what is named: a cluster, a flow, or a topic of a flow.
+
+    Raises:
+        UsageError: nothing or too much is named, or the settings do not know it.
+    """
+    if (cluster is None) == (flow is None) or (topic is not None and flow is None):
+        raise UsageError(
+            "one of a cluster, a flow, or a topic and its flow is needed",
+            remedy="name --cluster C, --flow F, or --topic T --flow F",
+        )
+    if cluster is not None:
+        config.cluster(cluster)
+        return Subject(kind="cluster", name=cluster)
+    settings = config.flow(flow or "")
+    if topic is None:
+        return Subject(kind="flow", name=settings.name)
+    if not settings.carries(topic):
+        raise UsageError(
+            f"{settings.name} does not carry a topic '{topic}'",
+            remedy=f"name a source topic that its selection takes: {settings.topics}",
+            flow=settings.name,
+            topic=topic,
+        )
+    return Subject(kind="topic", name=topic, flow=settings.name)
+
+
+def pause(control: Control, subject: Subject, *, reason: str = "") -> Pause:
+    """Write down that the subject is paused, and return the pause; one that holds already is left as it is."""
+    held = control.state().pauses.get(subject)
+    if held is None:
+        control.append(PAUSE, subject, reason=reason)
+        held = control.state().pauses[subject]
+    return held
+
+
+def resume(control: Control, subject: Subject, *, reason: str = "") -> Pause | None:
+    """Write down that a pause ends, and return it; None where there was none."""
+    held = control.state().pauses.get(subject)
+    if held is not None:
+        control.append(RESUME, subject, reason=reason)
+    return held
+
+
+def settings_plan(config: MirrorConfig, control: Control, *, flow: str | None = None) -> Plan:
+    """Return how the settings differ from those in force; nothing where none are in force yet.
+
+    Args:
+        config: the settings as they are written now.
+        control: the table that holds those in force.
+        flow: look at this flow and its clusters only.
+    """
+    applied = control.state().applied
+    if applied is None:
+        return Plan()
+    return Plan(tuple(edits(applied.value, _merged(applied.value, config, flow))))
+
+
+def put_in_force(config: MirrorConfig, control: Control, *, flow: str | None = None) -> bool:
+    """Make the settings those in force, and tell whether that changed anything; running mirrors take them up."""
+    applied = control.state().applied
+    content = _merged(applied.value if applied else {}, config, flow)
+    if applied is not None and identity(applied.value) == identity(content):
+        return False
+    control.append(APPLY, _IN_FORCE, value=content)
+    return True
+
+
+def _merged(in_force: Mapping[str, Any], config: MirrorConfig, flow: str | None) -> dict[str, Any]:
+    """Return the content of the settings; with `flow`, that of the settings in force with this flow as it is now."""
+    content = plain(config)
+    if flow is None:
+        return content
+    settings = config.flow(flow)
+    ends = {alias: content["clusters"][alias] for alias in (settings.source, settings.target)}
+    return {
+        "lake": content["lake"],
+        "clusters": {**in_force.get("clusters", {}), **ends},
+        "flows": {**in_force.get("flows", {}), settings.name: content["flows"][settings.name]},
+    }

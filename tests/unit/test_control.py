@@ -1,0 +1,363 @@
+"""Intentions, edits of settings, what a checkpoint location has let pass, and the streams that follow."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.config.load import load, loads
+from mirrorlake.config.plain import identity, plain
+from mirrorlake.errors import ClusterUnreachable, ConfigError, LaneFenced, UsageError
+from mirrorlake.model.carried import Carried
+from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
+from mirrorlake.model.edits import edits
+from mirrorlake.running import Watch
+from mirrorlake.steps import control as control_step
+from mirrorlake.streams.supervisor import Stream, Supervisor, drain
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+SETTINGS = """
+lake: {root: ./lake}
+clusters:
+  east:
+    bootstrap_servers: "e:9092"
+    client: {sasl.password: hunter2, sasl.mechanism: PLAIN, sasl.username: "${env:NOBODY:-me}", security.protocol: SASL_SSL}
+  west: {bootstrap_servers: "w:9092"}
+flows:
+  - {source: east, target: west, topics: orders}
+"""
+
+
+class Table:
+    """The table `control` without a lake."""
+
+    def __init__(self) -> None:
+        self.rows: list[Intention] = []
+
+    def state(self) -> ControlState:
+        return state_of(self.rows)
+
+    def append(self, action: str, subject: Subject, *, value: Any = None, reason: str = "") -> None:
+        at = NOON + timedelta(seconds=len(self.rows))
+        self.rows.append(Intention(at=at, who="me@here", action=action, subject=subject, value=value, reason=reason))
+
+
+# -- pauses -----------------------------------------------------------------------------------------------------------
+
+SUBJECTS = st.sampled_from(
+    [
+        Subject(kind="cluster", name="east"),
+        Subject(kind="flow", name="east->west"),
+        Subject(kind="topic", name="orders", flow="east->west"),
+        Subject(kind="topic", name="orders", flow="west->east"),
+    ]
+)
+
+
+@given(st.lists(st.tuples(SUBJECTS, st.sampled_from(["pause", "resume"])), max_size=20), st.randoms())
+def test_the_newest_intention_of_a_subject_counts_in_whatever_order_rows_come(asked: Any, chance: Any) -> None:
+    rows = [
+        Intention(at=NOON + timedelta(seconds=second), who="me", action=action, subject=subject)
+        for second, (subject, action) in enumerate(asked)
+    ]
+    last = dict(asked)
+    shuffled = list(rows)
+    chance.shuffle(shuffled)
+    assert set(state_of(shuffled).pauses) == {subject for subject, action in last.items() if action == "pause"}
+
+
+def test_a_pause_says_by_whom_since_when_why_and_how_it_ends() -> None:
+    table, subject = Table(), Subject(kind="topic", name="orders", flow="east->west")
+    held = control_step.pause(table, subject, reason="a full disk")  # type: ignore[arg-type]
+    assert str(held) == (
+        "topic orders of east->west is paused by me@here since 2026-01-01T12:00:00+00:00 (a full disk); "
+        "resume with: mirrorlake resume --topic orders --flow 'east->west'"
+    )
+    assert control_step.pause(table, subject) == held  # type: ignore[arg-type]
+    assert len(table.rows) == 1, "law G: applied twice it changes nothing"
+    assert control_step.resume(table, subject) == held  # type: ignore[arg-type]
+    assert control_step.resume(table, subject) is None  # type: ignore[arg-type]
+
+
+def test_what_a_pause_of_each_kind_covers() -> None:
+    def covered(subject: Subject) -> tuple[bool, bool, bool]:
+        state = ControlState(pauses={subject: Pause(subject=subject, who="me", since=NOON)})
+        by = state.covering("east->west", "east", "west")
+        return bool(state.of_stream("east->west", "west")), bool(by("orders")), bool(by("clicks"))
+
+    assert covered(Subject(kind="cluster", name="west")) == (True, True, True)
+    assert covered(Subject(kind="cluster", name="east")) == (False, True, True), "what the relay holds may still go"
+    assert covered(Subject(kind="flow", name="east->west")) == (True, True, True)
+    assert covered(Subject(kind="topic", name="orders", flow="east->west")) == (False, True, False)
+    assert covered(Subject(kind="topic", name="orders", flow="other")) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"topic": "orders"},
+        {"cluster": "east", "flow": "east->west"},
+        {"cluster": "nrth"},
+        {"flow": "nope"},
+        {"flow": "east->west", "topic": "clicks"},
+    ],
+)
+def test_what_the_settings_do_not_know_cannot_be_paused(named: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        control_step.subject_of(loads(SETTINGS), **named)
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_plain_content_holds_no_secret_and_tells_an_edited_one_apart() -> None:
+    content = plain(loads(SETTINGS))
+    assert "hunter2" not in json.dumps(content)
+    assert "SASL_SSL" not in json.dumps(content), "options of clients are fingerprints, all of them"
+    other = plain(loads(SETTINGS.replace("hunter2", "hunter3")))
+    assert identity(content) != identity(other)
+    [change] = edits(content, other)
+    assert (change.kind, change.name, list(change.after)) == ("cluster", "east", ["client.sasl.password"])
+    assert "hunter" not in str(change)
+
+
+def test_plain_content_is_the_same_for_settings_that_mean_the_same() -> None:
+    spelled = SETTINGS.replace("topics: orders", 'topics: ["orders"], lanes: 2, sync: {groups: true}')
+    assert identity(plain(loads(spelled))) == identity(plain(loads(SETTINGS)))
+
+
+def test_a_first_apply_shows_no_edits_and_a_second_one_changes_nothing() -> None:
+    config, table = loads(SETTINGS), Table()
+    assert not control_step.settings_plan(config, table)  # type: ignore[arg-type]
+    assert control_step.put_in_force(config, table)  # type: ignore[arg-type]
+    assert not control_step.put_in_force(config, table)  # type: ignore[arg-type]
+    edited = loads(SETTINGS.replace("topics: orders", "topics: 'orders, clicks', rate: {records_per_second: 5}"))
+    [change] = control_step.settings_plan(edited, table).changes  # type: ignore[arg-type]
+    assert (change.where, change.kind, change.action, change.name) == ("settings", "flow", "change", "east->west")
+    assert change.before == {"rate.records_per_second": None, "topics": ["orders"]}
+    assert change.after == {"rate.records_per_second": 5, "topics": ["orders", "clicks"]}
+
+
+def test_one_flow_can_be_put_in_force_alone() -> None:
+    two = SETTINGS + "  - {name: back, source: west, target: east, topics: pay}\n"
+    table = Table()
+    control_step.put_in_force(loads(two), table)  # type: ignore[arg-type]
+    edited = loads(two.replace("topics: orders", "topics: clicks").replace("topics: pay", "topics: rent"))
+    assert [c.name for c in control_step.settings_plan(edited, table, flow="back").changes] == ["back"]  # type: ignore[arg-type]
+    control_step.put_in_force(edited, table, flow="back")  # type: ignore[arg-type]
+    assert [c.name for c in control_step.settings_plan(edited, table).changes] == ["east->west"]  # type: ignore[arg-type]
+    removed = loads(SETTINGS)
+    actions = [(c.action, c.name) for c in control_step.settings_plan(removed, table).changes]  # type: ignore[arg-type]
+    assert actions == [("remove", "back")]
+
+
+# -- checkpoint locations ---------------------------------------------------------------------------------------------
+
+TOPICS = st.frozensets(st.sampled_from(["a", "b", "c"]))
+CARRIED = st.builds(Carried, st.sampled_from(["", "one", "two"]), TOPICS)
+
+
+@given(CARRIED, CARRIED)
+def test_law_e_a_stream_goes_on_only_where_nothing_it_carries_was_stepped_over(before: Carried, after: Carried) -> None:
+    assert Carried.read(before.text) == before
+    everything = {"a", "b", "c"}
+    if after.continues(before):
+        assert before.selection == after.selection != ""
+        assert everything - after.without <= everything - before.without
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+class Streams:
+    """Streams that only wait for their stop; `wanted` may be changed while they run."""
+
+    def __init__(self, **wanted: str) -> None:
+        self.wanted = wanted
+        self.log: list[str] = []
+        self.stop = threading.Event()
+        self.then: list[Callable[[], None]] = []
+
+    def look(self) -> list[Stream]:
+        # Each look waits until the streams of the last one are up, so that nothing depends on time.
+        if self.then:
+            self.then.pop(0)()
+        else:
+            self.stop.set()
+        return [Stream(name=name, made_of=made, call=self._call(name, made)) for name, made in self.wanted.items()]
+
+    def _call(self, name: str, made: str) -> Callable[[threading.Event], str]:
+        def call(stop: threading.Event) -> str:
+            self.log.append(f"+{name}{made}")
+            if made == "fails":
+                raise LaneFenced("another")
+            stop.wait(30)
+            self.log.append(f"-{name}{made}")
+            if made == "away":
+                raise ClusterUnreachable("gone", alias="gone")
+            return made
+
+        return call
+
+    def run(self) -> Any:
+        return Supervisor(self.look, self.stop, look_every_s=0.0).run()
+
+
+def test_only_what_changed_is_stopped_and_started_again() -> None:
+    streams = Streams(a="1", b="1")
+
+    def edit() -> None:
+        streams.wanted = {"a": "1", "b": "2", "c": "1"}
+
+    def settled() -> None:
+        if "+b2" not in streams.log:
+            streams.then.insert(0, settled)
+
+    streams.then = [lambda: None, edit, settled]
+    assert streams.run() == {"a": ["1"], "b": ["1", "2"], "c": ["1"]}
+    assert [entry for entry in streams.log if "a" in entry] == ["+a1", "-a1"]
+    assert streams.log.index("-b1") < streams.log.index("+b2")
+
+
+def test_a_stream_whose_cluster_is_away_can_be_taken_out_without_ending_the_others() -> None:
+    streams = Streams(a="1", b="away")
+
+    def gone() -> None:
+        streams.wanted = {"a": "1"}
+        if "-baway" not in streams.log:
+            streams.then.insert(0, gone)
+
+    streams.then = [lambda: None, gone, lambda: None]
+    assert streams.run() == {"a": ["1"]}
+
+
+def test_a_failure_stops_the_others_after_their_batch_and_is_raised() -> None:
+    streams = Streams(a="1", b="fails")
+    streams.then = [lambda: None] * 1000
+    with pytest.raises(LaneFenced):
+        streams.run()
+    assert "-a1" in streams.log
+
+
+def test_a_drain_goes_to_the_end_of_every_call(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise LaneFenced("another owner", remedy="look")
+
+    results, failures = drain({"a": lambda: 1, "b": fail, "c": lambda: 3})
+    assert (results, [type(failure) for failure in failures]) == ([1, 3], [LaneFenced])
+    assert "b why=another owner" in caplog.text
+    assert drain({}) == ([], [])
+
+
+# -- a running mirror and its file ------------------------------------------------------------------------------------
+
+
+class Wires:
+    """What `Watch` needs of the wiring."""
+
+    def __init__(self, path: Path, table: Table) -> None:
+        self.config = load(path)
+        self.read_at = NOON + timedelta(hours=1)
+        self.table = table
+        self.unresolved = False
+
+    def control(self) -> Table:
+        return self.table
+
+    def take_up(self, config: Any) -> None:
+        self.config = config
+
+    def check_references(self, _: Any) -> None:
+        if self.unresolved:
+            raise ConfigError([])
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> SimpleNamespace:
+    path, table = tmp_path / "mirror.yml", Table()
+    path.write_text(SETTINGS)
+    control_step.put_in_force(load(path), table)  # type: ignore[arg-type]
+    wires = Wires(path, table)
+    watch = Watch(wires)  # type: ignore[arg-type]
+    watch.look()
+
+    def edit(text: str, *, apply: bool = True) -> None:
+        path.write_text(text)
+        if apply:
+            control_step.put_in_force(load(path), table)  # type: ignore[arg-type]
+
+    return SimpleNamespace(path=path, table=table, wires=wires, watch=watch, edit=edit)
+
+
+EDITED = SETTINGS.replace("topics: orders", "topics: clicks")
+
+
+def topics(watched: SimpleNamespace) -> str:
+    watched.watch.look()
+    return str(watched.wires.config.flows[0].topics)
+
+
+def test_an_edit_counts_when_it_is_applied(watched: SimpleNamespace) -> None:
+    watched.edit(EDITED, apply=False)
+    assert topics(watched) == "orders"
+    watched.edit(EDITED)
+    assert topics(watched) == "clicks"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (SETTINGS.replace("orders", "rent"), "is not what was applied"),
+        ("flows: [", "fault"),
+        (SETTINGS.replace("topics: orders", "topcs: orders"), "topcs"),
+    ],
+)
+def test_a_file_that_is_not_what_was_applied_is_told_once_and_taken_up_when_it_is(
+    text: str, says: str, watched: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.edit(EDITED)
+    watched.edit(text, apply=False)
+    assert topics(watched) == topics(watched) == "orders"
+    [record] = caplog.records
+    assert says in record.getMessage()
+    watched.edit(EDITED, apply=False)
+    assert topics(watched) == "clicks"
+
+
+def test_another_lake_or_an_unresolved_secret_does_not_end_what_runs(
+    watched: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.edit(SETTINGS.replace("./lake", "./other"))
+    watched.watch.look()
+    assert watched.wires.config.lake.root == "./lake"
+    assert "another lake is another mirror" in caplog.text
+    watched.wires.unresolved = True
+    watched.edit(EDITED)
+    assert topics(watched) == "orders"
+    watched.wires.unresolved = False
+    assert topics(watched) == "clicks"
+
+
+def test_a_table_that_cannot_be_read_ends_nothing(
+    watched: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    subject = Subject(kind="flow", name="east->west")
+    control_step.pause(watched.table, subject)
+    assert watched.watch.look().pauses
+
+    def fail() -> None:
+        raise OSError("no store")
+
+    monkeypatch.setattr(watched.table, "state", fail)
+    assert watched.watch.look().pauses, "what was known holds on"
+    assert "no store" in caplog.text
