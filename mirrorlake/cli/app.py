@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake.cli.control import pause, resume
 from mirrorlake.cli.groups import groups
 from mirrorlake.cli.history import history
 from mirrorlake.cli.import_mm2 import import_mm2
@@ -130,6 +131,12 @@ def _in_background(call: Callable[[threading.Event], Any]) -> Any:
     return result[0]
 
 
+def _say_done(output: Output, name: str, did: str, pauses: Sequence[object]) -> None:
+    output.say(f"{name}: {did}")
+    for one in pauses:
+        output.say(f"  {one}")
+
+
 @app.command()
 def plan(
     conf: Conf = DEFAULT_CONF,
@@ -147,7 +154,7 @@ def plan(
 
 @app.command()
 def apply(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
-    """Create and configure remote topics, ledgers and relay tables as plan shows them."""
+    """Carry out what plan shows, and put the settings in force for mirrors that run."""
     output = Output(as_json=as_json)
     changes = _mirror(conf).apply(flow)
     output.document(asdict(changes) | {"applied": True})
@@ -168,7 +175,7 @@ def land(
     mirror = _mirror(conf)
     done = _in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
     output.document(asdict(done))
-    output.say(f"{done.source}: {done.records:,} records landed")
+    _say_done(output, done.source, f"{done.records:,} records landed", done.paused)
     return 0
 
 
@@ -192,7 +199,7 @@ def republish(
         )
     )
     output.document(asdict(done))
-    output.say(f"{done.flow}: {done.records:,} records republished")
+    _say_done(output, done.flow, f"{done.records:,} records republished", done.paused)
     return 0
 
 
@@ -203,10 +210,10 @@ def run(conf: Conf = DEFAULT_CONF, flow: Flow = None, once: Once = False, as_jso
     mirror = _mirror(conf)
     landed, sent = _in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
     output.document({"landed": [asdict(one) for one in landed], "republished": [asdict(one) for one in sent]})
-    for one in landed:
-        output.say(f"{one.source}: {one.records:,} records landed")
-    for one in sent:
-        output.say(f"{one.flow}: {one.records:,} records republished")
+    for landing in landed:
+        _say_done(output, landing.source, f"{landing.records:,} records landed", landing.paused)
+    for sending in sent:
+        _say_done(output, sending.flow, f"{sending.records:,} records republished", sending.paused)
     return 0
 
 
@@ -290,6 +297,8 @@ app.command("offsets")(offsets)
 app.command("groups")(groups)
 app.command("history")(history)
 app.command("quarantine")(quarantine)
+app.command("pause")(pause)
+app.command("resume")(resume)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")
