@@ -61,8 +61,13 @@ class Runner:
         """Land one source; see `Mirror.land`."""
         if once:
             return self._land_once(source, self._state(), stop, rebuild=rebuild)
-        landed, _ = self._stay_on(lambda: [source], list, stop, outlasts=False, first={"rebuild": rebuild})
-        return landed[0]
+
+        def sources() -> list[str]:
+            # Edited settings may have given it up.
+            return [source] if source in self._wiring.config.sources else []
+
+        landed, _ = self._stay_on(sources, list, stop, outlasts=False, first={"rebuild": rebuild})
+        return landed[0] if landed else Landing(source, 0)
 
     def republish(
         self, flow: str, *, once: bool, stop: threading.Event, rebuild: bool = False, restore_ledger: bool = False
@@ -72,7 +77,7 @@ class Runner:
         if once:
             return self._republish_once(self._wiring.config.flow(flow), self._state(), stop, **first)
         _, sent = self._stay_on(list, lambda: self._flows(flow), stop, outlasts=False, first=first)
-        return sent[0]
+        return sent[0] if sent else Republishing(flow, 0)
 
     def run(self, flow: str | None, *, once: bool, stop: threading.Event) -> tuple[list[Landing], list[Republishing]]:
         """Land and republish; see `Mirror.run`."""

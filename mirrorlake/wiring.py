@@ -169,16 +169,21 @@ class Wiring:
         # Flows that meet on one target share ACLs: none may judge by an older list of the others.
         beside = [content["flows"][other.name] for other in self.config.flows_to(flow.target) if flow.sync.acls]
         paused = [sorted(state.topics_of(flow.name)), state.of_cluster(flow.source) is not None]
-        return identity([content["flows"][flow.name], ends, beside, paused])
+        return identity([content["flows"][flow.name], self._selection(flow), ends, beside, paused])
 
     def _selection(self, flow: FlowConfig) -> str:
         """Return the fingerprint of what decides which topics a flow carries."""
         chosen = {"topics", "exclude_topics", "policy", "source", "target"}
-        # Whatever a cluster says of its topics counts, how it is reached does not.
-        source = self.config.cluster(flow.source).model_dump(
-            mode="json", exclude={"bootstrap_servers", "client", "land"}
-        )
-        return identity([flow.model_dump(mode="json", include=chosen), source])
+        # Whatever any cluster says of its topics counts, how it is reached does not.
+        said = {
+            alias: cluster.model_dump(
+                mode="json", exclude={"bootstrap_servers", "client", "land"}, exclude_defaults=True
+            )
+            for alias, cluster in self.config.clusters.items()
+        }
+        rest = [{alias: words for alias, words in said.items() if words}]
+        rest += [sorted({each.policy.separator for each in self.config.flows})]
+        return identity([flow.model_dump(mode="json", include=chosen), rest])
 
     def republish_settings(self, flow: FlowConfig, state: ControlState = NOTHING_ASKED) -> RepublishSettings:
         """Return what republishing a flow needs to know, its duties included.

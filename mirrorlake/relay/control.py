@@ -25,7 +25,9 @@ class Control:
         self._lake = lake
         self._now = now
         self._location = lake.meta_location(CONTROL)
-        self._version = -1
+        self._is_there = False
+        # A table is made empty: its first version holds no rows.
+        self._version = 0
         self._rows: list[Intention] = []
 
     def state(self) -> ControlState:
@@ -33,9 +35,10 @@ class Control:
 
         A look at an unchanged table costs 20 ms of a core: it asks for the next version, and runs no job.
         """
-        if self._version < 0 and not self._lake.exists(self._location):
+        self._is_there = self._is_there or self._lake.exists(self._location)
+        if not self._is_there:
             return ControlState()
-        if self._version < 0 or self._lake.has_version(self._location, self._version + 1):
+        if self._lake.has_version(self._location, self._version + 1):
             # The version first: a row that comes in between is then read twice, not never.
             self._version = self._lake.version(self._location)
             self._rows = [_intention(row) for row in self._lake.meta(CONTROL).collect()]
