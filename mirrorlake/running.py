@@ -17,7 +17,7 @@ from functools import partial
 from mirrorlake.config.load import load
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.errors import ConfigError, Fault
+from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.relay.audit import Audit
 from mirrorlake.steps.topics import require_source
@@ -250,7 +250,7 @@ class Watch:
                 self._say(f"{config.path} is not what was applied; apply it, or bring the applied one here")
                 return False
             self._check(edited)
-        except ConfigError as error:
+        except MirrorlakeError as error:
             self._say(error.cause)
             return False
         self._wiring.take_up(edited)

@@ -101,11 +101,14 @@ class Wiring:
 
         Raises:
             ConfigError: one cannot.
+            UsageError: a function that a rule names is not there.
         """
+        other = Wiring(config, spark=None, now=self.now)
         for cluster in config.clusters.values():
             librdkafka_options(cluster, role="admin")
         for flow in config.flows:
             librdkafka_options(config.cluster(flow.target), role="producer", extra=flow.producer)
+            other.view(flow)
 
     def admin(self, alias: str) -> ClusterAdmin:
         """Return the admin of a cluster."""
@@ -169,7 +172,9 @@ class Wiring:
         # Flows that meet on one target share ACLs: none may judge by an older list of the others.
         beside = [content["flows"][other.name] for other in self.config.flows_to(flow.target) if flow.sync.acls]
         paused = [sorted(state.topics_of(flow.name)), state.of_cluster(flow.source) is not None]
-        return identity([content["flows"][flow.name], self._selection(flow), ends, beside, paused])
+        view = self.view(flow)
+        version = view.version if view is not None else ""
+        return identity([content["flows"][flow.name], self._selection(flow), version, ends, beside, paused])
 
     def _selection(self, flow: FlowConfig) -> str:
         """Return the fingerprint of what decides which topics a flow carries."""
@@ -181,9 +186,9 @@ class Wiring:
             )
             for alias, cluster in self.config.clusters.items()
         }
-        rest = [{alias: words for alias, words in said.items() if words}]
-        rest += [sorted({each.policy.separator for each in self.config.flows})]
-        return identity([flow.model_dump(mode="json", include=chosen), rest])
+        separators = sorted({each.policy.separator for each in self.config.flows})
+        words = {alias: content for alias, content in said.items() if content}
+        return identity([flow.model_dump(mode="json", include=chosen), words, separators])
 
     def republish_settings(self, flow: FlowConfig, state: ControlState = NOTHING_ASKED) -> RepublishSettings:
         """Return what republishing a flow needs to know, its duties included.
