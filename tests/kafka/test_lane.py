@@ -17,9 +17,11 @@ from mirrorlake.errors import LaneFenced, UnsendableRecord
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneSender, LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
+from mirrorlake.kafka.pace import Pace
 from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.rate import Rate
 from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.viewed import Viewed
 from mirrorlake.sandbox import KafkaCluster
@@ -157,6 +159,25 @@ def test_offsets_stay_exact_where_another_producer_writes_in_between(
     }
     assert sorted(mapped) == list(range(5000))
     assert all(downstream[offset] == f"v{upstream}".encode() for upstream, offset in mapped.items())
+
+
+def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+) -> None:
+    rate = Rate(records_per_second=20.0)
+    records, size = rate.chunk(task.chunk_records, task.chunk_bytes)
+    sender = LaneSender(replace(task, rate=rate, chunk_records=records, chunk_bytes=size, carried="1f0c pay"))
+    waited: list[float] = []
+    sender._pace = Pace(clock=lambda: sum(waited), sleep=waited.append)
+    sent = list(sender.send([piece(remote, range(100))]))
+    assert [sum(run.count for run in record.runs) for record in sent] == [20] * 5
+    assert waited == pytest.approx([1.0] * 5)
+    assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(100)]
+    # What was carried travels with the checkpoint location's number, in the same transaction.
+    with LedgerReader("central", ledger_topic(task.flow), task.reader_options) as reader:
+        last = reader.last(0)
+    assert last is not None
+    assert (last.carried, last.checkpoint) == ("1f0c pay", 1)
 
 
 def test_holes_of_the_source_are_in_the_run(task: LaneTask, remote: TopicPartition) -> None:

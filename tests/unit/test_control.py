@@ -20,6 +20,7 @@ from mirrorlake.errors import ClusterUnreachable, ConfigError, LaneFenced, Usage
 from mirrorlake.model.carried import Carried
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
 from mirrorlake.model.edits import edits
+from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.running import Watch
 from mirrorlake.steps import control as control_step
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
@@ -174,6 +175,15 @@ def test_law_e_a_stream_goes_on_only_where_nothing_it_carries_was_stepped_over(b
     if after.continues(before):
         assert before.selection == after.selection != ""
         assert everything - after.without <= everything - before.without
+
+
+def test_of_a_ledger_that_does_not_say_what_was_carried_nothing_is_taken_for_granted() -> None:
+    record = LedgerRecord(flow="a->b", lane=0, lanes=1, epoch=1, owner="me", seq=0, checkpoint=3, carried="one b")
+    assert LedgerRecord.from_json(record.to_json()) == record
+    document = json.loads(record.to_json())
+    del document["carried"]
+    older = LedgerRecord.from_json(json.dumps(document).encode())
+    assert not Carried("one").continues(Carried.read(older.carried))
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
