@@ -27,6 +27,7 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
+from mirrorlake.steps import rules as rules_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
@@ -164,12 +165,9 @@ class Mirror:
         """
         settings = self.config.flow(flow)
         self.lake.create_all([settings.source])
-        republisher = Republisher(
-            self.lake,
-            self.admin(settings.target),
-            self._wiring.republish_settings(settings),
-            audit=Audit(self.lake, now=self._now),
-        )
+        options, audit = self._wiring.republish_settings(settings), Audit(self.lake, now=self._now)
+        audit.record(rules_step.rule_changes(settings, audit), command="republish")
+        republisher = Republisher(self.lake, self.admin(settings.target), options, audit=audit)
         republisher.run(
             once=once,
             stop=stop or threading.Event(),
@@ -305,6 +303,11 @@ class Mirror:
         settings = self.config.flow(flow)
         self.lake.create_all([settings.source])
         return self._wiring.quarantine(settings)
+
+    def try_rules(self, flow: str, topic: str, newest: int) -> rules_step.RuleTrial:
+        """Return what the rules of a flow would do to the newest records of a topic (see `FlowHandle.try_rules`)."""
+        settings = self.config.flow(flow)
+        return rules_step.try_rules(self.lake, settings, self._wiring.view(settings), topic=topic, newest=newest)
 
     @property
     def history(self) -> History:

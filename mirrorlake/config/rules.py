@@ -126,6 +126,8 @@ class RuleConfig(Settings):
     def _name_letters(cls, name: str) -> str:
         if name and not _NAME.fullmatch(name):
             raise fault_error(f"'{name}' is no rule name", "use letters, digits, . _ and -, at most 100")
+        if name == "unsendable":
+            raise fault_error("'unsendable' names what no client can send", "give the rule another name")
         return name
 
     @field_validator("function")

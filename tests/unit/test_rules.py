@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mirrorlake as ml
+from mirrorlake.cli import main
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ConfigError, UsageError
@@ -27,6 +28,7 @@ from mirrorlake.rules.build import flow_view
 from mirrorlake.rules.hiding import Hider, NotJson, keyed_hash, masked, nulled, removed
 from mirrorlake.rules.view import FlowView
 from mirrorlake.rules.viewed import Viewed
+from mirrorlake.steps.rules import rule_notes
 
 SOURCE = SourcePartition("orders", 1, 3)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -709,3 +711,44 @@ def test_no_message_shows_what_may_be_a_key(hash_setting: Any) -> None:
         flow({"hash": hash_setting})
     assert SECRET not in str(refused.value)
     assert "hidden" in str(refused.value)
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+def test_notes_tell_what_a_rule_does_not_do() -> None:
+    config = flow(
+        {"name": "a", "mask": "x", "topics": "ordres"},
+        {"name": "b", "mask": "x", "framed": "quarantine"},
+        {"name": "c", "mask": "x", "framed": "drop", "on_error": "pass"},
+        {"name": "d", "keep": "value.x = 1"},
+    )
+    notes = rule_notes(config, ["orders"])
+    assert [(note.name, note.reason.split()[:3]) for note in notes] == [
+        ("a", ["no", "topic", "of"]),
+        ("a", ["values", "that", "a"]),
+        ("c", ["values", "that", "are"]),
+    ]
+    assert str(notes[0]) == "east->west: rule a: no topic of the flow matches ordres, so it does nothing"
+
+
+def test_rules_are_listed_with_versions_and_without_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = tmp_path / "mirror.yml"
+    rules = [{"keep": "value.r = 'eu'"}, {"name": "pii", "hash": {"fields": "ssn", "key": SECRET}}]
+    flows = [{"source": "east", "target": "west", "topics": "orders", "rules": rules}]
+    clusters = {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in ("east", "west")}
+    conf.write_text(json.dumps({"lake": {"root": "./lake"}, "clusters": clusters, "flows": flows}))
+    with pytest.raises(SystemExit) as ended:
+        main(["rules", "--conf", str(conf), "--flow", "east->west", "--json"])
+    printed = capsys.readouterr().out
+    assert ended.value.code == 0
+    found = json.loads(printed)["rules"]
+    assert [(rule["rule"], rule["does"]) for rule in found] == [
+        ("rule-1", "keep value.r = 'eu'"),
+        ("pii", 'hash {"fields": ["$.ssn"], "key": "********"}'),
+    ]
+    assert found[0]["version"] == flow(*rules).rules[0].version
+    assert SECRET not in printed
+    with pytest.raises(SystemExit) as ended:
+        main(["rules", "--conf", str(conf), "--flow", "east->west", "--try", "5"])
+    assert ended.value.code == 2
