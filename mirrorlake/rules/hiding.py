@@ -143,19 +143,16 @@ class Hider:
     def _visit(self, state: _State, raw: Raw) -> Raw | None:
         """Return the text that replaces an object or array; None where it stays as it is."""
         text = bytes(raw)
-        if not _can_match(state, text):
+        first = text[:1]
+        if first not in (b"{", b"[") or not _can_match(state, text):
             return None
-        if text[:1] == b"{":
-            return self._visit_object(state, text)
-        if text[:1] == b"[":
-            return self._visit_array(state, text)
-        return None
+        return self._visit_object(state, text) if first == b"{" else self._visit_array(state, text)
 
     def _visit_object(self, state: _State, text: bytes) -> Raw | None:
         members = _object(text)
         changed = followed = False
-        names = members if state.other is not None else [name for name in state.names if name in members]
-        for name in list(names):
+        every = state.other is not None and (state.other.hit or _may_hold_more(text))
+        for name in list(members) if every else [name for name in state.names if name in members]:
             after = state.names.get(name, state.other)
             if after is None:
                 continue
@@ -189,6 +186,10 @@ class Hider:
                 changed = True
                 items[place] = new
         return Raw(_write([item for item in items if item is not None])) if changed else None
+
+
+def _may_hold_more(text: bytes) -> bool:
+    return text.find(b"{", 1) > 0 or text.find(b"[", 1) > 0
 
 
 def _holds_twice(text: bytes, members: dict[str, Raw]) -> bool:

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 import mirrorlake as ml
 from mirrorlake.cli import main
-from mirrorlake.config.load import loads
+from mirrorlake.config.load import load, loads
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.flow import SourcePartition
@@ -711,6 +712,23 @@ def test_no_message_shows_what_may_be_a_key(hash_setting: Any) -> None:
         flow({"hash": hash_setting})
     assert SECRET not in str(refused.value)
     assert "hidden" in str(refused.value)
+
+
+def test_the_file_to_begin_with_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mirrorlake").mkdir()
+    (tmp_path / "mirrorlake" / "pii-key").write_text(SECRET)
+    monkeypatch.setenv("MIRRORLAKE_SECRETS_DIR", str(tmp_path))
+    conf = Path(__file__).parents[2] / "conf" / "isolation.yml"
+    made = flow_view(load(conf).flows[0])
+    assert made is not None
+    order = b'{"region":"eu","payment":{"card":"1"},"internal":{"a":1},"customer":{"email":"a@b","id":7}}'
+    found = made(SOURCE, batch(order, b'{"region":"us"}', FRAMED))
+    hashed = {name: keyed_hash(SECRET.encode())(Raw(text)) for name, text in (("e", b'"a@b"'), ("i", b"7"))}
+    assert values(found) == [
+        b'{"region":"eu","payment":{"card":"***"},"customer":{"email":%b,"id":%b}}'
+        % (bytes(hashed["e"] or b""), bytes(hashed["i"] or b""))
+    ]
+    assert [one.rule for one in found.withheld] == ["europe", "cards"]
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------
