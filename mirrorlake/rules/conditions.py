@@ -68,10 +68,11 @@ def _utc(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("ms")).cast(unit) if pa.types.is_integer(column.type) else column.cast(unit)
 
 
-def _evaluation_errors() -> type[Exception]:
+def _evaluation_errors() -> tuple[type[Exception], ...]:
+    """Return what DuckDB raises because of a record; a lack of memory, say, is no record's fault."""
     import duckdb
 
-    return duckdb.Error
+    return duckdb.DataError, duckdb.ProgrammingError
 
 
 def _ask(query: str, batch: pa.Table) -> Answers:
