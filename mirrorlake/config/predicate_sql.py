@@ -378,8 +378,9 @@ def _data_type(name: str) -> exp.DataType:
 
 
 def _refuse_unfit(text: str, kind: str, type_name: str) -> None:
-    row = engine().execute(f"SELECT TRY_CAST(? AS {type_name}) IS NULL", [text]).fetchone()
-    if row and row[0]:
+    # All of it: a result that is not fetched to its end blocks the connection for what comes next.
+    [(is_unfit,)] = engine().execute(f"SELECT TRY_CAST(? AS {type_name}) IS NULL", [text]).fetchall()
+    if is_unfit:
         raise fault(f"'{text}' is no {kind}", "write a value of the type that it is compared with")
 
 

@@ -164,7 +164,7 @@ def _refuse_unbindable(predicate: Predicate) -> None:
     connection = engine()
     connection.execute(f"CREATE OR REPLACE TEMP TABLE batch ({columns}, value VARCHAR{headers})")
     try:
-        connection.execute(predicate.query)
+        connection.execute(predicate.query).fetchall()
     except duckdb.Error as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
         raise fault(f"cannot be evaluated: {reason}", "compare values of one type, or write CAST(x AS type)") from None
