@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mirrorlake.model.offset_map import UnknownPartition as UnknownPartition
     from mirrorlake.model.plan import Change as Change
     from mirrorlake.model.plan import Plan as Plan
+    from mirrorlake.rules.functions import register as register
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ _HOME = {
     "from_settings": "mirrorlake.mirror",
     "import_mm2": "mirrorlake.config.mm2_import",
     "load": "mirrorlake.mirror",
+    "register": "mirrorlake.rules.functions",
     "sandbox": "",
 }
 
@@ -76,6 +78,7 @@ __all__ = [
     "from_settings",
     "import_mm2",
     "load",
+    "register",
     "sandbox",
 ]
 

@@ -14,6 +14,7 @@ from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.rules import RuleShown, RuleTrial, list_rules
 from mirrorlake.steps.takeover import TakeoverPlan
 
 if TYPE_CHECKING:
@@ -82,6 +83,23 @@ class FlowHandle:
     def apply_groups(self, *, recorded: bool = False) -> GroupPlan:
         """Set the positions of groups that are inactive on the target (see `Mirror.apply_groups`)."""
         return self._mirror.apply_groups(self.name, recorded=recorded)
+
+    def rules(self) -> list[RuleShown]:
+        """Return the rules of this flow, in the order in which they apply, with their versions."""
+        return list_rules(self.config)
+
+    def try_rules(self, topic: str, newest: int = 1000) -> RuleTrial:
+        """Return what the rules would do to the newest records of a source topic in the relay; changes nothing.
+
+        Raises:
+            UsageError: the flow does not carry the topic, or the function of a rule is not there.
+            ConfigError: a key cannot be resolved.
+
+        Example:
+            >>> mirror["east->central"].try_rules("orders", 500).filtered  # doctest: +SKIP
+            17
+        """
+        return self._mirror.try_rules(self.name, topic, newest)
 
     def status(self) -> list[status_step.PartitionStatus]:
         """Return where each partition of this flow stands."""

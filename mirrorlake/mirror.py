@@ -31,6 +31,7 @@ from mirrorlake.running import Landing, Republishing, Runner
 from mirrorlake.steps import control as control_step
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
+from mirrorlake.steps import rules as rules_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
@@ -326,6 +327,11 @@ class Mirror:
         settings = self.config.flow(flow)
         self.lake.create_all([settings.source])
         return self._wiring.quarantine(settings)
+
+    def try_rules(self, flow: str, topic: str, newest: int) -> rules_step.RuleTrial:
+        """Return what the rules of a flow would do to the newest records of a topic (see `FlowHandle.try_rules`)."""
+        settings = self.config.flow(flow)
+        return rules_step.try_rules(self.lake, settings, self._wiring.view(settings), topic=topic, newest=newest)
 
     @property
     def history(self) -> History:

@@ -20,6 +20,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.relay.audit import Audit
+from mirrorlake.steps.rules import rule_changes
 from mirrorlake.steps.topics import require_source
 from mirrorlake.streams.land import Lander
 from mirrorlake.streams.republish import Republisher
@@ -186,12 +187,9 @@ class Runner:
     ) -> Republishing:
         wiring = self._wiring
         wiring.lake.create_all([flow.source])
-        republisher = Republisher(
-            wiring.lake,
-            wiring.admin(flow.target),
-            wiring.republish_settings(flow, state),
-            audit=Audit(wiring.lake, now=wiring.now),
-        )
+        settings, audit = wiring.republish_settings(flow, state), Audit(wiring.lake, now=wiring.now)
+        audit.record(rule_changes(flow, audit), command="republish")
+        republisher = Republisher(wiring.lake, wiring.admin(flow.target), settings, audit=audit)
         republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
         return Republishing(flow.name, republisher.records)
 

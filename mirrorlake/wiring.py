@@ -25,6 +25,7 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.control import Control
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
+from mirrorlake.rules.build import flow_view
 from mirrorlake.rules.viewed import View
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
@@ -206,9 +207,14 @@ class Wiring:
             paused=frozenset(state.topics_of(flow.name)),
         )
 
-    def view(self, flow: FlowConfig) -> View | None:  # noqa: ARG002 - rules come with the next step
-        """Return what a flow makes of its records on their way; None where they go out as they are."""
-        return None
+    def view(self, flow: FlowConfig) -> View | None:
+        """Return what a flow makes of its records on their way; None where they go out as they are.
+
+        Raises:
+            ConfigError: a key of a rule cannot be resolved.
+            UsageError: the function of a rule is not there.
+        """
+        return flow_view(flow)
 
     def views(self, flows: Iterable[FlowConfig]) -> dict[str, View]:
         """Return the view of each flow that has one, under its name and under that of its re-drive."""

@@ -24,6 +24,7 @@ from mirrorlake.cli.offsets import offsets
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.quarantine import quarantine
+from mirrorlake.cli.rules import rules
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
@@ -299,6 +300,7 @@ app.command("history")(history)
 app.command("quarantine")(quarantine)
 app.command("pause")(pause)
 app.command("resume")(resume)
+app.command("rules")(rules)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

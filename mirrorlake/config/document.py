@@ -24,6 +24,7 @@ _MOST_NODES = 100_000
 _DEEPEST = 32
 # Resolved when used, so that the settings keep the reference; everything else must be known to be checked.
 _LATE = {("clusters", "client"), ("clusters", "bootstrap_servers"), ("flows", "producer")}
+_LATE_IN_RULES = ("hash", "key")
 
 
 @dataclass
@@ -102,7 +103,8 @@ class Document:
         return self._text(text, place)
 
     def _text(self, text: str, place: Place) -> str:
-        late = place[:1] == ("lake",) or (place[0], *place[2:3]) in _LATE
+        part = (place[0], *place[2:3])
+        late = place[:1] == ("lake",) or part in _LATE or (part == ("flows", "rules") and place[4:] == _LATE_IN_RULES)
         try:
             secrets.check(text)
             if late or "${" not in text:

@@ -7,12 +7,13 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client_options import check_producer
 from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.rules import RuleConfig, check_names, named
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.flow import ledger_topic
@@ -66,6 +67,9 @@ class FlowConfig(Settings):
     exclude_groups: Exclusion = Field(default=DEFAULT_EXCLUDE_GROUPS, description="consumer groups to leave out")
     sync: SyncConfig = Field(default_factory=SyncConfig, description="what is kept in step besides records")
     mm2: Mm2Config = Field(default_factory=Mm2Config, description="MirrorMaker 2's topics on the target")
+    rules: Annotated[tuple[RuleConfig, ...], BeforeValidator(named), AfterValidator(check_names)] = Field(
+        default=(), description="what happens to records on their way"
+    )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         default="exactly_once", description="delivery on the target"
     )

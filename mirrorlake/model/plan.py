@@ -45,7 +45,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something that a plan leaves as it is and that a person should know: what, where, and why."""
+    """Something that a plan leaves as it is and that a person should know: what, where, and why.
+
+    Of a rule (`where` is then the flow) it says what the rule does not do.
+    """
 
     where: str
     kind: str
@@ -53,6 +56,8 @@ class Note:
     reason: str
 
     def __str__(self) -> str:
+        if self.kind == "rule":
+            return f"{self.where}: rule {self.name}: {self.reason}"
         return f"{self.where}: {self.kind} {self.name} is left as it is: {self.reason}"
 
 

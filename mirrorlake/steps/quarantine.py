@@ -19,6 +19,7 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import SOURCE_KEY, with_downstream
 from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD
+from mirrorlake.steps.rules import rule_changes
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.republish_settings import RepublishSettings
 
@@ -123,6 +124,7 @@ class Quarantine:
             UnsendableRecord, RecordTooLarge, TopicConflict: as for the flow itself.
             ClusterError, StoreError: the target or the lake failed.
         """
+        self._audit.record(rule_changes(self._flow, self._audit), command="redrive")
         sender = Republisher(self._lake, self._target, self._settings.redriving(), audit=self._audit)
         withheld = [item for record in sender.resend(self.records) for item in record.withheld]
         return Redriven(

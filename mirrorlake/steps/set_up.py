@@ -20,6 +20,7 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import METADATA
 from mirrorlake.steps.acls import TargetAcls, acl_plan, read_target
+from mirrorlake.steps.rules import rule_changes, rule_notes
 from mirrorlake.steps.topics import look, topic_plan
 from mirrorlake.streams.topics import SourceTopics
 
@@ -55,6 +56,8 @@ def make_plan(
         changes += _ledger_changes(flow, admins[flow.target])
         changes += _mm2_changes(flow, admins[flow.target])
         changes += topic_plan(flow, ends, copied=partial(copied, flow.target)).changes
+        changes += rule_changes(flow, audit)
+        notes += rule_notes(flow, ends.source)
         if flow.sync.acls:
             if flow.target not in targets:
                 targets[flow.target] = read_target(admins[flow.target], audit)

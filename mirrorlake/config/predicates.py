@@ -1,0 +1,176 @@
+"""Predicates of rules: SQL as Spark writes it, checked when the file is read, translated to what DuckDB evaluates.
+
+A predicate sees the columns `topic, partition, offset, timestamp, key, headers` and the members of the JSON `value`. JSON
+has no types that could be relied on, so a member is text, SQL NULL where it is missing or JSON null, and is cast by
+`TRY_CAST` to the type of what it is compared with. Nothing in a predicate may depend on the clock, on chance or on
+another record: a second run must withhold the same records (law F).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mirrorlake.config.engine import engine
+from mirrorlake.config.faults import Finding, did_you_mean, finding_error
+from mirrorlake.config.predicate_sql import BOOLEAN, NUMBER, TEXT, TIME, Translation, fault
+from mirrorlake.model.json_path import Index, Name, Path, PathError, parse_path
+
+_DECLARED = {
+    "string": (TEXT, "VARCHAR"),
+    "double": (NUMBER, "DOUBLE"),
+    "float": (NUMBER, "DOUBLE"),
+    "int": (NUMBER, "BIGINT"),
+    "long": (NUMBER, "BIGINT"),
+    "bigint": (NUMBER, "BIGINT"),
+    "boolean": (BOOLEAN, "BOOLEAN"),
+    "timestamp": (TIME, "TIMESTAMPTZ"),
+    "date": (TIME, "DATE"),
+}
+_DECIMAL = re.compile(r"decimal\(\s*([1-9]|[12]\d|3[0-8])\s*,\s*(\d|[12]\d|3[0-8])\s*\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicate:
+    """A predicate as DuckDB evaluates it on a batch.
+
+    Attributes:
+        text: as it was written.
+        sql: the condition, over the columns of `batch`, `f0, f1, ...` and `h0, h1, ...`.
+        pointers: the members of `value` that f0, f1, ... stand for, as JSON pointers (RFC 6901).
+        headers: the headers that h0, h1, ... stand for.
+        columns: the columns of the record that it reads.
+        tests_null: it asks itself whether the value is null.
+    """
+
+    text: str
+    sql: str
+    pointers: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    tests_null: bool = False
+
+    @property
+    def reads_json(self) -> bool:
+        """Tell whether the value has to be JSON."""
+        return bool(self.pointers)
+
+    @property
+    def query(self) -> str:
+        """Return the query whose only column `p` says whether the condition is true of each row of `batch`, in order."""
+        if not self.pointers:
+            return f"SELECT ({self.sql}) IS TRUE AS p FROM batch"  # noqa: S608  built from a checked tree
+        paths = ", ".join(_quoted(pointer) for pointer in self.pointers)
+        members = ", ".join(f"f[{place}] AS f{place - 1}" for place in range(1, len(self.pointers) + 1))
+        # Materialized: the value is parsed once a record, and of every record, whatever the optimizer makes of the rest.
+        return (
+            f"WITH parsed AS MATERIALIZED (SELECT *, json_extract_string(value, [{paths}]) AS f FROM batch), "  # noqa: S608
+            f"members AS (SELECT *, {members} FROM parsed) SELECT ({self.sql}) IS TRUE AS p FROM members"
+        )
+
+
+def declared_fields(fields: Mapping[str, str]) -> dict[Path, tuple[str, str]]:
+    """Return the members that `fields` names, with kind and SQL type.
+
+    Raises:
+        PydanticCustomError: a path or a type is none.
+    """
+    found, findings = {}, []
+    for name, type_name in fields.items():
+        try:
+            path = parse_path(name)
+        except PathError as error:
+            findings.append(Finding((name,), error.problem, error.remedy))
+            continue
+        if not all(isinstance(step, Name | Index) for step in path):
+            findings.append(Finding((name,), f"'{name}' names several members", "name one, like address.city"))
+        kind = _declared_type(type_name)
+        if kind is None:
+            known = [*_DECLARED, "decimal(p, s)"]
+            findings.append(Finding((name,), f"'{type_name}' is no type", did_you_mean(type_name, known)))
+        else:
+            found[path] = kind
+    if findings:
+        raise finding_error(*findings)
+    return found
+
+
+def _declared_type(name: str) -> tuple[str, str] | None:
+    word = name.strip().lower()
+    if match := _DECIMAL.fullmatch(word):
+        return NUMBER, f"DECIMAL({match.group(1)}, {match.group(2)})"
+    return _DECLARED.get(word)
+
+
+def compile_predicate(text: str, fields: Mapping[Path, tuple[str, str]] | None = None) -> Predicate:
+    """Return a predicate that is known to work.
+
+    Args:
+        text: a condition in Spark's SQL.
+        fields: the members of `value` with their types (`declared_fields`); None where any may be named.
+
+    Raises:
+        PydanticCustomError: it does not parse, or names what there is not; says what and what was meant.
+
+    Example:
+        >>> compile_predicate("value.region = 'eu' AND value.amount > 10").pointers
+        ('/region', '/amount')
+    """
+    tree = _parse(text)
+    translation = Translation(fields or {})
+    try:
+        condition = translation.as_kind(translation.visit(tree), BOOLEAN)
+        sql = condition.sql(dialect="duckdb", comments=False)
+    except RecursionError:
+        raise fault("the predicate is nested too deeply", "split it into several rules") from None
+    predicate = Predicate(
+        text=text,
+        sql=sql,
+        pointers=tuple(translation.pointers),
+        headers=tuple(translation.headers),
+        columns=tuple(sorted(translation.columns)),
+        tests_null=translation.tests_null,
+    )
+    _refuse_unbindable(predicate)
+    return predicate
+
+
+def _parse(text: str) -> Any:
+    import sqlglot
+    from sqlglot.errors import ParseError, SqlglotError
+
+    try:
+        trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        problem = f"does not parse near '{first.get('highlight')}' (column {first.get('col')})"
+        raise fault(problem, "write a SQL condition; names that are SQL words are written value['select']") from None
+    except (SqlglotError, RecursionError):
+        raise fault("does not parse", "look for a quote or a bracket that is not closed") from None
+    if not trees:
+        raise fault("the predicate is empty", "write a SQL condition, like value.region = 'eu'")
+    if len(trees) > 1:
+        raise fault("these are several statements", "write one condition")
+    return trees[0]
+
+
+def _refuse_unbindable(predicate: Predicate) -> None:
+    import duckdb
+
+    headers = "".join(f", h{place} VARCHAR" for place in range(len(predicate.headers)))
+    columns = 'topic VARCHAR, partition INTEGER, "offset" BIGINT, timestamp TIMESTAMPTZ, key VARCHAR, tombstone BOOLEAN'
+    connection = engine()
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE batch ({columns}, value VARCHAR{headers})")
+    try:
+        connection.execute(predicate.query).fetchall()
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0].partition(": ")[2]
+        raise fault(f"cannot be evaluated: {reason}", "compare values of one type, or write CAST(x AS type)") from None
+    finally:
+        connection.execute("DROP TABLE batch")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,248 @@
+"""What a flow does to records on their way: `rules:`, applied in order, each with one action."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, field_validator, model_validator
+
+from mirrorlake.config import secrets
+from mirrorlake.config.base import Exclusion, Selection, Settings
+from mirrorlake.config.faults import Finding, fault_error, finding_error
+from mirrorlake.config.predicates import Predicate, compile_predicate, declared_fields
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.model.json_path import Path, PathError, parse_path, path_text
+from mirrorlake.model.patterns import PatternError, TopicPattern
+
+ACTIONS = ("keep", "drop", "mask", "remove", "null", "hash", "headers", "function")
+HIDING = ("mask", "remove", "null", "hash")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_FUNCTION = re.compile(r"[A-Za-z0-9_-]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def _paths(value: Any) -> tuple[Path, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str | tuple) for text in texts):
+        raise fault_error("no list of paths", "write [email, address.city, ..ssn]")
+    found, findings = [], []
+    for place, text in enumerate(texts):
+        try:
+            found.append(text if isinstance(text, tuple) else parse_path(text))
+        except PathError as error:
+            findings.append(Finding((place,) if isinstance(value, list) else (), error.problem, error.remedy))
+    if findings:
+        raise finding_error(*findings)
+    return tuple(found)
+
+
+def _key(value: Any) -> Any:
+    # Whatever stands here may be the key itself: no message shows it.
+    if not isinstance(value, str) or not value:
+        raise fault_error("the key (hidden) is no text", "write key: ${secret:scope/key}")
+    return value
+
+
+def _hash(value: Any) -> Any:
+    if not isinstance(value, dict | HashConfig):
+        raise fault_error(
+            "the value (hidden) stands where a mapping is expected",
+            "write {fields: [email], key: ${secret:scope/key}}",
+        )
+    return value
+
+
+Paths = Annotated[
+    tuple[Path, ...],
+    BeforeValidator(_paths),
+    PlainSerializer(lambda paths: [path_text(path) for path in paths], return_type=list),
+]
+
+
+class HashConfig(Settings):
+    """Members that are replaced by their keyed hash."""
+
+    fields: Paths = Field(description="paths of the members")
+    key: Annotated[str, BeforeValidator(_key)] = Field(description="the key, by reference: ${secret:scope/key}")
+
+    @property
+    def shown_key(self) -> str:
+        """Return the reference to the key; a key written in place is masked."""
+        # A default of ${env:NAME:-default} would be the key itself.
+        return self.key if secrets.is_reference(self.key) and ":-" not in self.key else secrets.MASK
+
+    def __repr_args__(self) -> Any:
+        for name, value in super().__repr_args__():
+            yield name, self.shown_key if name == "key" else value
+
+
+class HeadersConfig(Settings):
+    """What happens to the headers of a record."""
+
+    drop: Exclusion = Field(default=TopicPattern(), description="headers that are left out")
+    rename: dict[str, str] = Field(default_factory=dict, description="{old: new}")
+
+    @model_validator(mode="after")
+    def _does_something(self) -> HeadersConfig:
+        if not self.drop.expressions and not self.rename:
+            raise fault_error("neither drop nor rename", "write {drop: [name], rename: {old: new}}")
+        try:
+            NameMatcher(self.drop)
+        except PatternError as error:
+            raise finding_error(Finding(("drop",), error.problem, error.remedy)) from None
+        return self
+
+
+class RuleConfig(Settings):
+    """One rule of a flow: which topics, one action, and what to do where it cannot be carried out."""
+
+    name: str = Field(default="", description="default: rule-1, rule-2, ...")
+    topics: Selection = Field(default=TopicPattern((".*",)), description="source topics that it is for")
+    keep: str | None = Field(default=None, description="a predicate; only records for which it is true go out")
+    drop: str | None = Field(default=None, description="a predicate; records for which it is true stay back")
+    fields: dict[str, str] = Field(default_factory=dict, description="{member of the value: type} of keep and drop")
+    mask: Paths | None = Field(default=None, description='paths of members that become "***"')
+    remove: Paths | None = Field(default=None, description="paths of members that are left out")
+    null: Paths | None = Field(default=None, description="paths of members that become null")
+    hash: Annotated[HashConfig | None, BeforeValidator(_hash)] = Field(
+        default=None, description="{fields: paths, key: reference}: members that become their HMAC-SHA256"
+    )
+    headers: HeadersConfig | None = Field(default=None, description="{drop: [...], rename: {old: new}}")
+    function: str | None = Field(default=None, description="a registered name, or package.module:callable")
+    on_error: Literal["quarantine", "pass", "drop"] = Field(
+        default="quarantine", description="what becomes of records that the rule fails on"
+    )
+    framed: Literal["pass", "read", "quarantine", "drop"] = Field(
+        default="pass", description="what becomes of payloads that a schema registry framed"
+    )
+
+    _predicate: Predicate | None = PrivateAttr(default=None)
+
+    @field_validator("name")
+    @classmethod
+    def _name_letters(cls, name: str) -> str:
+        if name and not _NAME.fullmatch(name):
+            raise fault_error(f"'{name}' is no rule name", "use letters, digits, . _ and -, at most 100")
+        if name == "unsendable":
+            raise fault_error("'unsendable' names what no client can send", "give the rule another name")
+        return name
+
+    @field_validator("function")
+    @classmethod
+    def _function_shape(cls, function: str | None) -> str | None:
+        if function is not None and not _FUNCTION.fullmatch(function):
+            raise fault_error(
+                f"'{function}' is no function", "write a name given to ml.register, or package.module:callable"
+            )
+        return function
+
+    @model_validator(mode="after")
+    def _one_action(self) -> RuleConfig:
+        given = [action for action in ACTIONS if getattr(self, action) is not None]
+        known = ", ".join(ACTIONS)
+        findings = []
+        if not given:
+            findings.append(Finding((), "the rule does nothing", f"add one of: {known}"))
+        findings += [
+            Finding((action,), f"'{action}' beside '{given[0]}'", "a rule has one action; make it a rule of its own")
+            for action in given[1:]
+        ]
+        try:
+            NameMatcher(self.topics)
+        except PatternError as error:
+            findings.append(Finding(("topics",), error.problem, error.remedy))
+        findings += self._read_predicate()
+        if not findings:
+            findings += self._said_in_vain()
+        if findings:
+            raise finding_error(*findings)
+        return self
+
+    def _read_predicate(self) -> list[Finding]:
+        from pydantic_core import PydanticCustomError
+
+        place: tuple[str, ...] = ("fields",)
+        try:
+            declared = declared_fields(self.fields)
+            for action in ("keep", "drop"):
+                if (text := getattr(self, action)) is not None:
+                    place = (action,)
+                    self._predicate = compile_predicate(text, declared)
+        except PydanticCustomError as error:
+            inner = (error.context or {})["findings"]
+            return [Finding((*place, *one.place), one.problem, one.remedy) for one in inner]
+        return []
+
+    def _said_in_vain(self) -> list[Finding]:
+        findings = []
+        if self.fields and self._predicate is None:
+            findings.append(Finding(("fields",), "'fields' without keep or drop", "leave it out"))
+        if self.framed != "pass" and not self.reads_json:
+            problem = "'framed' says something about JSON values, and this rule reads none"
+            findings.append(Finding(("framed",), problem, "leave it out"))
+        return findings
+
+    @property
+    def action(self) -> str:
+        """Return which of the actions it has."""
+        return next(action for action in ACTIONS if getattr(self, action) is not None)
+
+    @property
+    def predicate(self) -> Predicate | None:
+        """Return the predicate of keep or drop."""
+        return self._predicate
+
+    @property
+    def reads_json(self) -> bool:
+        """Tell whether the value has to be JSON."""
+        return self.action in HIDING or (self._predicate is not None and self._predicate.reads_json)
+
+    @cached_property
+    def matcher(self) -> NameMatcher:
+        """Return which source topics it is for."""
+        return NameMatcher(self.topics)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """Return what the rule does, as plain values without secrets; what its version is made of."""
+        # Without defaults: a setting that a later release adds must not change the versions of rules that lack it.
+        plain = self.model_dump(mode="json", exclude_defaults=True)
+        if self.hash is not None:
+            plain["hash"]["key"] = self.hash.shown_key
+        return plain
+
+    @property
+    def version(self) -> str:
+        """Return the fingerprint of the definition: 8 hex digits; secrets do not count."""
+        text = json.dumps(self.definition, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def __str__(self) -> str:
+        what = self.definition[self.action]
+        return f"{self.action} {what if isinstance(what, str) else json.dumps(what, ensure_ascii=False)}"
+
+
+def named(value: Any) -> Any:
+    """Return the rules of a file, those without a name called by their place: rule-1, rule-2."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {**rule, "name": f"rule-{place}"} if isinstance(rule, dict) and not rule.get("name") else rule
+        for place, rule in enumerate(value, start=1)
+    ]
+
+
+def check_names(rules: tuple[RuleConfig, ...]) -> tuple[RuleConfig, ...]:
+    """Return the rules, refusing two of one name."""
+    names = [rule.name for rule in rules]
+    findings = [
+        Finding((place, "name"), f"a second rule '{name}'", "give each rule of the flow a name of its own")
+        for place, name in enumerate(names)
+        if name in names[:place]
+    ]
+    if findings:
+        raise finding_error(*findings)
+    return rules

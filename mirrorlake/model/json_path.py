@@ -1,0 +1,142 @@
+"""Paths to members of JSON values: the subset of JSONPath (RFC 9535) that names members without conditions.
+
+`$.a.b`, `a.b`, `$['a b']`, `items[0]`, `items[*]`, `address.*` and `..name` (a member of this name at any depth).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The member of an object with this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The item of an array at this position, from 0."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Every member of an object and every item of an array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anywhere:
+    """The members of this name here and at any depth below."""
+
+    name: str
+
+
+Step = Name | Index | Every | Anywhere
+Path = tuple[Step, ...]
+
+# A bare name is anything without the signs that mean something; others are quoted: ['a.b'].
+_BARE = r"[^\s.\[\]'\"*$]+"
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_STEP = re.compile(
+    rf"""
+    \.\. (?: (?P<any>{_BARE}) | \[ \s* (?P<any_quoted>{_QUOTED}) \s* \] )
+    | \. (?: (?P<name>{_BARE}) | (?P<star>\*) )
+    | \[ \s* (?: (?P<quoted>{_QUOTED}) | (?P<index>\d{{1,9}}) | (?P<all>\*) ) \s* \]
+    """,
+    re.VERBOSE,
+)
+_PLAIN = re.compile(_BARE)
+
+
+class PathError(ValueError):
+    """Say what is wrong with a path.
+
+    Attributes:
+        problem: the path and what was found.
+        remedy: what to write.
+    """
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem}; {remedy}")
+
+
+def parse_path(text: str) -> Path:
+    """Return the steps of a path.
+
+    Args:
+        text: the path; a leading `$` may be left out.
+
+    Raises:
+        PathError: it does not parse, or names the whole value.
+
+    Example:
+        >>> parse_path("$.items[0].sku")
+        (Name(name='items'), Index(index=0), Name(name='sku'))
+        >>> parse_path("..ssn")
+        (Anywhere(name='ssn'),)
+    """
+    rest = text.strip()
+    if rest.startswith("$"):
+        rest = rest[1:]
+    elif rest[:1] not in (".", "["):
+        rest = f".{rest}"
+    steps: list[Step] = []
+    place = 0
+    while place < len(rest):
+        match = _STEP.match(rest, place)
+        if match is None:
+            raise PathError(
+                f"'{text}' is no path (at '{rest[place : place + 20]}')",
+                "write $.a.b, a.b, $['a b'], items[0], items[*], address.* or ..name",
+            )
+        steps.append(_step(match))
+        place = match.end()
+    if not steps:
+        raise PathError(f"'{text}' names the whole value", "name a member, like $.email; drop withholds whole records")
+    return tuple(steps)
+
+
+def path_text(path: Path) -> str:
+    """Return a path as it is written, always alike.
+
+    >>> path_text(parse_path("$['a b'][ 0 ].c..d"))
+    "$['a b'][0].c..d"
+    """
+    return "$" + "".join(_written(step) for step in path)
+
+
+def _written(step: Step) -> str:
+    if isinstance(step, Index):
+        return f"[{step.index}]"
+    if isinstance(step, Every):
+        return "[*]"
+    lead = ".." if isinstance(step, Anywhere) else "."
+    if _PLAIN.fullmatch(step.name):
+        return lead + step.name
+    quoted = step.name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{lead.rstrip('.') if lead == '.' else lead}['{quoted}']"
+
+
+def _step(match: re.Match[str]) -> Step:
+    kind, found = match.lastgroup, match.group(match.lastgroup or 0)
+    if kind == "any":
+        return Anywhere(found)
+    if kind == "any_quoted":
+        return Anywhere(_unquoted(found))
+    if kind == "name":
+        return Name(found)
+    if kind == "quoted":
+        return Name(_unquoted(found))
+    if kind == "index":
+        return Index(int(found))
+    return Every()
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1])

@@ -1,0 +1,53 @@
+"""From the settings of a flow to what its workers do to records."""
+
+from __future__ import annotations
+
+from mirrorlake.config.flow import FlowConfig
+from mirrorlake.config.rules import HIDING, RuleConfig
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.errors import ConfigError, Fault
+from mirrorlake.rules.functions import find_function
+from mirrorlake.rules.rule import Rule
+from mirrorlake.rules.view import FlowView, Stage
+
+
+def flow_view(flow: FlowConfig, *, stages: tuple[Stage, ...] = ()) -> FlowView | None:
+    """Return the view of a flow, with its secrets resolved and its functions found; None where nothing is to be done.
+
+    Args:
+        flow: the flow.
+        stages: what happens after the rules.
+
+    Raises:
+        ConfigError: a key cannot be resolved, or is empty.
+        UsageError: a function is not registered, or not in its module.
+    """
+    if not flow.rules and not stages:
+        return None
+    return FlowView(rules=tuple(_rule(flow, place, rule) for place, rule in enumerate(flow.rules)), stages=stages)
+
+
+def _rule(flow: FlowConfig, place: int, rule: RuleConfig) -> Rule:
+    paths = getattr(rule, rule.action) if rule.action in HIDING else ()
+    key = b""
+    if rule.hash is not None:
+        where = f"rules[{place}].hash.key"
+        key = flow.resolved(rule.hash.key, where).encode()
+        if not key:
+            fault = Fault(flow.file, f"{flow.place}.{where}", "the key is empty", "store one of 32 random characters")
+            raise ConfigError([fault])
+        paths = rule.hash.fields
+    return Rule(
+        name=rule.name,
+        version=rule.version,
+        topics=rule.matcher,
+        action=rule.action,
+        on_error=rule.on_error,
+        framed=rule.framed,
+        predicate=rule.predicate,
+        paths=paths,
+        key=key,
+        dropped=NameMatcher(rule.headers.drop) if rule.headers and rule.headers.drop.expressions else None,
+        renamed=dict(rule.headers.rename) if rule.headers else {},
+        function=find_function(rule.function, flow=flow.name, rule=rule.name) if rule.function else None,
+    )

@@ -1,0 +1,72 @@
+"""Functions of one's own on Arrow batches: registered by name, or found in a module of the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RecordFunction = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
+
+_REGISTERED: dict[str, RecordFunction] = {}
+
+
+def register(name: str, function: RecordFunction) -> RecordFunction:
+    """Register a function that rules call by name, and return it; a second one of the name takes its place.
+
+    It gets a `pyarrow.RecordBatch` with the columns `offset, timestamp, key, value, headers` and returns one with the
+    same columns: rows may be left out, which filters them, and key, value, headers and timestamp may differ. It must
+    treat each record by itself, and alike each time: batches are cut differently when a step runs again (law F).
+
+    Args:
+        name: what `function:` of a rule says.
+        function: runs in Spark's workers; one of a notebook is sent there with all that it refers to.
+
+    Raises:
+        UsageError: it cannot be called.
+
+    Example:
+        >>> import mirrorlake as ml
+        >>> same = ml.register("same", lambda records: records)
+    """
+    if not callable(function):
+        raise UsageError(f"'{name}' is registered with something that cannot be called", remedy="pass a function")
+    _REGISTERED[name] = function
+    return function
+
+
+def find_function(name: str, *, flow: str, rule: str) -> RecordFunction:
+    """Return the function that a rule names.
+
+    Raises:
+        UsageError: it is not registered in this process, or not in its module.
+    """
+    if ":" not in name:
+        if name in _REGISTERED:
+            return _REGISTERED[name]
+        raise _missing(name, flow, rule, "it is not registered in this process")
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise _missing(name, flow, rule, f"importing it raised {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise _missing(name, flow, rule, "it cannot be called")
+    function: RecordFunction = found
+    return function
+
+
+def _missing(name: str, flow: str, rule: str, why: str) -> UsageError:
+    return UsageError(
+        f"rule '{rule}' of {flow} needs the function '{name}': {why}",
+        consequence="nothing was started",
+        remedy=f'call ml.register("{name}", function) first, or write function: package.module:callable',
+        flow=flow,
+    )

@@ -1,0 +1,101 @@
+"""Columns of a batch of records as rules read and write them, whole columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+FRAME = 5  # bytes: the magic byte 0 and the schema id, big-endian (Confluent's wire format)
+
+
+def offsets_at(records: pa.RecordBatch, rows: Flags) -> list[int]:
+    """Return the upstream offsets of the flagged rows."""
+    found: list[int] = records.column("offset").to_numpy(zero_copy_only=False)[rows].tolist()
+    return found
+
+
+def with_column(records: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    """Return the batch with one column replaced."""
+    place = records.schema.get_field_index(name)
+    columns = [column if i == place else records.column(i) for i in range(records.num_columns)]
+    return pa.RecordBatch.from_arrays(columns, schema=records.schema)
+
+
+def text_of(column: pa.Array) -> pa.Array:
+    """Return bytes as text; null where they are not UTF-8."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(item) for item in column.to_pylist()], pa.string())
+
+
+def _decoded(item: bytes | None) -> str | None:
+    try:
+        return None if item is None else item.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def header_text(column: pa.Array, name: str) -> pa.Array:
+    """Return the last value of a header of each record, as text; null where there is none."""
+    lengths = header_counts(column)
+    flat = pc.list_flatten(column)
+    places = np.flatnonzero(pc.equal(flat.field(0), name).to_numpy(zero_copy_only=False).astype(bool))
+    rows = np.repeat(np.arange(len(column)), lengths)[places]
+    last = np.full(len(column), -1)
+    # Assigned in order, so that of several the last one stays.
+    last[rows] = places
+    return text_of(flat.field(1).take(pa.array(last, mask=last < 0)))
+
+
+def header_counts(column: pa.Array) -> np.ndarray[Any, Any]:
+    """Return how many headers each record has."""
+    counts: np.ndarray[Any, Any] = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    return counts
+
+
+def edit_headers(column: pa.Array, *, dropped: Sequence[str], renamed: dict[str, str]) -> pa.Array:
+    """Return headers without some and with others under a new name; order, repeats and nulls stay."""
+    lengths, flat = header_counts(column), pc.list_flatten(column)
+    names, values = flat.field(0), flat.field(1)
+    if dropped:
+        stays = pc.invert(pc.is_in(names, pa.array(dropped, names.type)))
+        rows = np.repeat(np.arange(len(column)), lengths)[stays.to_numpy(zero_copy_only=False)]
+        lengths = np.bincount(rows, minlength=len(column))
+        names, values = names.filter(stays), values.filter(stays)
+    for old, new in renamed.items():
+        names = pc.if_else(pc.equal(names, old), pa.scalar(new, names.type), names)
+    entries = pa.StructArray.from_arrays([names, values], fields=list(column.type.value_type))
+    bounds = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(bounds, entries, type=column.type, mask=pc.is_null(column))
+
+
+def header_names(column: pa.Array) -> list[str]:
+    """Return the different names of headers in a column."""
+    names: list[str] = pc.unique(pc.list_flatten(column).field(0)).to_pylist()
+    return names
+
+
+def framed_rows(column: pa.Array) -> Flags | None:
+    """Flag the values that a schema registry framed: magic byte 0, then a schema id; None where there are none."""
+    magic = pc.starts_with(column, pattern=b"\0")
+    if not pc.any(magic).as_py():
+        return None
+    long_enough = pc.greater_equal(pc.binary_length(column), FRAME)
+    rows: Flags = pc.fill_null(pc.and_(magic, long_enough), False).to_numpy(zero_copy_only=False)
+    return rows if rows.any() else None
+
+
+def schema_id(value: bytes) -> int:
+    """Return the schema id in the frame of a value.
+
+    >>> schema_id(bytes([0, 0, 0, 0, 42]) + b"...")
+    42
+    """
+    return int.from_bytes(value[1:FRAME], "big")

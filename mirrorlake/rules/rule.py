@@ -1,0 +1,161 @@
+"""One rule on a batch of records: what goes on to the next rule, and what is kept back and why.
+
+Null values pass rules that read the value: a tombstone deletes what was sent before, and keeping it back would leave
+records on the target for ever that the source has deleted. A predicate that asks `value IS NULL` decides for itself.
+
+Reasons never hold anything of a record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrorlake.config.predicates import Predicate
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.json_path import Path
+from mirrorlake.model.withheld import FILTERED, Withheld
+from mirrorlake.rules.calls import call_function
+from mirrorlake.rules.conditions import FAILED, FALSE, NOT_ASKED, NOT_JSON, TRUE, answers
+from mirrorlake.rules.functions import RecordFunction
+from mirrorlake.rules.hiding import Hider, NotJson, Replace, keyed_hash, masked, nulled, removed
+from mirrorlake.rules.records import FRAME, Flags, edit_headers, framed_rows, header_names, with_column
+from mirrorlake.rules.sieve import Sieve
+
+Outcome = tuple[pa.RecordBatch, tuple[Withheld, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule as the workers carry it out; small when it is pickled.
+
+    Attributes:
+        name: of the rule.
+        version: the fingerprint of its definition.
+        topics: which source topics it is for.
+        action: one of keep, drop, mask, remove, null, hash, headers, function.
+        on_error: quarantine, pass or drop.
+        framed: pass, read, quarantine or drop.
+        predicate: of keep and drop.
+        paths: of mask, remove, null and hash.
+        key: of hash.
+        dropped: headers to drop.
+        renamed: headers to rename.
+        function: of function.
+    """
+
+    name: str
+    version: str
+    topics: NameMatcher
+    action: str
+    on_error: str = "quarantine"
+    framed: str = "pass"
+    predicate: Predicate | None = None
+    paths: tuple[Path, ...] = ()
+    key: bytes = field(default=b"", repr=False)
+    dropped: NameMatcher | None = None
+    renamed: dict[str, str] = field(default_factory=dict)
+    function: RecordFunction | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+    def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Outcome:
+        """Return the records that go on, and what is kept back."""
+        if not len(records):
+            return records, ()
+        if self.action == "headers":
+            return self._with_headers(records), ()
+        sieve = Sieve(records, source, rule=self.name, version=self.version, on_error=self.on_error)
+        if self.function is not None:
+            return call_function(self.function, records, sieve), sieve.withheld()
+        if self.predicate is not None:
+            self._ask(self.predicate, source, records, sieve)
+        else:
+            records = self._with_values(records, sieve)
+        return sieve.passed(records), sieve.withheld()
+
+    def _ask(self, predicate: Predicate, source: SourcePartition, records: pa.RecordBatch, sieve: Sieve) -> None:
+        values = records.column("value")
+        framed = framed_rows(values) if predicate.reads_json else None
+        if framed is None:
+            found = answers(predicate, source, records, values)
+        elif self.framed == "read":
+            values = _without_frames(values, framed)
+            found = answers(predicate, source, records, values)
+        else:
+            asked = pa.array(~framed)
+            found = np.full(len(records), NOT_ASKED, np.int8)
+            found[~framed] = answers(predicate, source, records.filter(asked), values.filter(asked))
+            sieve.set_aside(framed, self.framed)
+        kept_back: Flags = found == (FALSE if self.action == "keep" else TRUE)
+        if predicate.reads_json and not predicate.tests_null:
+            kept_back &= pc.is_valid(values).to_numpy(zero_copy_only=False)
+        sieve.hold(kept_back, FILTERED, "")
+        sieve.not_json(found == NOT_JSON, framed)
+        sieve.failed(found == FAILED, "the predicate cannot be evaluated")
+
+    def _with_values(self, records: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
+        column = records.column("value")
+        framed, values = framed_rows(column), column.to_pylist()
+        hide, broken, changed = self._hider, [], False
+        behind = framed is not None and self.framed == "read"
+        aside = set() if framed is None else set(np.flatnonzero(framed).tolist())
+        for row, value in enumerate(values):
+            if value is None:
+                continue
+            try:
+                if row not in aside:
+                    new = hide(value)
+                elif behind:
+                    new = _behind_frame(hide, value)
+                else:
+                    continue
+            except NotJson:
+                broken.append(row)
+                continue
+            if new is not value:
+                values[row] = new
+                changed = True
+        if framed is not None and not behind:
+            sieve.set_aside(framed, self.framed)
+        if broken:
+            rows = np.zeros(len(records), np.bool_)
+            rows[broken] = True
+            sieve.not_json(rows, framed)
+        return with_column(records, "value", pa.array(values, column.type)) if changed else records
+
+    @cached_property
+    def _hider(self) -> Hider:
+        return Hider(self.paths, keyed_hash(self.key) if self.action == "hash" else _REPLACE[self.action])
+
+    def _with_headers(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        column = records.column("headers")
+        if column.null_count == len(column):
+            return records
+        there = header_names(column)
+        dropped = [name for name in there if self.dropped is not None and self.dropped.matches(name)]
+        renamed = {old: new for old, new in self.renamed.items() if old in there and old not in dropped}
+        if not dropped and not renamed:
+            return records
+        return with_column(records, "headers", edit_headers(column, dropped=dropped, renamed=renamed))
+
+
+_REPLACE: dict[str, Replace] = {"mask": masked, "null": nulled, "remove": removed}
+
+
+def _behind_frame(hide: Hider, value: bytes) -> bytes:
+    body = value[FRAME:]
+    new = hide(body)
+    return value if new is body else value[:FRAME] + new
+
+
+def _without_frames(values: pa.Array, framed: Flags) -> pa.Array:
+    pairs = zip(values.to_pylist(), framed.tolist(), strict=True)
+    return pa.array([value[FRAME:] if flag else value for value, flag in pairs], values.type)

@@ -1,0 +1,87 @@
+"""Sort out what one rule keeps back of a batch, and say why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
+from mirrorlake.rules.records import Flags, offsets_at, schema_id
+
+_KINDS = {"quarantine": QUARANTINED, "drop": FILTERED}
+
+
+class Sieve:
+    """Hold back rows of a batch for one rule.
+
+    Args:
+        records: the batch, in upstream order.
+        source: the partition that it comes from.
+        rule: the name of the rule.
+        version: its version.
+        on_error: quarantine, pass or drop.
+    """
+
+    def __init__(
+        self, records: pa.RecordBatch, source: SourcePartition, *, rule: str, version: str, on_error: str
+    ) -> None:
+        self._records = records
+        self._source = source
+        self._rule = rule
+        self._version = version
+        self.on_error = on_error
+        self._goes = np.ones(len(records), np.bool_)
+        self._held: dict[tuple[str, str], list[int]] = {}
+
+    def hold(self, rows: Flags, kind: str, reason: str) -> None:
+        """Keep the flagged rows back."""
+        if rows.any():
+            self._goes &= ~rows
+            self._held.setdefault((kind, reason), []).extend(offsets_at(self._records, rows))
+
+    def failed(self, rows: Flags, reason: str) -> None:
+        """Do with the flagged rows what `on_error` says."""
+        if self.on_error != "pass":
+            self.hold(rows, _KINDS[self.on_error], reason)
+
+    def not_json(self, rows: Flags, framed: Flags | None) -> None:
+        """Do with rows whose value is not JSON what `on_error` says."""
+        if framed is not None:
+            for number, those in self._by_schema(rows & framed):
+                self.failed(those, f"not JSON behind the frame of a schema registry, schema id {number}")
+            rows = rows & ~framed
+        self.failed(rows, "not JSON")
+
+    def set_aside(self, framed: Flags, how: str) -> None:
+        """Do with framed rows what a rule's `framed` says, which is not to read them."""
+        if how != "pass":
+            for number, those in self._by_schema(framed):
+                self.hold(those, _KINDS[how], f"framed by a schema registry, schema id {number}")
+
+    def passed(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Return those that go on, of the same rows as were sorted; the batch itself where all do."""
+        return records if self._goes.all() else records.filter(pa.array(self._goes))
+
+    def withheld(self) -> tuple[Withheld, ...]:
+        """Return what was kept back."""
+        return tuple(
+            Withheld(
+                source=self._source,
+                kind=kind,
+                rule=self._rule,
+                version=self._version,
+                ranges=ranges_of(sorted(offsets)),
+                reason=reason,
+            )
+            for (kind, reason), offsets in self._held.items()
+        )
+
+    def _by_schema(self, rows: Flags) -> Iterator[tuple[int, Flags]]:
+        values = self._records.column("value").filter(pa.array(rows)).to_pylist()
+        numbers = np.full(len(rows), -1, np.int64)
+        numbers[rows] = [schema_id(value) for value in values]
+        for number in dict.fromkeys(numbers[rows].tolist()):
+            yield number, numbers == number

@@ -1,0 +1,198 @@
+"""Rules of a flow: what they are, what is worth knowing about them, and what they would do to records of the relay."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from mirrorlake.config.flow import FlowConfig
+from mirrorlake.config.rules import HIDING, RuleConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.plan import Change, Note
+from mirrorlake.model.withheld import FILTERED, QUARANTINED
+from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.files import COLUMNS
+from mirrorlake.relay.lake import Lake
+from mirrorlake.rules.viewed import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleShown:
+    """A rule as it is listed: `does` in a line, `definition` in full and without secrets; `version` is its fingerprint."""
+
+    rule: str
+    version: str
+    topics: tuple[str, ...]
+    does: str
+    on_error: str
+    framed: str | None
+    definition: dict[str, Any]
+
+
+def list_rules(flow: FlowConfig) -> list[RuleShown]:
+    """Return the rules of a flow in the order in which they apply."""
+    return [
+        RuleShown(
+            rule=rule.name,
+            version=rule.version,
+            topics=rule.topics.expressions,
+            does=str(rule),
+            on_error=rule.on_error,
+            framed=rule.framed if rule.reads_json else None,
+            definition=rule.definition,
+        )
+        for rule in flow.rules
+    ]
+
+
+def rule_changes(flow: FlowConfig, audit: Audit) -> list[Change]:
+    """Return the rules whose definition `audit` does not hold yet: it explains what was withheld, years later."""
+    if not flow.rules:
+        return []
+    known = {(entry.flow, entry.object, entry.after["version"]) for entry in audit.entries("lake", "rule")}
+    return [
+        Change(
+            where="lake",
+            kind="rule",
+            name=rule.name,
+            action="define",
+            after={"version": rule.version, "definition": rule.definition},
+            reason="new or changed",
+            flow=flow.name,
+        )
+        for rule in flow.rules
+        if (flow.name, rule.name, rule.version) not in known
+    ]
+
+
+def rule_notes(flow: FlowConfig, topics: Iterable[str]) -> list[Note]:
+    """Return what a person should know about the rules of a flow, given the source topics that it carries now."""
+    topics = list(topics)
+    return [
+        Note(where=flow.name, kind="rule", name=rule.name, reason=reason)
+        for rule in flow.rules
+        for reason in _reasons(rule, topics)
+    ]
+
+
+def _reasons(rule: RuleConfig, topics: list[str]) -> Iterable[str]:
+    if topics and not rule.matcher.select(topics):
+        yield f"no topic of the flow matches {', '.join(rule.topics.expressions)}, so it does nothing"
+    if rule.action in HIDING and rule.framed == "pass":
+        yield "values that a schema registry framed pass with all their fields; set framed to read, quarantine or drop"
+    if rule.action in HIDING and rule.on_error == "pass":
+        yield "values that are not JSON pass as they are; set on_error to quarantine or drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReason:
+    """How many records a rule would withhold, of which kind and why."""
+
+    kind: str
+    rule: str
+    version: str
+    reason: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTrial:
+    """What the rules of a flow would do to the newest records of a topic.
+
+    `sent` of the `records` would go out, `changed` of those with other content than they have.
+    """
+
+    flow: str
+    topic: str
+    view: str | None
+    records: int
+    sent: int
+    changed: int
+    filtered: int
+    quarantined: int
+    reasons: tuple[TrialReason, ...]
+
+
+def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, newest: int) -> RuleTrial:
+    """Return what a view would make of the newest records of a topic in the relay; changes nothing.
+
+    Args:
+        lake: the lake.
+        flow: the flow.
+        view: its view, None where it has none.
+        topic: a source topic of the flow.
+        newest: how many records, of each partition the newest.
+
+    Raises:
+        UsageError: the flow does not carry the topic.
+    """
+    if not flow.carries(topic):
+        raise UsageError(f"{flow.name} does not carry the topic '{topic}'", remedy="name a source topic of the flow")
+    records = sent = changed = 0
+    held: Counter[tuple[str, str, str, str]] = Counter()
+    for source, batch in _newest(lake, flow, topic, newest):
+        records += len(batch)
+        if view is None:
+            sent += len(batch)
+            continue
+        viewed = view(source, batch)
+        sent += len(viewed.records)
+        changed += _changed(batch, viewed.records)
+        for one in viewed.withheld:
+            held[one.kind, one.rule, one.version, one.reason] += one.count
+    reasons = tuple(
+        TrialReason(kind=kind, rule=rule, version=version, reason=reason, records=count)
+        for (kind, rule, version, reason), count in sorted(held.items())
+    )
+    return RuleTrial(
+        flow=flow.name,
+        topic=topic,
+        view=None if view is None else view.version,
+        records=records,
+        sent=sent,
+        changed=changed,
+        filtered=sum(one.records for one in reasons if one.kind == FILTERED),
+        quarantined=sum(one.records for one in reasons if one.kind == QUARANTINED),
+        reasons=reasons,
+    )
+
+
+def _newest(lake: Lake, flow: FlowConfig, topic: str, newest: int) -> Iterable[tuple[SourcePartition, pa.RecordBatch]]:
+    relay = lake.relay(flow.source).where(F.col("topic") == topic)
+    ends = relay.groupBy("generation", "partition").agg(F.max("offset").alias("end")).collect()
+    if not ends:
+        return
+    # Conditions that the files' statistics answer: only the newest files are read.
+    late = [
+        (F.col("generation") == row.generation)
+        & (F.col("partition") == row.partition)
+        & (F.col("offset") > row.end - newest)
+        for row in ends
+    ]
+    rows = (
+        relay.where(reduce(or_, late))
+        .orderBy(F.desc("timestamp"), F.desc("offset"))
+        .limit(newest)
+        .orderBy("generation", "partition", "offset")
+        .select("generation", "partition", *COLUMNS)
+        .toArrow()
+    )
+    lives = zip(rows.column("generation").to_pylist(), rows.column("partition").to_pylist(), strict=True)
+    start = 0
+    for (generation, partition), count in Counter(lives).items():
+        part = rows.slice(start, count).select(list(COLUMNS)).combine_chunks()
+        start += count
+        yield SourcePartition(topic, generation, partition), part.to_batches()[0]
+
+
+def _changed(before: pa.RecordBatch, after: pa.RecordBatch) -> int:
+    known = {row["offset"]: row for row in before.to_pylist()}
+    return sum(1 for row in after.to_pylist() if known[row["offset"]] != row)
