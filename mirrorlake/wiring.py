@@ -107,7 +107,8 @@ class Wiring:
         return LandSettings(
             alias=alias,
             subscribe_pattern=self._config.subscribe_pattern(alias),
-            matches=lambda name: any(flow.selection.matches(name) for flow in flows),
+            matches=lambda name: any(flow.selection.matches(name) and not flow.denies(name) for flow in flows),
+            never_leave=self._config.never_leave(alias).java_regex,
             kafka_options=spark_options(cluster),
             on_gap=cluster.land.on_gap,
             max_records_per_batch=cluster.land.max_records_per_batch,
@@ -129,6 +130,8 @@ class Wiring:
 
     def republish_settings(self, flow: FlowConfig) -> RepublishSettings:
         """Return what republishing a flow needs to know, its duties included."""
+        # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
+        flow = self._config.bind(flow)
         cluster = self._config.cluster(flow.target)
         return RepublishSettings(
             flow=flow,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mirrorlake.config.faults import Finding, did_you_mean
 from mirrorlake.model.cycles import FlowLike, find_cycle
 from mirrorlake.model.flow import kafka_name
+from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import DefaultPolicy
 
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
@@ -64,6 +65,31 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str]) -> list[Finding]:
         elif holder != end.name:
             problem = f"'{end.name}' and '{holder}' are both '{kafka_name(end.name)}' in Kafka names"
             found.append(Finding(place, problem, "rename one: they would share ledger and transactional ids"))
+    return found
+
+
+class DeniedLike(FlowLike, Protocol):
+    """A flow that knows what may not leave its source."""
+
+    def denies(self, topic: str) -> bool:
+        """Return whether the topic may never leave the source."""
+
+
+def check_denied(flows: Sequence[tuple[int, DeniedLike]]) -> list[Finding]:
+    """Return the flows that select nothing but topics that may never leave their source.
+
+    Args:
+        flows: (position in the file, flow) of every flow that is valid in itself.
+    """
+    found = []
+    for index, flow in flows:
+        names = [shape_of(expression).meant for expression in flow.topics.expressions]
+        if all(name is not None and flow.denies(name) for name in names):
+            shown = ", ".join(f"'{name}'" for name in names)
+            problem = (
+                f"{shown} may never leave {flow.source} (clusters.{flow.source}.never_leave), so nothing is mirrored"
+            )
+            found.append(Finding(("flows", index, "topics"), problem, "remove the flow, or the denial"))
     return found
 
 

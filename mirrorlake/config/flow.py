@@ -7,18 +7,19 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, field_validator, model_validator
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client_options import check_producer
 from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.route import Route
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
-from mirrorlake.model.policy import ReplicationPolicy, is_cycle
+from mirrorlake.model.policy import ReplicationPolicy
 
 _REDRIVE = ".redrive"
 _FLOW_NAME = re.compile(r"(?:[A-Za-z0-9._-]|->){1,200}")
@@ -68,6 +69,9 @@ class FlowConfig(Settings):
     chunk_bytes: Size = Field(default=64 * 2**20, description="bytes in one transaction")
     producer: Options = Field(default_factory=dict, description="further producer options")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
+
+    # What the other parts of the file say about this flow; `MirrorConfig` tells it.
+    _never_leave: TopicPattern = PrivateAttr(default_factory=TopicPattern)
 
     @model_validator(mode="before")
     @classmethod
@@ -134,9 +138,29 @@ class FlowConfig(Settings):
         """
         return self.replication_policy.remote_topic(self.source, self.target, topic)
 
+    def deny(self, never_leave: TopicPattern) -> None:
+        """Take over what may not leave the source, which the source's settings say."""
+        self._never_leave = never_leave
+
+    @property
+    def route(self) -> Route:
+        """Return what decides which topics go where."""
+        return Route(
+            name=self.name,
+            source=self.source,
+            target=self.target,
+            selection=self.selection,
+            policy=self.replication_policy,
+            never_leave=self._never_leave,
+        )
+
+    def denies(self, topic: str) -> bool:
+        """Return whether the source's `never_leave` holds the topic back, whatever the flow selects."""
+        return self.route.denies(topic)
+
     def carries(self, topic: str) -> bool:
-        """Return whether the flow mirrors the topic: selected, and not known to come from the target (DESIGN 9)."""
-        return self.selection.matches(topic) and not is_cycle(self.replication_policy, topic, self.target)
+        """Return whether the flow mirrors the topic: selected, not denied, not known to come from the target (DESIGN 9)."""
+        return self.route.carries(topic)
 
     @property
     def redrive_name(self) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import TopicConflict
+from mirrorlake.errors import TopicConflict, TopicDenied
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.changes import apply_change
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.model.topic_configs import merged
 from mirrorlake.relay.audit import Audit
@@ -33,6 +33,26 @@ def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> Topic
         partitions=max(topic.partitions for topic in sources),
         configs=merged(sync.wanted(topic.name, topic.configs) for topic in sources),
     )
+
+
+def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
+    """Return where the records of a source partition go; the last door that a topic which never leaves comes to.
+
+    Everything before it leaves such topics out, so one that comes here is a mistake in mirrorlake and stops the flow.
+
+    Raises:
+        TopicDenied: the topic may never leave the source.
+    """
+    if flow.denies(source.topic):
+        raise TopicDenied(
+            f"{source.topic} was about to leave {flow.source} for {flow.target}, which clusters.{flow.source}.never_leave "
+            "forbids",
+            consequence="nothing of the batch was sent; this should never happen",
+            remedy=f"report it with the flow's settings; until then add {source.topic} to exclude_topics of {flow.name}",
+            flow=flow.name,
+            topic=source.topic,
+        )
+    return TopicPartition(flow.remote_topic(source.topic), source.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
