@@ -50,6 +50,9 @@ class FlowConfig(Settings):
     policy: Annotated[
         values.PolicyChoice, BeforeValidator(values.policy), PlainSerializer(lambda choice: choice.plain())
     ] = Field(default=values.PolicyChoice(), description="how topics are named on the target")
+    provenance: Annotated[Literal["auto", True, False], BeforeValidator(values.provenance)] = Field(
+        default="auto", description="whether a header tells where each record has been"
+    )
     groups: Exclusion = Field(default=TopicPattern((".*",)), description="consumer groups to translate")
     exclude_groups: Exclusion = Field(default=DEFAULT_EXCLUDE_GROUPS, description="consumer groups to leave out")
     sync: SyncConfig = Field(default_factory=SyncConfig, description="what is kept in step besides records")
@@ -72,6 +75,7 @@ class FlowConfig(Settings):
 
     # What the other parts of the file say about this flow; `MirrorConfig` tells it.
     _never_leave: TopicPattern = PrivateAttr(default_factory=TopicPattern)
+    _adds_hops: bool = PrivateAttr(default=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -141,6 +145,15 @@ class FlowConfig(Settings):
     def deny(self, never_leave: TopicPattern) -> None:
         """Take over what may not leave the source, which the source's settings say."""
         self._never_leave = never_leave
+
+    def trace(self, adds_hops: bool) -> None:
+        """Take over whether the flow writes where records have been, which all flows of the file decide together."""
+        self._adds_hops = adds_hops
+
+    @property
+    def adds_hops(self) -> bool:
+        """Return whether the flow appends a header that says where the record has been (`model/hops.py`)."""
+        return self._adds_hops
 
     @property
     def route(self) -> Route:

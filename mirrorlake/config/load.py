@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mirrorlake.config.checks import End, check_cycles, check_denied, check_ends
+from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.document import Document, read
 from mirrorlake.config.faults import Finding, dotted, findings_of
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig, never_leave
@@ -97,7 +97,7 @@ def _across(data: Any) -> list[Finding]:
             clusters[str(alias)] = ClusterConfig.model_validate(raw)
     for _, flow in sound:
         flow.deny(never_leave(flow.source, clusters, [each for _, each in sound]))
-    return check_ends(ends, data["clusters"]) + check_denied(sound) + check_cycles(sound)
+    return check_ends(ends, data["clusters"]) + check_denied(sound) + check_routes(sound)[1]
 
 
 def _faults(findings: list[Finding], document: Document) -> list[Fault]:

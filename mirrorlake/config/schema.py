@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
-from mirrorlake.config.checks import End, check_cycles, check_denied, check_ends
+from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.client_options import check_client
 from mirrorlake.config.faults import Finding, fault_error, finding_error
 from mirrorlake.config.flow import FlowConfig, Mm2Config
@@ -161,7 +161,10 @@ class MirrorConfig(Settings):
             for flow in self.flows:
                 self.bind(flow)
             placed = list(enumerate(self.flows))
-            findings = check_denied(placed) + check_cycles(placed)
+            found, faults = check_routes(placed)
+            findings = check_denied(placed) + faults
+            for flow in self.flows:
+                flow.trace(flow.name in found.provenance)
         if findings:
             raise finding_error(*findings)
         self.read_from(None)

@@ -25,6 +25,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 _INTERVAL_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_INTERVAL_UNITS |= {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_INTERVAL_UNITS |= {f"{word}s": _INTERVAL_UNITS[word] for word in ("second", "minute", "hour", "day")}
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
 
 
@@ -87,6 +89,15 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
         return parse_patterns(texts, required=required)
     except PatternError as error:
         raise fault_error(error.problem, error.remedy) from None
+
+
+def provenance(value: Any) -> Literal["auto", True, False]:
+    """Return whether headers tell where records have been, from `auto`, `true` or `false`."""
+    if value == "auto" and isinstance(value, str):
+        return "auto"
+    if isinstance(value, bool):
+        return value
+    raise fault_error(f"{_show(value)} is none of auto, true and false", "write auto, true or false")
 
 
 @dataclass(frozen=True, slots=True)
