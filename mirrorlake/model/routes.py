@@ -57,11 +57,11 @@ class Tree(NamedTuple):
 
     Attributes:
         clusters: of each place that the records come to, the clusters they have been on by then, its own included.
-        edges: (place, flow) of every step; what is not here is not forwarded.
+        parents: of each of these places but the first, the place that brings the records there.
     """
 
     clusters: dict[Place, frozenset[str]]
-    edges: frozenset[tuple[Place, str]]
+    parents: dict[Place, Place]
 
 
 def tree_from(origin: Place, flows: Iterable[RouteLike]) -> Tree:
@@ -77,7 +77,7 @@ def tree_from(origin: Place, flows: Iterable[RouteLike]) -> Tree:
     for flow in sorted(flows, key=lambda each: (each.target, each.name)):
         leaving.setdefault(flow.source, []).append(flow)
     been = {origin: frozenset({origin.alias})}
-    edges: set[tuple[Place, str]] = set()
+    parents: dict[Place, Place] = {}
     level = [origin]
     while level:
         following: list[Place] = []
@@ -87,10 +87,10 @@ def tree_from(origin: Place, flows: Iterable[RouteLike]) -> Tree:
                 if there is None or there in been or len(been) >= MOST_PLACES:
                     continue
                 been[there] = been[place] | {there.alias}
-                edges.add((place, flow.name))
+                parents[there] = place
                 following.append(there)
         level = following
-    return Tree(been, frozenset(edges))
+    return Tree(been, parents)
 
 
 def arrival(flow: RouteLike, topic: str) -> Place | None:
@@ -106,11 +106,13 @@ def arrival(flow: RouteLike, topic: str) -> Place | None:
 def forwards(flow: RouteLike, topic: str, tree: Tree) -> bool:
     """Return whether a flow forwards records of this origin that it finds in a topic of its source.
 
-    Where the tree does not come to the topic, because the settings of another mirror brought them, only the clusters they
-    have been on count, which their headers tell.
+    Where the tree knows one end of the flow only, because another mirror brought the records or because the flow is none of
+    the file's (a drill), nothing but the clusters they have been on counts, which their headers tell.
     """
-    place = Place(flow.source, topic)
-    return place not in tree.clusters or (place, flow.name) in tree.edges
+    place, there = Place(flow.source, topic), arrival(flow, topic)
+    if there is None or place not in tree.clusters or there not in tree.clusters:
+        return True
+    return tree.parents.get(there) == place
 
 
 def fingerprint(descriptions: Iterable[str]) -> str:
