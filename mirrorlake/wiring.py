@@ -140,6 +140,7 @@ class Wiring:
             reader_options=self.reader_options(flow.target),
             view=self.view(flow),
             duties=self._duties(flow),
+            beside=self._config.flows,
         )
 
     def view(self, flow: FlowConfig) -> View | None:

@@ -20,6 +20,7 @@ from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
 from mirrorlake.model.policy import ReplicationPolicy
+from mirrorlake.model.provenance import intended, merges_sources
 
 _REDRIVE = ".redrive"
 _FLOW_NAME = re.compile(r"(?:[A-Za-z0-9._-]|->){1,200}")
@@ -154,6 +155,16 @@ class FlowConfig(Settings):
     def adds_hops(self) -> bool:
         """Return whether the flow appends a header that says where the record has been (`model/hops.py`)."""
         return self._adds_hops
+
+    def may_share(self, other: FlowConfig) -> bool:
+        """Return whether this flow and another one may write one remote topic: both merge, or both tell where records were."""
+        both = [flow.name for flow in (self, other)]
+        return intended(
+            self.route,
+            other.route,
+            merging=[flow.name for flow in (self, other) if merges_sources(flow)],
+            provenance=both if self.adds_hops and other.adds_hops else [],
+        )
 
     @property
     def route(self) -> Route:

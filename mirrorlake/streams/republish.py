@@ -53,13 +53,17 @@ MAX_BYTES_PER_TRIGGER = "512m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepublishSettings:
-    """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them."""
+    """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
+
+    `beside` are all flows of the settings: two may meet on one target.
+    """
 
     flow: FlowConfig
     producer_options: Mapping[str, Any] = field(repr=False)
     reader_options: Mapping[str, Any] = field(repr=False)
     view: View | None = None
     duties: Sequence[Duty] = ()
+    beside: Sequence[FlowConfig] = ()
 
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""
@@ -82,7 +86,13 @@ class Republisher:
         self._settings = settings
         self._flow = settings.flow
         self._topics = SourceTopics(lake, self._flow.source)
-        self._remotes = RemoteTopics(target, self._flow, audit)
+        self._remotes = RemoteTopics(
+            target,
+            self._flow,
+            audit,
+            beside=settings.beside,
+            known_topics=lambda alias: SourceTopics(lake, alias).load(),
+        )
         self._owned: Ownership | None = None
         self._copy: LedgerCopy | None = None
         self._failure: BaseException | None = None
