@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake.cli.conflicts import conflicts
 from mirrorlake.cli.groups import groups
 from mirrorlake.cli.history import history
 from mirrorlake.cli.import_mm2 import import_mm2
@@ -290,6 +291,7 @@ app.command("offsets")(offsets)
 app.command("groups")(groups)
 app.command("history")(history)
 app.command("quarantine")(quarantine)
+app.command("conflicts")(conflicts)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
+from pydantic_core import PydanticCustomError
+
 from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
 from mirrorlake.config.secrets import has_reference
+from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
 from mirrorlake.model.policy import (
     DEFAULT_SEPARATOR,
@@ -50,6 +53,22 @@ def interval(value: Any) -> timedelta:
             f"{_show(value)} is no interval", 'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)'
         )
     return timedelta(seconds=float(match.group(1)) * unit)
+
+
+def length_of(value: str | timedelta) -> timedelta:
+    """Return a length of time that a caller gave, as text such as `5 minutes` or as it is.
+
+    Raises:
+        UsageError: the text is no length of time.
+    """
+    if isinstance(value, timedelta):
+        return value
+    try:
+        return interval(value)
+    except PydanticCustomError:
+        raise UsageError(
+            f"'{value}' is no length of time", remedy='write a number and a unit, like "5 minutes"'
+        ) from None
 
 
 def addresses(value: Any) -> tuple[str, ...]:

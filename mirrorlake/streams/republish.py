@@ -67,7 +67,9 @@ class RepublishSettings:
 
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""
-        return replace(self, flow=self.flow.redrive(), duties=())
+        # It writes the remote topics of this flow on purpose.
+        beside = [each for each in self.beside if each.name != self.flow.name]
+        return replace(self, flow=self.flow.redrive(), duties=(), beside=beside)
 
 
 class Republisher:
