@@ -63,10 +63,11 @@ def test_flows_that_mean_to_merge_or_keep_apart_are_no_conflict() -> None:
 
 
 def test_names_that_kafka_takes_for_one_are_a_conflict() -> None:
-    settings = config(
-        "source: a, target: c, topics: 'x.+', policy: identity", "source: b, target: c, topics: 'y.+, x_q.*'"
-    )
+    settings = config("source: a, target: c, topics: '[bx].+', policy: identity", "source: b, target: c, topics: 'y.+'")
     first, second = settings.flows
     [(_, reason)] = conflicts(first, ends(["x.1"], target=["x_1"]), [])
     assert "differs from x_1 in . and _ only" in reason
-    assert conflicts(first, ends(["x.1"], target=["x.1"]), []) == [], "it is there: Kafka let it be"
+    [(_, reason)] = conflicts(first, ends(["b_y1"]), [(second, ["y1"])])
+    assert "differs from b.y1 in . and _ only" in reason, "which the other flow makes"
+    there = ends(["b_y1"], target=["b_y1"])
+    assert conflicts(first, there, [(second, ["y1"])]) == [], "it is there already: the other one cannot come"
