@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror as Mirror
     from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
+    from mirrorlake.model.hops import Hop as Hop
+    from mirrorlake.model.hops import hops as hops
     from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst
     from mirrorlake.model.offset_map import Exact as Exact
     from mirrorlake.model.offset_map import Filtered as Filtered
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from mirrorlake.model.offset_map import UnknownPartition as UnknownPartition
     from mirrorlake.model.plan import Change as Change
     from mirrorlake.model.plan import Plan as Plan
+    from mirrorlake.model.policy import original_topic as original_topic
     from mirrorlake.rules.functions import register as register
 
 __version__ = "0.1.0"
@@ -43,6 +46,7 @@ _HOME = {
     "Exact": "mirrorlake.model.offset_map",
     "Filtered": "mirrorlake.model.offset_map",
     "FlowHandle": "mirrorlake.handles",
+    "Hop": "mirrorlake.model.hops",
     "InHole": "mirrorlake.model.offset_map",
     "Mirror": "mirrorlake.mirror",
     "MirrorlakeError": "mirrorlake.errors",
@@ -53,9 +57,11 @@ _HOME = {
     "UnknownPartition": "mirrorlake.model.offset_map",
     "errors": "",
     "from_settings": "mirrorlake.mirror",
+    "hops": "mirrorlake.model.hops",
     "import_mm2": "mirrorlake.config.mm2_import",
     "load": "mirrorlake.mirror",
     "register": "mirrorlake.rules.functions",
+    "original_topic": "mirrorlake.model.policy",
     "sandbox": "",
 }
 
@@ -65,6 +71,7 @@ __all__ = [
     "Exact",
     "Filtered",
     "FlowHandle",
+    "Hop",
     "InHole",
     "Mirror",
     "MirrorlakeError",
@@ -76,8 +83,10 @@ __all__ = [
     "__version__",
     "errors",
     "from_settings",
+    "hops",
     "import_mm2",
     "load",
+    "original_topic",
     "register",
     "sandbox",
 ]

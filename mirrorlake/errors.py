@@ -13,6 +13,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── TakeoverRefused           .flow          another mirror's place cannot be told, or it still runs
 │   ├── GroupActive               .alias .group  a group with members is never moved
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
+│   ├── TopicDenied               .flow .topic   the source's settings say that the topic never leaves
 │   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
 ├── ClusterError             4    .alias
 │   ├── ClusterUnreachable
@@ -158,6 +159,10 @@ class GroupActive(SafetyError):
 
 class TopicConflict(SafetyError):
     """Refuse a remote topic that exists and does not fit its source."""
+
+
+class TopicDenied(SafetyError):
+    """Stop before a topic that may never leave its cluster is sent."""
 
 
 class UnsendableRecord(SafetyError):

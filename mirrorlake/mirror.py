@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle
 from mirrorlake.kafka.admin import ClusterAdmin
@@ -28,6 +29,7 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.running import Landing, Republishing, Runner
+from mirrorlake.steps import conflicts as conflicts_step
 from mirrorlake.steps import control as control_step
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
@@ -332,6 +334,21 @@ class Mirror:
         """Return what the rules of a flow would do to the newest records of a topic (see `FlowHandle.try_rules`)."""
         settings = self.config.flow(flow)
         return rules_step.try_rules(self.lake, settings, self._wiring.view(settings), topic=topic, newest=newest)
+
+    def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:
+        """Return the records with one key that two regions wrote within a time (see `relay.conflicts.same_key_conflicts`).
+
+        Args:
+            topic: the topic, as it is called on the sources where its records are born.
+            within: the most time between the timestamps of two records.
+
+        Raises:
+            UsageError: fewer than two sources of the settings carry the topic, or `within` is no time.
+
+        Example:
+            >>> mirror.conflicts("orders", within="5 minutes").show()  # doctest: +SKIP
+        """
+        return conflicts_step.conflicts(self.lake, self.config.flows, topic, within=length_of(within))
 
     @property
     def history(self) -> History:

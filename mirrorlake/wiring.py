@@ -26,6 +26,7 @@ from mirrorlake.relay.control import Control
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
 from mirrorlake.rules.build import flow_view
+from mirrorlake.rules.provenance import provenance_stage
 from mirrorlake.rules.viewed import View
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
@@ -137,7 +138,8 @@ class Wiring:
         return LandSettings(
             alias=alias,
             subscribe_pattern=self.config.subscribe_pattern(alias),
-            matches=lambda name: any(flow.selection.matches(name) for flow in flows),
+            matches=lambda name: any(flow.selection.matches(name) and not flow.denies(name) for flow in flows),
+            never_leave=self.config.never_leave(alias).java_regex,
             kafka_options=spark_options(cluster),
             on_gap=cluster.land.on_gap,
             max_records_per_batch=cluster.land.max_records_per_batch,
@@ -196,6 +198,8 @@ class Wiring:
 
         From a source that is paused nothing is read: what the relay holds is sent, the duties rest.
         """
+        # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
+        flow = self.config.bind(flow)
         cluster = self.config.cluster(flow.target)
         return RepublishSettings(
             flow=flow,
@@ -203,6 +207,7 @@ class Wiring:
             reader_options=self.reader_options(flow.target),
             view=self.view(flow),
             duties=() if state.of_cluster(flow.source) else self._duties(flow),
+            beside=self.config.flows,
             selection=self._selection(flow),
             paused=frozenset(state.topics_of(flow.name)),
         )
@@ -214,7 +219,8 @@ class Wiring:
             ConfigError: a key of a rule cannot be resolved.
             UsageError: the function of a rule is not there.
         """
-        return flow_view(flow)
+        loops = provenance_stage(flow, self.config.flows)
+        return flow_view(flow, before=(loops,) if loops is not None else ())
 
     def views(self, flows: Iterable[FlowConfig]) -> dict[str, View]:
         """Return the view of each flow that has one, under its name and under that of its re-drive."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from mirrorlake.cli.conflicts import conflicts
 from mirrorlake.cli.control import pause, resume
 from mirrorlake.cli.groups import groups
 from mirrorlake.cli.history import history
@@ -301,6 +302,7 @@ app.command("quarantine")(quarantine)
 app.command("pause")(pause)
 app.command("resume")(resume)
 app.command("rules")(rules)
+app.command("conflicts")(conflicts)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mirrorlake.config.faults import Finding, did_you_mean
-from mirrorlake.model.cycles import FlowLike, find_cycle
+from mirrorlake.model.cycles import FlowLike
 from mirrorlake.model.flow import kafka_name
+from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import DefaultPolicy
+from mirrorlake.model.provenance import ProvenanceLike, Survey, survey
 
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -67,25 +69,44 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str]) -> list[Finding]:
     return found
 
 
-def check_cycles(flows: Sequence[tuple[int, FlowLike]]) -> list[Finding]:
-    """Return the first round trip that no policy keeps apart (DESIGN 9, Loops).
+class DeniedLike(FlowLike, Protocol):
+    """A flow that knows what may not leave its source."""
+
+    def denies(self, topic: str) -> bool:
+        """Return whether the topic may never leave the source."""
+
+
+def check_denied(flows: Sequence[tuple[int, DeniedLike]]) -> list[Finding]:
+    """Return the flows that select nothing but topics that may never leave their source.
+
+    Args:
+        flows: (position in the file, flow) of every flow that is valid in itself.
+    """
+    found = []
+    for index, flow in flows:
+        names = [shape_of(expression).meant for expression in flow.topics.expressions]
+        if all(name is not None and flow.denies(name) for name in names):
+            shown = ", ".join(f"'{name}'" for name in names)
+            problem = (
+                f"{shown} may never leave {flow.source} (clusters.{flow.source}.never_leave), so nothing is mirrored"
+            )
+            found.append(Finding(("flows", index, "topics"), problem, "remove the flow, or the denial"))
+    return found
+
+
+def check_routes(flows: Sequence[tuple[int, ProvenanceLike]]) -> tuple[Survey, list[Finding]]:
+    """Return which flows write where records have been, and where flows go round or meet without intent (DESIGN 9, Loops).
 
     Args:
         flows: (position in the file, flow) of every flow that is valid in itself.
     """
     if unreadable := _unreadable_names(flows):
-        return [unreadable]
-    apart = [(index, flow) for index, flow in flows if flow.source != flow.target]
-    path = find_cycle([flow for _, flow in apart])
-    if path is None:
-        return []
-    index = next(index for index, flow in apart if flow.name == path[0])
-    return [
-        Finding(
-            ("flows", index, "policy"),
-            f"records could go round for ever: {', '.join((*path, path[0]))}",
-            "use policy: default on these flows, or topics that do not meet",
-        )
+        return Survey(), [unreadable]
+    apart = {flow.name: (index, flow) for index, flow in flows if flow.source != flow.target}
+    found = survey([flow for _, flow in apart.values()])
+    return found, [
+        Finding(("flows", apart[refusal.flow][0], refusal.key), refusal.problem, refusal.remedy)
+        for refusal in found.refusals
     ]
 
 

@@ -7,19 +7,29 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client_options import check_producer
 from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.route import Route
 from mirrorlake.config.rules import RuleConfig, check_names, named
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
-from mirrorlake.model.policy import ReplicationPolicy, is_cycle
+from mirrorlake.model.policy import ReplicationPolicy
+from mirrorlake.model.provenance import intended, merges_sources
 from mirrorlake.model.rate import Rate
 
 _REDRIVE = ".redrive"
@@ -63,6 +73,9 @@ class FlowConfig(Settings):
     policy: Annotated[
         values.PolicyChoice, BeforeValidator(values.policy), PlainSerializer(lambda choice: choice.plain())
     ] = Field(default=values.PolicyChoice(), description="how topics are named on the target")
+    provenance: Annotated[Literal["auto", True, False], BeforeValidator(values.provenance)] = Field(
+        default="auto", description="whether a header tells where each record has been"
+    )
     groups: Exclusion = Field(default=TopicPattern((".*",)), description="consumer groups to translate")
     exclude_groups: Exclusion = Field(default=DEFAULT_EXCLUDE_GROUPS, description="consumer groups to leave out")
     sync: SyncConfig = Field(default_factory=SyncConfig, description="what is kept in step besides records")
@@ -86,6 +99,10 @@ class FlowConfig(Settings):
     chunk_bytes: Size = Field(default=64 * 2**20, description="bytes in one transaction")
     producer: Options = Field(default_factory=dict, description="further producer options")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
+
+    # What the other parts of the file say about this flow; `MirrorConfig` tells it.
+    _never_leave: TopicPattern = PrivateAttr(default_factory=TopicPattern)
+    _adds_hops: bool = PrivateAttr(default=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -152,9 +169,48 @@ class FlowConfig(Settings):
         """
         return self.replication_policy.remote_topic(self.source, self.target, topic)
 
+    def deny(self, never_leave: TopicPattern) -> None:
+        """Take over what may not leave the source, which the source's settings say."""
+        self._never_leave = never_leave
+
+    def trace(self, adds_hops: bool) -> None:
+        """Take over whether the flow writes where records have been, which all flows of the file decide together."""
+        self._adds_hops = adds_hops
+
+    @property
+    def adds_hops(self) -> bool:
+        """Return whether the flow appends a header that says where the record has been (`model/hops.py`)."""
+        return self._adds_hops
+
+    def may_share(self, other: FlowConfig) -> bool:
+        """Return whether this flow and another one may write one remote topic: both merge, or both tell where records were."""
+        both = [flow.name for flow in (self, other)]
+        return intended(
+            self.route,
+            other.route,
+            merging=[flow.name for flow in (self, other) if merges_sources(flow)],
+            provenance=both if self.adds_hops and other.adds_hops else [],
+        )
+
+    @property
+    def route(self) -> Route:
+        """Return what decides which topics go where."""
+        return Route(
+            name=self.name,
+            source=self.source,
+            target=self.target,
+            selection=self.selection,
+            policy=self.replication_policy,
+            never_leave=self._never_leave,
+        )
+
+    def denies(self, topic: str) -> bool:
+        """Return whether the source's `never_leave` holds the topic back, whatever the flow selects."""
+        return self.route.denies(topic)
+
     def carries(self, topic: str) -> bool:
-        """Return whether the flow mirrors the topic: selected, and not known to come from the target (DESIGN 9)."""
-        return self.selection.matches(topic) and not is_cycle(self.replication_policy, topic, self.target)
+        """Return whether the flow mirrors the topic: selected, not denied, not known to come from the target (DESIGN 9)."""
+        return self.route.carries(topic)
 
     @property
     def redrive_name(self) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mirrorlake.config.checks import End, check_cycles, check_ends
+from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.document import Document, read
 from mirrorlake.config.faults import Finding, dotted, findings_of
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig, never_leave
 from mirrorlake.errors import ConfigError, Fault
 
 
@@ -91,7 +91,13 @@ def _across(data: Any) -> list[Finding]:
             ends.append(End(index, str(raw.get("name") or f"{source}->{target}"), source, target))
         with suppress(ValidationError):
             sound.append((index, FlowConfig.model_validate(raw)))
-    return check_ends(ends, data["clusters"]) + check_cycles(sound)
+    clusters: dict[str, ClusterConfig] = {}
+    for alias, raw in data["clusters"].items():
+        with suppress(ValidationError):
+            clusters[str(alias)] = ClusterConfig.model_validate(raw)
+    for _, flow in sound:
+        flow.deny(never_leave(flow.source, clusters, [each for _, each in sound]))
+    return check_ends(ends, data["clusters"]) + check_denied(sound) + check_routes(sound)[1]
 
 
 def _faults(findings: list[Finding], document: Document) -> list[Fault]:

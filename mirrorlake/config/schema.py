@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,14 +10,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from mirrorlake.config import values
-from mirrorlake.config.base import Count, Interval, Options, Settings, Size, masked
-from mirrorlake.config.checks import End, check_cycles, check_ends
+from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
+from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.client_options import check_client
-from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.faults import Finding, fault_error, finding_error
 from mirrorlake.config.flow import FlowConfig, Mm2Config
+from mirrorlake.config.route import denied_from
 from mirrorlake.config.sync import SyncConfig
+from mirrorlake.config.topics import NameMatcher
 from mirrorlake.errors import ConfigError, Fault, UsageError
-from mirrorlake.model.patterns import subscribe_pattern
+from mirrorlake.model.patterns import PatternError, TopicPattern, subscribe_pattern
+from mirrorlake.model.policy import DEFAULT_SEPARATOR
 
 __all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "Mm2Config", "SyncConfig"]
 
@@ -86,6 +90,16 @@ class ClusterConfig(Settings):
     )
     client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
     land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
+    never_leave: Exclusion = Field(default=TopicPattern(), description="topics that no flow may take from this cluster")
+
+    @field_validator("never_leave")
+    @classmethod
+    def _patterns_compile(cls, never_leave: TopicPattern) -> TopicPattern:
+        try:
+            NameMatcher(never_leave)
+        except PatternError as error:
+            raise fault_error(error.problem, error.remedy) from None
+        return never_leave
 
     @field_validator("client")
     @classmethod
@@ -142,11 +156,28 @@ class MirrorConfig(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> MirrorConfig:
         ends = [End(index, flow.name, flow.source, flow.target) for index, flow in enumerate(self.flows)]
-        findings = check_ends(ends, self.clusters) or check_cycles(list(enumerate(self.flows)))
+        findings = check_ends(ends, self.clusters)
+        if not findings:
+            for flow in self.flows:
+                self.bind(flow)
+            placed = list(enumerate(self.flows))
+            found, faults = check_routes(placed)
+            findings = check_denied(placed) + faults
+            for flow in self.flows:
+                flow.trace(flow.name in found.provenance)
         if findings:
             raise finding_error(*findings)
         self.read_from(None)
         return self
+
+    def bind(self, flow: FlowConfig) -> FlowConfig:
+        """Tell a flow what the rest of the file says about it, and return it; also for one that is not in the file."""
+        flow.deny(self.never_leave(flow.source))
+        return flow
+
+    def never_leave(self, alias: str) -> TopicPattern:
+        """Return the topics that may not leave a cluster, those among them that came from a cluster that denies them."""
+        return never_leave(alias, self.clusters, self.flows)
 
     def read_from(self, path: Path | None) -> None:
         """Tell every part which file and place it came from, for errors at the edge."""
@@ -204,5 +235,18 @@ class MirrorConfig(Settings):
         return tuple(flow for flow in self.flows if flow.target == alias)
 
     def subscribe_pattern(self, alias: str) -> str:
-        """Return what Spark subscribes to on this source: every topic that some flow from it selects."""
-        return subscribe_pattern(*((flow.topics, flow.exclude_topics) for flow in self.flows_from(alias)))
+        """Return what Spark subscribes to on this source: every topic that some flow selects and that may leave."""
+        denied = self.never_leave(alias).expressions
+        return subscribe_pattern(
+            *(
+                (flow.topics, TopicPattern((*flow.exclude_topics.expressions, *denied)))
+                for flow in self.flows_from(alias)
+            )
+        )
+
+
+def never_leave(alias: str, clusters: Mapping[str, ClusterConfig], flows: Iterable[FlowConfig]) -> TopicPattern:
+    """Return what may not leave a cluster, by what all clusters deny and what parts remote names in these flows."""
+    denied = {each: cluster.never_leave for each, cluster in clusters.items() if cluster.never_leave}
+    separators = {flow.policy.separator for flow in flows if flow.policy.template is None}
+    return denied_from(alias, denied, {DEFAULT_SEPARATOR, *separators})

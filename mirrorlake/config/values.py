@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
+from pydantic_core import PydanticCustomError
+
 from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
 from mirrorlake.config.secrets import has_reference
+from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
 from mirrorlake.model.policy import (
     DEFAULT_SEPARATOR,
@@ -25,6 +28,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 _INTERVAL_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_INTERVAL_UNITS |= {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_INTERVAL_UNITS |= {f"{word}s": _INTERVAL_UNITS[word] for word in ("second", "minute", "hour", "day")}
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
 
 
@@ -48,6 +53,22 @@ def interval(value: Any) -> timedelta:
             f"{_show(value)} is no interval", 'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)'
         )
     return timedelta(seconds=float(match.group(1)) * unit)
+
+
+def length_of(value: str | timedelta) -> timedelta:
+    """Return a length of time that a caller gave, as text such as `5 minutes` or as it is.
+
+    Raises:
+        UsageError: the text is no length of time.
+    """
+    if isinstance(value, timedelta):
+        return value
+    try:
+        return interval(value)
+    except PydanticCustomError:
+        raise UsageError(
+            f"'{value}' is no length of time", remedy='write a number and a unit, like "5 minutes"'
+        ) from None
 
 
 def addresses(value: Any) -> tuple[str, ...]:
@@ -87,6 +108,15 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
         return parse_patterns(texts, required=required)
     except PatternError as error:
         raise fault_error(error.problem, error.remedy) from None
+
+
+def provenance(value: Any) -> Literal["auto", True, False]:
+    """Return whether headers tell where records have been, from `auto`, `true` or `false`."""
+    if value == "auto" and isinstance(value, str):
+        return "auto"
+    if isinstance(value, bool):
+        return value
+    raise fault_error(f"{_show(value)} is none of auto, true and false", "write auto, true or false")
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ class FlowLike(Protocol):
         """Return whether the flow sends this topic on: selected, not excluded, not known to come from the target."""
 
 
-def find_cycle(flows: Sequence[FlowLike]) -> tuple[str, ...] | None:
-    """Return the names of flows round which a record could travel for ever, or None.
+def round_trips(flows: Sequence[FlowLike]) -> dict[str, tuple[FlowLike, ...]]:
+    """Return each flow that a record could pass again and again, with a way round that begins with it.
 
     Conservative: two regular expressions are taken to overlap unless the characters that their names must begin with
     differ; literal names are followed exactly, exclusions included.
@@ -67,21 +67,35 @@ def find_cycle(flows: Sequence[FlowLike]) -> tuple[str, ...] | None:
         flows: all flows of the settings.
 
     Returns:
-        The flows in the order of travel; the first is one that cannot tell where a record came from.
+        The flows in the order of travel by the name of the first one; flows that cannot tell where a record came from stand
+        before those that can, which are part of a round trip only where one of the former is.
     """
     leaving: dict[str, list[FlowLike]] = {}
     for flow in flows:
         leaving.setdefault(flow.source, []).append(flow)
+    found: dict[str, tuple[FlowLike, ...]] = {}
     for flow in flows:
-        if flow.replication_policy.tells_origin or not _way_back(flow, leaving):
-            continue
+        if not flow.replication_policy.tells_origin and (way := _round_trip(flow, leaving, [_STEPS])):
+            found[flow.name] = way
+    if found:
+        # One budget for all of them: a mesh of default flows has too many ways round to follow each.
         steps = [_STEPS]
-        for expression in flow.topics.expressions:
-            found = _follow(flow, shape_of(expression), (flow,), leaving, steps)
-            if found is None and steps[0] <= 0:
-                found = _way_back(flow, leaving)
-            if found is not None:
-                return tuple(hop.name for hop in found)
+        for flow in flows:
+            if flow.replication_policy.tells_origin and (way := _round_trip(flow, leaving, steps)):
+                found[flow.name] = way
+    return found
+
+
+def _round_trip(flow: FlowLike, leaving: dict[str, list[FlowLike]], steps: list[int]) -> tuple[FlowLike, ...] | None:
+    way = _way_back(flow, leaving)
+    if way is None:
+        return None
+    for expression in flow.topics.expressions:
+        found = _follow(flow, shape_of(expression), (flow,), leaving, steps)
+        if found is None and steps[0] <= 0:
+            found = way
+        if found is not None:
+            return found
     return None
 
 

@@ -145,9 +145,12 @@ class Shape(NamedTuple):
     @property
     def literal(self) -> str | None:
         """Return the only name of this shape, or None if there may be several."""
-        if self.open or None in self.cells:
-            return None
-        return "".join(cell for cell in self.cells if cell is not None)
+        return None if None in self.cells else self.meant
+
+    @property
+    def meant(self) -> str | None:
+        """Return the name that whoever wrote the expression means, or None for a pattern: `orders.v1` has a dot in it."""
+        return None if self.open else "".join(cell or "." for cell in self.cells)
 
 
 def shape_of(expression: str) -> Shape:

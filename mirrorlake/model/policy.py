@@ -260,6 +260,18 @@ class TemplatePolicy:
         return topic
 
 
+def original_topic(topic: str, *, separator: str = DEFAULT_SEPARATOR) -> str:
+    """Return the name that a topic had where it was born, read from its name under the default policy.
+
+    As MirrorMaker 2 reads it: every part before a separator is taken for a hop, also in `orders.v1`. Where topics keep
+    their names, the headers of a record tell (`hops`).
+
+    >>> original_topic("b.a.orders")
+    'orders'
+    """
+    return DefaultPolicy(separator).original_topic(topic)
+
+
 def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
     """Return whether the topic has been on the target, as far as its name tells (`MirrorSourceConnector.isCycle`).
 

@@ -9,22 +9,25 @@ from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.rules.functions import find_function
 from mirrorlake.rules.rule import Rule
 from mirrorlake.rules.view import FlowView, Stage
+from mirrorlake.rules.viewed import View
 
 
-def flow_view(flow: FlowConfig, *, stages: tuple[Stage, ...] = ()) -> FlowView | None:
+def flow_view(flow: FlowConfig, *, before: tuple[View, ...] = (), stages: tuple[Stage, ...] = ()) -> FlowView | None:
     """Return the view of a flow, with its secrets resolved and its functions found; None where nothing is to be done.
 
     Args:
         flow: the flow.
-        stages: what happens after the rules.
+        before: what happens before the rules.
+        stages: what happens after them.
 
     Raises:
         ConfigError: a key cannot be resolved, or is empty.
         UsageError: a function is not registered, or not in its module.
     """
-    if not flow.rules and not stages:
+    if not flow.rules and not before and not stages:
         return None
-    return FlowView(rules=tuple(_rule(flow, place, rule) for place, rule in enumerate(flow.rules)), stages=stages)
+    rules = tuple(_rule(flow, place, rule) for place, rule in enumerate(flow.rules))
+    return FlowView(before=before, rules=rules, stages=stages)
 
 
 def _rule(flow: FlowConfig, place: int, rule: RuleConfig) -> Rule:

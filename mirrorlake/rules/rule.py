@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from mirrorlake.config.predicates import Predicate
 from mirrorlake.config.topics import NameMatcher
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.hops import HOP_KEY
 from mirrorlake.model.json_path import Path
 from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.rules.calls import call_function
@@ -139,7 +140,8 @@ class Rule:
         column = records.column("headers")
         if column.null_count == len(column):
             return records
-        there = header_names(column)
+        # Where a record has been must stay readable, or it goes round for ever.
+        there = [name for name in header_names(column) if name != HOP_KEY]
         dropped = [name for name in there if self.dropped is not None and self.dropped.matches(name)]
         renamed = {old: new for old, new in self.renamed.items() if old in there and old not in dropped}
         if not dropped and not renamed:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import Withheld
 from mirrorlake.rules.rule import Rule
-from mirrorlake.rules.viewed import Viewed
+from mirrorlake.rules.viewed import View, Viewed
 
 
 class Stage(Protocol):
@@ -27,23 +27,30 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FlowView:
-    """A flow's view of records: the rules, then the stages, of which the one that places records comes last.
+    """A flow's view of records: what comes before the rules, the rules, then the stages, of which placing comes last.
 
     Small when it is pickled: automata and DuckDB's connection are made where it is called.
     """
 
+    before: tuple[View, ...] = ()
     rules: tuple[Rule, ...] = ()
     stages: tuple[Stage, ...] = ()
 
     @property
     def version(self) -> str:
         """Return the fingerprint of everything that decides what the target gets; secrets do not count."""
-        versions = [f"{rule.name}={rule.version}" for rule in self.rules] + [stage.version for stage in self.stages]
+        versions = [view.version for view in self.before]
+        versions += [f"{rule.name}={rule.version}" for rule in self.rules]
+        versions += [stage.version for stage in self.stages]
         return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:8]
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
         """Return the view of records of one source partition; the batch itself where nothing applies."""
         withheld: list[Withheld] = []
+        for view in self.before:
+            seen = view(source, records)
+            records = seen.records
+            withheld += seen.withheld
         for rule in self.rules:
             if rule.topics.matches(source.topic):
                 records, held = rule(source, records)

@@ -21,7 +21,7 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import METADATA
 from mirrorlake.steps.acls import TargetAcls, acl_plan, read_target
 from mirrorlake.steps.rules import rule_changes, rule_notes
-from mirrorlake.steps.topics import look, topic_plan
+from mirrorlake.steps.topics import look, name_conflicts, topic_plan
 from mirrorlake.streams.topics import SourceTopics
 
 Admins = Mapping[str, ClusterAdmin]
@@ -51,6 +51,13 @@ def make_plan(
     copied = cache(audit.copied_configs)
     source_acls = cache(lambda alias: admins[alias].acls.list())
     targets: dict[str, TargetAcls] = {}
+    planned = {flow.source for flow in flows}
+
+    def known(other: FlowConfig) -> Iterable[str]:
+        # A cluster that this plan has nothing to do with may be away: what was seen of it is enough.
+        return names(other.source) if other.source in planned else recorded_topics(lake, other)
+
+    names = cache(lambda alias: admins[alias].topic_names())
     for flow in flows:
         ends = look(flow, admins)
         changes += _ledger_changes(flow, admins[flow.target])
@@ -58,6 +65,8 @@ def make_plan(
         changes += topic_plan(flow, ends, copied=partial(copied, flow.target)).changes
         changes += rule_changes(flow, audit)
         notes += rule_notes(flow, ends.source)
+        rivals = [other for other in beside if other.target == flow.target and other.name != flow.name]
+        changes += name_conflicts(flow, ends, others=[(other, known(other)) for other in rivals])
         if flow.sync.acls:
             if flow.target not in targets:
                 targets[flow.target] = read_target(admins[flow.target], audit)
@@ -111,7 +120,8 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
         raise TopicConflict(
             f"the plan holds a conflict: {first}",
             consequence="nothing was changed",
-            remedy="set sync.partitions: true, grow the topic yourself, or exclude it",
+            remedy="exclude the topic from the flow or name it otherwise; where partitions are missing, set sync.partitions: true "
+            "or grow it yourself",
             topic=first.name,
         )
     lake.create_all(sources)

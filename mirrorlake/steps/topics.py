@@ -8,9 +8,10 @@ from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.model.plan import Plan, TopicSpec, topic_changes
+from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
+from mirrorlake.model.provenance import collide
 from mirrorlake.model.topic_configs import given_up
-from mirrorlake.streams.targets import wanted_remote_topic
+from mirrorlake.streams.targets import rival, wanted_remote_topic
 from mirrorlake.streams.topics import KnownTopic
 
 Configs = Mapping[str, Mapping[str, str]]
@@ -116,3 +117,50 @@ def topic_plan(flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs
                 change = replace(change, action="conflict", reason=reason)
             changes.append(change)
     return Plan(tuple(changes))
+
+
+def name_conflicts(
+    flow: FlowConfig, ends: BothEnds, *, others: Iterable[tuple[FlowConfig, Iterable[str]]]
+) -> list[Change]:
+    """Return the remote topics of a flow that it may not write: another flow does, or Kafka takes two names for one.
+
+    Args:
+        flow: the flow.
+        ends: its topics on both clusters.
+        others: the flows beside it, each with the topics that are known of its source.
+    """
+    others = [(other, tuple(names)) for other, names in others]
+    ours = {flow.remote_topic(name): name for name in sorted(ends.source)}
+    theirs = {*ends.target_names, *ours}
+    theirs |= {
+        other.remote_topic(name)
+        for other, names in others
+        if other.target == flow.target
+        for name in names
+        if other.carries(name)
+    }
+    unified: dict[str, list[str]] = {}
+    for name in theirs:
+        unified.setdefault(name.replace(".", "_"), []).append(name)
+    found = []
+    for remote, name in ours.items():
+        met = rival(flow, name, others)
+        alike = [each for each in sorted(unified[remote.replace(".", "_")]) if collide(each, remote)]
+        if met is not None:
+            reason = f"{met[0].name} writes it too, from {met[1]} on {met[0].source}, and neither says that they merge"
+        elif alike and remote not in ends.target_names:
+            reason = f"it differs from {alike[0]} in . and _ only, and Kafka takes them for one in its metrics"
+        else:
+            continue
+        found.append(
+            Change(
+                where=flow.target,
+                kind="topic",
+                name=remote,
+                action="conflict",
+                after=name,
+                reason=reason,
+                flow=flow.name,
+            )
+        )
+    return found

@@ -52,6 +52,7 @@ class LandSettings:
     """What landing one source needs to know.
 
     `start` gives the first offsets of partitions that exist when nothing was landed yet, None for the earliest.
+    `never_leave` is a Java regular expression of topics that are not landed even where the subscription brings them.
     """
 
     alias: str
@@ -61,6 +62,7 @@ class LandSettings:
     on_gap: str = "halt"
     max_records_per_batch: int = 2_000_000
     trigger: str = "0 seconds"
+    never_leave: str = ""
     start: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None = None
 
 
@@ -337,6 +339,8 @@ class Lander:
         if self._landed_until is not None:
             # Accounts are settled by this time, so it must grow even where the clock is set back.
             landed_at = max(landed_at, self._landed_until + timedelta(microseconds=1))
+        if self._settings.never_leave:
+            frame = frame.where(~F.col("topic").rlike(f"^(?:{self._settings.never_leave})$"))
         rows = frame.select(
             "topic",
             self._generation_column().alias("generation"),

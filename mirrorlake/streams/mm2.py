@@ -93,7 +93,10 @@ class HeartbeatRelay:
         return [
             name
             for name in self._source.topic_names()
-            if names.is_heartbeats(name) and not is_cycle(policy, name, flow.target) and not flow.carries(name)
+            if names.is_heartbeats(name)
+            and not is_cycle(policy, name, flow.target)
+            and not flow.carries(name)
+            and not flow.denies(name)
         ]
 
 
@@ -126,6 +129,9 @@ class SyncFeed:
             for offset, record in self._reader.since(lane, start if start <= high else 0):
                 reached[lane] = offset + 1
                 for run in record.runs:
+                    # What was republished before it was denied stays in the ledger, and is told no more.
+                    if self._flow.denies(run.source.topic):
+                        continue
                     syncs += syncs_of(run, every=self._flow.mm2.offset_lag_max)
         count = writer.write_offset_syncs(syncs)
         self._next |= reached

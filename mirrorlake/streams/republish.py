@@ -25,7 +25,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.carried import Carried
-from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name
+from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
@@ -40,7 +40,7 @@ from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import Ownership, take_over
 from mirrorlake.streams.query import await_query, met_another, root_cause
 from mirrorlake.streams.republish_settings import RepublishSettings
-from mirrorlake.streams.targets import RemoteTopics
+from mirrorlake.streams.targets import RemoteTopics, target_of
 from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,13 @@ class Republisher:
         self._settings = settings
         self._flow = settings.flow
         self._topics = SourceTopics(lake, self._flow.source)
-        self._remotes = RemoteTopics(target, self._flow, audit)
+        self._remotes = RemoteTopics(
+            target,
+            self._flow,
+            audit,
+            beside=settings.beside,
+            known_topics=lambda alias: SourceTopics(lake, alias).load(),
+        )
         self._owned: Ownership | None = None
         self._copy: LedgerCopy | None = None
         self._failure: BaseException | None = None
@@ -310,6 +316,7 @@ class Republisher:
             return []
         owned = self._ownership
         sources = {file.source for file in files}
+        targets = {source: target_of(self._flow, source) for source in sources}
         if any(
             s.topic not in self._topics.known or s.partition >= self._topics.known[s.topic].partitions for s in sources
         ):
@@ -324,10 +331,7 @@ class Republisher:
             LaneWork(
                 task=self._task(lane=lane, batch=batch, rate=rate),
                 files=tuple(lane_files),
-                targets={
-                    file.source: TopicPartition(self._flow.remote_topic(file.source.topic), file.source.partition)
-                    for file in lane_files
-                },
+                targets={file.source: targets[file.source] for file in lane_files},
                 skip_before_ms=start.timestamp_ms,
                 view=self._settings.view,
                 at_most_s=at_most_s,

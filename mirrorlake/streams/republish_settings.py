@@ -16,7 +16,8 @@ from mirrorlake.streams.duties import Duty
 class RepublishSettings:
     """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
 
-    `selection` is the fingerprint of what decides which topics the flow carries; those of `paused` wait in the relay.
+    `beside` are all flows of the settings: two may meet on one target. `selection` is the fingerprint of what decides which
+    topics the flow carries; those of `paused` wait in the relay.
     """
 
     flow: FlowConfig
@@ -24,6 +25,7 @@ class RepublishSettings:
     reader_options: Mapping[str, Any] = field(repr=False)
     view: View | None = None
     duties: Sequence[Duty] = ()
+    beside: Sequence[FlowConfig] = ()
     selection: str = ""
     paused: frozenset[str] = frozenset()
 
@@ -34,4 +36,6 @@ class RepublishSettings:
 
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""
-        return replace(self, flow=self.flow.redrive(), duties=())
+        # It writes the remote topics of this flow on purpose.
+        beside = [each for each in self.beside if each.name != self.flow.name]
+        return replace(self, flow=self.flow.redrive(), duties=(), beside=beside)

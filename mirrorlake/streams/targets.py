@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import TopicConflict
+from mirrorlake.errors import TopicConflict, TopicDenied
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.changes import apply_change
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import TopicSpec, topic_changes
+from mirrorlake.model.provenance import collide
 from mirrorlake.model.topic_configs import merged
 from mirrorlake.relay.audit import Audit
 from mirrorlake.streams.topics import KnownTopic
@@ -35,6 +36,48 @@ def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> Topic
     )
 
 
+def rival(
+    flow: FlowConfig, topic: str, others: Iterable[tuple[FlowConfig, Iterable[str]]]
+) -> tuple[FlowConfig, str] | None:
+    """Return another flow that writes the same remote topic without intent, with its source topic.
+
+    What the settings alone show is refused when they are read (`model/provenance.py`); this is what real topics show.
+
+    Args:
+        flow: the flow.
+        topic: one of its source topics.
+        others: the flows beside it, each with the topics that are known of its source.
+    """
+    remote = flow.remote_topic(topic)
+    for other, names in others:
+        if other.name == flow.name or other.target != flow.target or flow.may_share(other):
+            continue
+        for name in names:
+            if other.carries(name) and other.remote_topic(name) == remote:
+                return other, name
+    return None
+
+
+def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
+    """Return where the records of a source partition go; the last door that a topic which never leaves comes to.
+
+    Everything before it leaves such topics out, so one that comes here is a mistake in mirrorlake and stops the flow.
+
+    Raises:
+        TopicDenied: the topic may never leave the source.
+    """
+    if flow.denies(source.topic):
+        raise TopicDenied(
+            f"{source.topic} was about to leave {flow.source} for {flow.target}, which clusters.{flow.source}.never_leave "
+            "forbids",
+            consequence="nothing of the batch was sent; this should never happen",
+            remedy=f"report it with the flow's settings; until then add {source.topic} to exclude_topics of {flow.name}",
+            flow=flow.name,
+            topic=source.topic,
+        )
+    return TopicPartition(flow.remote_topic(source.topic), source.partition)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Remote:
     partitions: int
@@ -44,11 +87,26 @@ class _Remote:
 class RemoteTopics:
     """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing.
 
-    What is created or grown is written to `audit`.
+    What is created or grown is written to `audit`. `known_topics` gives the known topics of a cluster by its alias, asked for
+    only where `beside` holds flows that could write the same remote topics.
     """
 
-    def __init__(self, admin: ClusterAdmin, flow: FlowConfig, audit: Audit) -> None:
+    def __init__(
+        self,
+        admin: ClusterAdmin,
+        flow: FlowConfig,
+        audit: Audit,
+        *,
+        beside: Iterable[FlowConfig] = (),
+        known_topics: Callable[[str], Iterable[str]] = lambda _: (),
+    ) -> None:
         self._admin = admin
+        self._rivals = [
+            each
+            for each in beside
+            if each.name != flow.name and each.target == flow.target and not flow.may_share(each)
+        ]
+        self._known_topics = known_topics
         self._audit = audit
         self._flow = flow
         self._ready: dict[str, _Remote] = {}
@@ -90,8 +148,26 @@ class RemoteTopics:
         for remote, topics in needed.items():
             wanted = wanted_remote_topic(self._flow, topics.values())
             ready = self._ready.get(remote)
+            if ready is None and self._rivals:
+                self._refuse_rivals(topics)
             if ready is None or ready.partitions < wanted.partitions:
                 self._make(wanted, fresh=not any(topic in mirrored_before for topic in topics))
+
+    def _refuse_rivals(self, topics: Iterable[str]) -> None:
+        flow = self._flow
+        names = {alias: tuple(self._known_topics(alias)) for alias in {each.source for each in self._rivals}}
+        for topic in topics:
+            found = rival(flow, topic, [(each, names[each.source]) for each in self._rivals])
+            if found is not None:
+                remote = flow.remote_topic(topic)
+                raise TopicConflict(
+                    f"{flow.name} ({topic}) and {found[0].name} ({found[1]}) both write {remote} on {flow.target} without saying "
+                    "that they merge",
+                    consequence="nothing was republished to it",
+                    remedy="exclude the topic from one of them, use policy: default, or the same template on both",
+                    flow=flow.name,
+                    topic=remote,
+                )
 
     def batch_bytes(self) -> int:
         """Return how large a producer batch may be so that every topic of the flow accepts it."""
@@ -108,6 +184,8 @@ class RemoteTopics:
             if actual is None
             else TopicSpec(name=wanted.name, partitions=actual.partitions, configs=wanted.configs)
         )
+        if actual is None:
+            self._refuse_alike(wanted.name)
         changes = topic_changes(where=self._flow.target, wanted=wanted, actual=held, flow=self._flow.name)
         for change in changes:
             apply_change(change, self._admin)
@@ -116,6 +194,18 @@ class RemoteTopics:
         self._ready[wanted.name] = _Remote(
             partitions=wanted.partitions, max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT
         )
+
+    def _refuse_alike(self, remote: str) -> None:
+        alike = next((name for name in self._admin.topic_names() if collide(name, remote)), None)
+        if alike is not None:
+            raise TopicConflict(
+                f"{remote} cannot be made on {self._flow.target}: it differs from {alike} in . and _ only, and Kafka takes them for "
+                "one in its metrics",
+                consequence="nothing was republished to it",
+                remedy=f"exclude its source from {self._flow.name}, or give it another name by a template",
+                flow=self._flow.name,
+                topic=remote,
+            )
 
     def _conflict(self, wanted: TopicSpec, partitions: int) -> TopicConflict:
         flow = self._flow

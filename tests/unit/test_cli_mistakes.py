@@ -39,7 +39,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
         (GOOD.replace("topics: orders", "topics: orders, policy: idntity"), "identity"),
         (
             GOOD.replace("topics: orders}", "topics: .*, policy: identity}")
-            + "  - {source: west, target: east, topics: .*, policy: identity}\n",
+            + "  - {source: west, target: east, topics: .*, policy: identity, provenance: false}\n",
             "for ever",
         ),
         ("", "empty"),

@@ -380,11 +380,12 @@ def test_a_file_without_clusters_or_flows_is_a_fault() -> None:
 
 def test_a_cycle_that_cannot_be_kept_apart_is_refused_when_the_file_is_read() -> None:
     text = fault(
-        "source: east, target: west, topics: orders, policy: identity",
+        "source: east, target: west, topics: orders, policy: {template: '{topic}'}",
         "source: west, target: east, topics: orders, policy: identity",
     )
     assert "settings:7 flows[0].policy: records could go round for ever: east->west, west->east, east->west" in text
     assert "use policy: default" in text
+    assert "provenance: true on east->west, west->east" in text
     flows(
         "source: east, target: west, topics: orders, policy: identity",
         "source: west, target: east, topics: payments, policy: identity",

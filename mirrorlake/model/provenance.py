@@ -1,0 +1,276 @@
+"""Which flows must write where a record has been, and which flows meet in one remote topic without intent.
+
+Names of the default policy tell every hop. Where they do not, two things can go wrong, and a header for each hop
+(`model/hops.py`) mends both:
+
+    a round trip      a ──orders──> b ──orders──> a                     records would go round for ever
+    two ways          a ──orders──> b ──orders──> c,  a ──orders──> c   records would come to c twice
+
+Both are found before anything runs. Round trips are found for certain (`model/cycles.py`); two ways and collisions by the
+names that the flows select, and by one or two sample names of each expression. What only real topics show is a conflict in
+the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from mirrorlake.model.cycles import FlowLike, round_trips
+from mirrorlake.model.patterns import shape_of
+from mirrorlake.model.policy import IdentityPolicy, TemplatePolicy, is_legal_topic
+from mirrorlake.model.routes import Place, RouteLike, arrival
+
+# A full mesh of default flows names more than n! places; past this many, real topics in the plan tell the rest.
+_MOST_PLACES = 2_000
+
+
+class ProvenanceLike(FlowLike, RouteLike, Protocol):
+    """A flow and whether it is told to write where records have been."""
+
+    @property
+    def provenance(self) -> Literal["auto", True, False]:
+        """Return the setting."""
+
+
+class Refusal(NamedTuple):
+    """Why a flow cannot be as it is.
+
+    Attributes:
+        flow: its name.
+        key: the setting to change.
+        problem: what would happen.
+        remedy: what to change.
+    """
+
+    flow: str
+    key: str
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What the flows of a file are to each other.
+
+    Attributes:
+        provenance: names of the flows that write where records have been.
+        refusals: what keeps the file from being used.
+    """
+
+    provenance: frozenset[str] = field(default_factory=frozenset)
+    refusals: tuple[Refusal, ...] = ()
+
+
+def survey(flows: Sequence[ProvenanceLike]) -> Survey:
+    """Return which flows write where records have been, and what is refused.
+
+    A flow does where `provenance` is true, or where it is `auto` and records could go round or come in two ways. Round
+    trips are accepted where all flows on them are identity flows, or where every flow on them that tells no origin has
+    `provenance: true`.
+    """
+    trips = round_trips(flows)
+    for flow in flows:
+        if flow.name in trips and not _consents(flow, trips[flow.name]):
+            return Survey(refusals=(_round_trip(trips[flow.name]),))
+    meetings = _Meetings(flows)
+    wanted = {flow.name for flow in flows if flow.provenance is True} | trips.keys()
+    twice: dict[str, Place] = {}
+    for place in meetings.shared():
+        for name in meetings.doubled(place):
+            twice.setdefault(name, place)
+    wanted |= twice.keys()
+    refusals = [
+        _required(flow, trips.get(flow.name), twice.get(flow.name))
+        for flow in flows
+        if flow.name in wanted and flow.provenance is False
+    ]
+    refusals += meetings.collisions(wanted)
+    return Survey(provenance=frozenset(wanted), refusals=tuple(refusals))
+
+
+def intended(first: RouteLike, second: RouteLike, *, merging: Iterable[str], provenance: Iterable[str]) -> bool:
+    """Return whether two flows may write one remote topic: both merge by template, or both tell where records were born.
+
+    Args:
+        first: a flow.
+        second: another flow into the same target.
+        merging: names of the flows that merge on purpose (`merges_sources`).
+        provenance: names of the flows that write where records have been.
+    """
+    pair = {first.name, second.name}
+    return pair <= set(merging) or (first.source != second.source and pair <= set(provenance))
+
+
+def merges_sources(flow: FlowLike) -> bool:
+    """Return whether the flow's template leaves out the source, so that several sources share a topic on purpose."""
+    policy = flow.replication_policy
+    return isinstance(policy, TemplatePolicy) and "{source}" not in policy.template
+
+
+def collide(first: str, second: str) -> bool:
+    """Return whether Kafka takes two different names for one in its metrics, and refuses the second topic.
+
+    `org.apache.kafka.common.internals.Topic.hasCollision`.
+
+    >>> collide("a.b", "a_b"), collide("a.b", "a.b")
+    (True, False)
+    """
+    return first != second and first.replace(".", "_") == second.replace(".", "_")
+
+
+def _consents(flow: ProvenanceLike, way: Sequence[FlowLike]) -> bool:
+    if all(isinstance(hop.replication_policy, IdentityPolicy) for hop in way):
+        return True
+    blind = [hop for hop in way if not hop.replication_policy.tells_origin]
+    return flow.provenance is not False and all(getattr(hop, "provenance", "auto") is True for hop in blind)
+
+
+def _round_trip(way: Sequence[FlowLike]) -> Refusal:
+    names = [hop.name for hop in way]
+    blind = ", ".join(hop.name for hop in way if not hop.replication_policy.tells_origin)
+    return Refusal(
+        names[0],
+        "policy",
+        f"records could go round for ever: {', '.join((*names, names[0]))}",
+        f"use policy: default on these flows, or topics that do not meet, or provenance: true on {blind}",
+    )
+
+
+def _required(flow: ProvenanceLike, trip: Sequence[FlowLike] | None, place: Place | None) -> Refusal:
+    if trip is not None:
+        what = f"records could go round for ever: {', '.join([*(hop.name for hop in trip), trip[0].name])}"
+    else:
+        what = f"records could come to {place.topic} on {place.alias} twice" if place else "records could come twice"
+    return Refusal(
+        flow.name,
+        "provenance",
+        f"{what}, and only a header that says where they have been keeps them apart",
+        "leave `provenance` out, or use policy: default on these flows",
+    )
+
+
+class _Step(NamedTuple):
+    start: Place
+    flow: ProvenanceLike
+    end: Place
+
+
+class _Meetings:
+    """Where sample records come to, over which flows."""
+
+    def __init__(self, flows: Sequence[ProvenanceLike]) -> None:
+        self._flows = flows
+        self._merging = {flow.name for flow in flows if merges_sources(flow)}
+        names = dict.fromkeys(name for flow in flows for name in _samples(flow))
+        # A place counts as written by hand where a flow names it: only these two can be told to be there both.
+        self._named = {
+            Place(flow.source, name)
+            for flow in flows
+            for name in (shape_of(expression).meant for expression in flow.topics.expressions)
+            if name is not None and flow.carries(name)
+        }
+        self._into: dict[Place, list[_Step]] = {}
+        ways = [Place(flow.source, name) for flow in flows for name in names if flow.carries(name)]
+        seen = set(ways)
+        for place in (ways := list(dict.fromkeys(ways))):
+            for flow in flows:
+                end = arrival(flow, place.topic) if flow.source == place.alias else None
+                if end is None:
+                    continue
+                self._into.setdefault(end, []).append(_Step(place, flow, end))
+                if place in self._named:
+                    self._named.add(end)
+                if end not in seen and len(ways) < _MOST_PLACES:
+                    seen.add(end)
+                    ways.append(end)
+
+    def shared(self) -> list[Place]:
+        """Return the places that several flows write."""
+        return [place for place, steps in self._into.items() if len({step.flow.name for step in steps}) > 1]
+
+    def doubled(self, place: Place) -> set[str]:
+        """Return the flows that together bring the records of one origin to a place in two ways."""
+        steps = self._into[place]
+        upstream = [self._upstream(step.start) for step in steps]
+        found: set[str] = set()
+        for index, first in enumerate(steps):
+            for other, second in enumerate(steps[index + 1 :], index + 1):
+                if first.start != second.start and upstream[index][0] & upstream[other][0]:
+                    found |= {first.flow.name, second.flow.name} | upstream[index][1] | upstream[other][1]
+        return found
+
+    def _upstream(self, place: Place) -> tuple[set[Place], set[str]]:
+        """Return the places that records come from to a place, itself included, and the flows that bring them."""
+        places, flows, queue = {place}, set[str](), [place]
+        for there in queue:
+            for step in self._into.get(there, ()):
+                flows.add(step.flow.name)
+                if step.start not in places:
+                    places.add(step.start)
+                    queue.append(step.start)
+        return places, flows
+
+    def collisions(self, provenance: Iterable[str]) -> list[Refusal]:
+        """Return the pairs of flows that write one remote topic without intent, and names that Kafka takes for one."""
+        found: dict[tuple[str, str], Refusal] = {}
+        told = set(provenance)
+        for place in self.shared():
+            steps = self._into[place]
+            for index, first in enumerate(steps):
+                for second in steps[index + 1 :]:
+                    if first.flow.name != second.flow.name and not intended(
+                        first.flow, second.flow, merging=self._merging, provenance=told
+                    ):
+                        found.setdefault((first.flow.name, second.flow.name), _same_name(first, second))
+        unified: dict[tuple[str, str], Place] = {}
+        # Remote topics first: of two names on one source Kafka lets only one be there anyway.
+        for place in sorted(self._named, key=lambda each: (each not in self._into, each)):
+            other = unified.setdefault((place.alias, place.topic.replace(".", "_")), place)
+            if other in self._into and collide(other.topic, place.topic):
+                refusal = self._alike(other, place)
+                found.setdefault((refusal.flow, refusal.problem), refusal)
+        return list(found.values())
+
+    def _alike(self, first: Place, second: Place) -> Refusal:
+        steps = [self._into[place][0] for place in (first, second) if place in self._into]
+        names = " and ".join(dict.fromkeys(step.flow.name for step in steps))
+        return Refusal(
+            steps[-1].flow.name,
+            "topics",
+            f"{first.topic} and {second.topic} on {first.alias}, by {names}, differ in . and _ only; Kafka takes them for one "
+            "in its metrics and refuses the second",
+            "leave one of them out, or give it another name by a template",
+        )
+
+
+def _same_name(first: _Step, second: _Step) -> Refusal:
+    where = f"{first.end.topic} on {first.end.alias}"
+    if first.start == second.start:
+        problem = (
+            f"{first.flow.name} and {second.flow.name} both bring {first.start.topic} from {first.start.alias} to {where}, so "
+            "its records would arrive twice"
+        )
+        return Refusal(second.flow.name, "topics", problem, "leave the topic out of one of them with exclude_topics")
+    problem = (
+        f"{first.flow.name} ({first.start.topic}) and {second.flow.name} ({second.start.topic}) both write {where} without "
+        "saying that they merge"
+    )
+    remedy = "use policy: default, the same template without {source} on both if they are to merge"
+    if first.start.alias != second.start.alias:
+        remedy += ", or provenance: true on both"
+    return Refusal(second.flow.name, "policy", problem, remedy)
+
+
+def _samples(flow: FlowLike) -> list[str]:
+    """Return names that the flow takes: those it spells out, and for an expression the beginning it is certain of."""
+    found: list[str] = []
+    for expression in flow.topics.expressions:
+        shape = shape_of(expression)
+        if shape.meant is not None:
+            found.append(shape.meant)
+            continue
+        known = "".join(shape.cells[: shape.cells.index(None)] if None in shape.cells else shape.cells)  # type: ignore[arg-type]
+        found += [known, f"{known}a"]
+    return [name for name in found if is_legal_topic(name) and flow.carries(name)]

@@ -1,0 +1,73 @@
+"""Names that meet only when real topics show it: a conflict in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mirrorlake.config.flow import FlowConfig
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.kafka.admin import TopicState
+from mirrorlake.steps.topics import BothEnds, name_conflicts
+from mirrorlake.streams.targets import rival
+
+CLUSTERS = (
+    "lake: {root: ./lake}\nclusters: {" + ", ".join(f"{a}: {{bootstrap_servers: '{a}:1'}}" for a in "abc") + "}\n"
+)
+
+
+def config(*flows: str) -> MirrorConfig:
+    return loads(CLUSTERS + "flows:\n" + "".join(f"  - {{{flow}}}\n" for flow in flows))
+
+
+def ends(source: Iterable[str], target: Iterable[str] = ()) -> BothEnds:
+    states = {name: TopicState(name=name, topic_id=name, partitions=1) for name in source}
+    return BothEnds(
+        source=states,
+        source_configs={},
+        remote={},
+        remote_configs={},
+        source_names=tuple(states),
+        target_names=tuple(target),
+    )
+
+
+def conflicts(flow: FlowConfig, at: BothEnds, others: list[tuple[FlowConfig, list[str]]]) -> list[tuple[str, str]]:
+    return [
+        (change.name, change.reason)
+        for change in name_conflicts(flow, at, others=others)
+        if change.action == "conflict"
+    ]
+
+
+def test_two_sources_that_give_one_name_are_a_conflict_once_the_topics_are_there() -> None:
+    settings = config(
+        "source: a, target: c, topics: 'x.+orders', policy: identity",
+        "source: b, target: c, topics: 'x.+rs', policy: identity",
+    )
+    first, second = settings.flows
+    assert conflicts(first, ends(["x1orders"]), [(second, ["x2orders"])]) == []
+    [(name, reason)] = conflicts(first, ends(["x1orders"]), [(second, ["x1orders", "other"])])
+    assert name == "x1orders"
+    assert "b->c writes it too, from x1orders on b" in reason
+    assert rival(first, "x1orders", [(second, ["x1orders"])]) == (second, "x1orders")
+
+
+def test_flows_that_mean_to_merge_or_keep_apart_are_no_conflict() -> None:
+    merged = "topics: 'x.+', policy: {template: 'all.{topic}'}"
+    first, second = config(f"source: a, target: c, {merged}", f"source: b, target: c, {merged}").flows
+    assert conflicts(first, ends(["x1"]), [(second, ["x1"])]) == []
+    told = "topics: 'x.+y', policy: identity, provenance: true"
+    first, second = config(f"source: a, target: c, {told}", f"source: b, target: c, {told}").flows
+    assert conflicts(first, ends(["x1y"]), [(second, ["x1y"])]) == []
+
+
+def test_names_that_kafka_takes_for_one_are_a_conflict() -> None:
+    settings = config("source: a, target: c, topics: '[bx].+', policy: identity", "source: b, target: c, topics: 'y.+'")
+    first, second = settings.flows
+    [(_, reason)] = conflicts(first, ends(["x.1"], target=["x_1"]), [])
+    assert "differs from x_1 in . and _ only" in reason
+    [(_, reason)] = conflicts(first, ends(["b_y1"]), [(second, ["y1"])])
+    assert "differs from b.y1 in . and _ only" in reason, "which the other flow makes"
+    there = ends(["b_y1"], target=["b_y1"])
+    assert conflicts(first, there, [(second, ["y1"])]) == [], "it is there already: the other one cannot come"

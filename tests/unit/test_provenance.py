@@ -1,0 +1,154 @@
+"""The stage that keeps records from looping and writes where they were read, on Arrow batches."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import permutations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.hops import HOP_KEY, hops
+from mirrorlake.model.routes import Place, forwards, tree_from
+from mirrorlake.rules.provenance import ProvenanceStage, provenance_stage
+from mirrorlake.rules.viewed import Viewed
+
+Headers = list[tuple[str, bytes | None]] | None
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+CLUSTERS = (
+    "lake: {root: ./lake}\nclusters: {" + ", ".join(f"{a}: {{bootstrap_servers: '{a}:1'}}" for a in "abcd") + "}\n"
+)
+
+
+def config(*flows: str) -> MirrorConfig:
+    return loads(CLUSTERS + "flows:\n" + "".join(f"  - {{{flow}}}\n" for flow in flows))
+
+
+def mesh(*extra: str) -> MirrorConfig:
+    return config(
+        *(f"source: {a}, target: {b}, topics: '.*', policy: identity" for a, b in permutations("abc", 2)), *extra
+    )
+
+
+def stage(settings: MirrorConfig, name: str) -> ProvenanceStage:
+    found = provenance_stage(settings.flow(name), settings.flows)
+    assert isinstance(found, ProvenanceStage)
+    return found
+
+
+def batch(headers: list[Headers], *, first: int = 0) -> pa.RecordBatch:
+    lists = (
+        None if headers is None else [None if h is None else [{"key": k, "value": v} for k, v in h] for h in headers]
+    )
+    count = len(headers)
+    return pa.RecordBatch.from_pydict(
+        {
+            "offset": pa.array(range(first, first + count), pa.int64()),
+            "timestamp": pa.array([0] * count, pa.timestamp("us", tz="UTC")),
+            "key": pa.array([b"k"] * count, pa.binary()),
+            "value": pa.array([str(row).encode() for row in range(count)], pa.binary()),
+            "headers": pa.array(lists, HEADERS),
+        }
+    )
+
+
+def sent(viewed: Viewed) -> dict[int, list[tuple[str, bytes | None]]]:
+    rows = viewed.records.to_pylist()
+    return {row["offset"]: [(h["key"], h["value"]) for h in row["headers"]] for row in rows}
+
+
+SOURCE = SourcePartition("t", 1, 3)
+values = st.sampled_from(
+    [
+        b"a/t/0/1",
+        b"b/t/0/1",
+        b"c/t/2/9",
+        b"d/t/0/1",
+        b"elsewhere/t/0/1",
+        b"c/other/0/1",
+        None,
+        b"",
+        b"\xff",
+        b"a b/t/0/1",
+    ]
+)
+header = st.tuples(st.sampled_from([HOP_KEY, "x", ""]), values)
+
+
+@given(
+    st.lists(st.none() | st.lists(header, max_size=4), max_size=12),
+    st.integers(0, 3),
+    st.sampled_from(["a->b", "c->a"]),
+)
+def test_the_stage_does_what_one_record_at_a_time_would_do(headers: list[Headers], cut: int, name: str) -> None:
+    settings = mesh()
+    flow, one = settings.flow(name), stage(settings, name)
+    # A slice, as lanes cut them: its offsets do not begin at 0.
+    viewed = one(SOURCE, batch(headers, first=100).slice(cut))
+    wanted, withheld = {}, set()
+    for offset, had in list(enumerate(headers, 100))[cut:]:
+        been = hops(had)
+        origin = Place(been[0].source, been[0].topic) if been else Place(flow.source, "t")
+        tree = tree_from(origin, [each.route for each in settings.flows])
+        if flow.target in {hop.source for hop in been} or not forwards(flow.route, "t", tree):
+            withheld.add(offset)
+        else:
+            wanted[offset] = [*(had or []), (HOP_KEY, f"{flow.source}/t/3/{offset}".encode())]
+    assert sent(viewed) == wanted, "law C: all else stays as it was, one header more at the end"
+    assert {offset for one in viewed.withheld for offset in range(90, 120) if one.holds(offset)} == withheld
+    assert sum(one.count for one in viewed.withheld) == len(withheld), "law E: each is explained once"
+    assert all((one.kind, one.rule) == ("filtered", "loop") for one in viewed.withheld)
+    assert viewed.partitions is None
+    assert viewed.records.schema.field("headers").type == HEADERS
+
+
+def test_a_withheld_record_says_why() -> None:
+    been, other = [(HOP_KEY, b"b/t/0/1")], [(HOP_KEY, b"c/t/0/1")]
+    viewed = stage(mesh(), "a->b")(SOURCE, batch([been, other, None, other]))
+    assert [(one.reason, one.ranges) for one in viewed.withheld] == [
+        ("it has been on b", ((0, 1),)),
+        ("it comes to b over another flow", ((1, 1), (3, 1))),
+    ]
+    assert list(sent(viewed)) == [2]
+
+
+def test_flows_without_need_have_no_stage() -> None:
+    settings = config("source: a, target: b, topics: t", "source: a, target: c, topics: t, provenance: true")
+    assert provenance_stage(settings.flows[0], settings.flows) is None
+    assert provenance_stage(settings.flows[1], settings.flows) is not None
+
+
+def test_the_default_policy_tells_hops_too_when_asked() -> None:
+    settings = config(
+        "source: a, target: b, topics: '.*', provenance: true", "source: b, target: a, topics: '.*', provenance: true"
+    )
+    viewed = stage(settings, "b->a")(SourcePartition("t", 1, 0), batch([None, [(HOP_KEY, b"a/t/0/1")]]))
+    assert sent(viewed) == {0: [(HOP_KEY, b"b/t/0/0")]}
+
+
+def test_copies_of_a_flow_for_the_moment_forward_like_the_flow() -> None:
+    settings = mesh()
+    again = provenance_stage(settings.flow("a->b").redrive(), settings.flows)
+    drill = provenance_stage(settings.flow("a->b").model_copy(update={"name": "drill", "target": "d"}), settings.flows)
+    for one in (again, drill):
+        assert one is not None
+        assert list(sent(one(SOURCE, batch([None])))) == [0]
+
+
+def test_the_version_follows_the_flows_and_the_stage_travels() -> None:
+    one = stage(mesh(), "a->b")
+    assert pickle.loads(pickle.dumps(one)) == one  # noqa: S301  our own bytes, as workers get them
+    assert stage(mesh(), "c->b").version == one.version
+    more = mesh("source: c, target: d, topics: '.*', policy: identity, provenance: true")
+    assert stage(more, "a->b").version != one.version
+
+
+@pytest.mark.parametrize("policy", ["identity", "{template: '{topic}'}"])
+def test_the_setting_decides(policy: str) -> None:
+    pair = [f"source: {a}, target: {b}, topics: t, policy: {policy}, provenance: true" for a, b in ("ab", "ba")]
+    assert all(flow.adds_hops for flow in config(*pair).flows)

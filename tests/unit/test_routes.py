@@ -1,0 +1,291 @@
+"""Ways through meshes and rings: each record comes to each cluster once, and to none it has been on (DESIGN 9, Loops)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.config.topics import TopicMatcher
+from mirrorlake.model.hops import Hop, hops
+from mirrorlake.model.patterns import TopicPattern, parse_patterns
+from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, is_cycle
+from mirrorlake.model.provenance import survey
+from mirrorlake.model.routes import MOST_PLACES, Place, fingerprint, forwards, tree_from
+
+
+@dataclass(frozen=True)
+class Flow:
+    name: str
+    source: str
+    target: str
+    topics: TopicPattern
+    replication_policy: ReplicationPolicy
+    provenance: Literal["auto", True, False] = "auto"
+    exclude: TopicPattern = field(default_factory=TopicPattern)
+
+    def carries(self, topic: str) -> bool:
+        return TopicMatcher(self.topics, self.exclude).matches(topic) and not is_cycle(
+            self.replication_policy, topic, self.target
+        )
+
+    def remote_topic(self, topic: str) -> str:
+        return self.replication_policy.remote_topic(self.source, self.target, topic)
+
+
+def flow(
+    pair: str,
+    selection: str = "t",
+    policy: str = "identity",
+    *,
+    provenance: Literal["auto", True, False] = "auto",
+    name: str = "",
+) -> Flow:
+    source, target = pair.split(">")
+    made: dict[str, ReplicationPolicy] = {"default": DefaultPolicy(), "identity": IdentityPolicy(source)}
+    chosen = made.get(policy) or TemplatePolicy(policy)
+    return Flow(name or f"{pair} {policy} {selection}", source, target, parse_patterns(selection), chosen, provenance)
+
+
+def simulate(flows: Sequence[Flow], origin: Place, *, most: int = 2_000) -> Counter[Place]:
+    """Pass one record on hop by hop, as the flows do that see nothing but its headers; return how often it arrives."""
+    tree = tree_from(Place(*origin), flows)
+    arrived: Counter[Place] = Counter()
+    travelling: list[tuple[Place, tuple[Place, ...]]] = [(origin, ())]
+    while travelling:
+        place, been = travelling.pop()
+        taken = set()
+        for each in flows:
+            if each.source != place.alias or not each.carries(place.topic):
+                continue
+            if each.target in {hop.alias for hop in been} or not forwards(each, place.topic, tree):
+                continue
+            there = Place(each.target, each.remote_topic(place.topic))
+            if there in taken:
+                continue  # two flows that bring one topic to one place are refused when the file is read
+            taken.add(there)
+            arrived[there] += 1
+            assert there.alias not in {hop.alias for hop in (*been, place)}, "none returns to a cluster it has been on"
+            assert arrived.total() <= most, "it ends"
+            travelling.append((there, (*been, place)))
+    return arrived
+
+
+def reachable(flows: Sequence[Flow], alias: str) -> set[str]:
+    found, queue = {alias}, [alias]
+    for here in queue:
+        for each in flows:
+            if each.source == here and each.target not in found:
+                found.add(each.target)
+                queue.append(each.target)
+    return found
+
+
+aliases = "abcdef"
+pairs = st.sampled_from([f"{a}>{b}" for a, b in permutations(aliases, 2)])
+
+
+@given(
+    st.lists(st.builds(flow, pairs), min_size=1, max_size=20, unique_by=lambda each: each.name),
+    st.sampled_from(aliases),
+)
+def test_each_record_comes_to_each_cluster_exactly_once(flows: list[Flow], origin: str) -> None:
+    arrived = simulate(flows, Place(origin, "t"))
+    wanted = {Place(alias, "t"): 1 for alias in reachable(flows, origin) - {origin}}
+    assert arrived == wanted, "each cluster that can be reached gets the record, and gets it once"
+
+
+@given(st.lists(st.builds(flow, pairs), min_size=1, max_size=20, unique_by=lambda each: each.name), st.randoms())
+def test_the_order_of_the_flows_changes_nothing(flows: list[Flow], random: object) -> None:
+    shuffled = list(flows)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    for alias in aliases:
+        assert tree_from(Place(alias, "t"), flows) == tree_from(Place(alias, "t"), shuffled)
+
+
+@given(
+    st.lists(
+        st.builds(
+            flow,
+            pairs,
+            st.sampled_from(["t", ".*", "t|all.t", r"[a-f]\.t"]),
+            st.sampled_from(["identity", "default", "all.{topic}", "{topic}"]),
+        ),
+        min_size=1,
+        max_size=12,
+        unique_by=lambda each: (each.source, each.target, each.replication_policy),
+    ),
+    st.sampled_from(aliases),
+)
+def test_whatever_the_names_nothing_goes_round_and_no_place_gets_a_record_twice(flows: list[Flow], origin: str) -> None:
+    assert set(simulate(flows, Place(origin, "t")).values()) <= {1}
+
+
+def mesh(clusters: str, policy: str = "identity", **options: object) -> list[Flow]:
+    return [flow(f"{a}>{b}", policy=policy, **options) for a, b in permutations(clusters, 2)]  # type: ignore[arg-type]
+
+
+def test_a_full_mesh_sends_each_record_straight_and_a_ring_round() -> None:
+    straight = tree_from(Place("a", "t"), mesh("abc"))
+    assert straight.parents == {Place("b", "t"): Place("a", "t"), Place("c", "t"): Place("a", "t")}
+    ring = [flow("a>b"), flow("b>c"), flow("c>a")]
+    assert tree_from(Place("b", "t"), ring).parents == {
+        Place("c", "t"): Place("b", "t"),
+        Place("a", "t"): Place("c", "t"),
+    }
+
+
+def test_of_two_ways_of_one_length_the_smaller_alias_is_taken() -> None:
+    square = [flow("a>c"), flow("a>b"), flow("c>d"), flow("b>d")]
+    assert tree_from(Place("a", "t"), square).parents[Place("d", "t")] == Place("b", "t")
+    crossed = [flow(pair) for pair in ("a>b", "a>c", "b>e", "c>d", "e>f", "d>f")]
+    assert tree_from(Place("a", "t"), crossed).parents[Place("f", "t")] == Place("d", "t")
+
+
+def test_an_origin_that_the_file_does_not_know_is_forwarded() -> None:
+    tree = tree_from(Place("elsewhere", "t"), mesh("abc"))
+    assert all(forwards(each, "t", tree) for each in mesh("abc"))
+
+
+def test_a_mesh_of_names_that_tell_the_way_is_cut_off() -> None:
+    flows = [flow(f"{a}>{b}", ".*", "default") for a, b in permutations("abcdefghij", 2)]
+    assert len(tree_from(Place("a", "t"), flows).clusters) == MOST_PLACES
+
+
+def test_the_fingerprint_changes_with_the_flows() -> None:
+    assert fingerprint(["a", "b"]) != fingerprint(["a", "c"])
+    assert len(fingerprint(["a"])) == 8
+
+
+# -- which flows need it ---------------------------------------------------------------------------------------------
+
+
+def names(flows: Sequence[Flow]) -> set[str]:
+    return {each.name for each in flows}
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        pytest.param([flow("a>b"), flow("b>a")], id="both ways"),
+        pytest.param([flow("a>b"), flow("b>c"), flow("c>a")], id="ring"),
+        pytest.param(mesh("abc"), id="mesh"),
+        pytest.param([flow("a>b", ".*"), flow("b>a", "t.*")], id="expressions that may meet"),
+        pytest.param([flow("a>b"), flow("b>a"), flow("a>c"), flow("b>c")], id="two ways out of a pair"),
+        pytest.param([flow("x>a"), flow("a>b"), flow("b>a")], id="into a pair"),
+        pytest.param([flow("o>a"), flow("o>b"), flow("a>c"), flow("b>c")], id="diamond"),
+        pytest.param(
+            [flow("a>b"), flow("b>a"), flow("a>c", policy="all.{topic}"), flow("b>c", policy="all.{topic}")],
+            id="a pair that is merged",
+        ),
+    ],
+)
+def test_provenance_is_added_where_names_do_not_keep_records_apart(flows: list[Flow]) -> None:
+    found = survey(flows)
+    assert not found.refusals
+    assert found.provenance == names(flows)
+    for place in {Place(each.source, "t") for each in flows}:
+        assert set(simulate(flows, place).values()) <= {1}
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        pytest.param(mesh("abc", "default"), id="names tell"),
+        pytest.param([flow("a>b"), flow("b>c")], id="chain"),
+        pytest.param([flow("a>b"), flow("b>a", "other")], id="topics that do not meet"),
+        pytest.param([flow("a>c", policy="all.{topic}"), flow("b>c", policy="all.{topic}")], id="merged"),
+        pytest.param([flow("a>b"), flow("b>a", policy="default")], id="comes home under another name"),
+        pytest.param([flow("a>b"), flow("a>c")], id="one source, two targets"),
+    ],
+)
+def test_provenance_is_left_out_where_it_is_not_needed(flows: list[Flow]) -> None:
+    assert survey(flows).provenance == set()
+    assert not survey(flows).refusals
+
+
+def test_provenance_can_be_asked_for() -> None:
+    flows = [flow("a>c", policy="all.{topic}", provenance=True), flow("b>c", policy="all.{topic}", provenance=True)]
+    assert survey(flows).provenance == names(flows)
+
+
+def test_a_flow_that_needs_provenance_and_may_not_is_refused() -> None:
+    [refusal] = survey([flow("a>b"), flow("b>a", provenance=False)]).refusals
+    assert (refusal.flow, refusal.key) == ("b>a identity t", "provenance")
+    assert "for ever" in refusal.problem
+    refusals = survey([flow("o>a"), flow("o>b"), flow("a>c", provenance=False), flow("b>c")]).refusals
+    assert any("twice" in each.problem and each.key == "provenance" for each in refusals)
+
+
+def test_a_round_trip_by_templates_is_refused_until_it_is_asked_for() -> None:
+    for second in ("identity", "default"):
+        way = "{topic}" if second == "identity" else "identity"
+        selection = "t" if second == "identity" else ".*"
+        [refusal] = survey([flow("a>b", selection, way), flow("b>a", selection, second)]).refusals
+        assert refusal.key == "policy"
+        asked = [flow("a>b", selection, way, provenance=True), flow("b>a", selection, second, provenance=True)]
+        assert survey(asked).provenance == names(asked)
+    only_one = [flow("a>b", ".*", "identity", provenance=True), flow("b>a", ".*", "default")]
+    assert survey(only_one).provenance == names(only_one), "the other flow of the round trip writes it, too"
+
+
+# -- collisions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flows", "says"),
+    [
+        pytest.param(
+            [flow("a>c"), flow("b>c")], "a>c identity t (t) and b>c identity t (t) both write t on c", id="identity"
+        ),
+        pytest.param([flow("a>c", ".*"), flow("b>c", "t")], "both write t on c", id="expression and name"),
+        pytest.param([flow("a>c", "t.*"), flow("b>c", "t.+")], "both write ta on c", id="two expressions"),
+        pytest.param([flow("a>c"), flow("b>c", policy="{topic}")], "both write t on c", id="only one means it"),
+        pytest.param(
+            [flow("a>c", "b\\.t"), flow("b>c", policy="default")], "both write b.t on c", id="looks like a hop"
+        ),
+        pytest.param(
+            [flow("a>c", policy="{source}x.{topic}"), flow("b>c", "t", "ax.{topic}")],
+            "both write ax.t on c",
+            id="by source",
+        ),
+        pytest.param([flow("a>c"), flow("a>c", ".*")], "its records would arrive twice", id="one source"),
+        pytest.param([flow("a>c", "x"), flow("a>c", "t", "x")], "x on c without", id="one source, two topics"),
+        pytest.param([flow("a>c", r"a\.b"), flow("b>c", "a_b")], "a.b and a_b on c", id="dot and underscore"),
+        pytest.param([flow("a>c", r"a\.b, a_b")], "a.a.b and a.a_b on c".replace("a.a", "a"), id="in one flow"),
+        pytest.param([flow("a>c", r"x\.b"), flow("c>d", "x_b")], "x.b and x_b on c", id="with one that is born there"),
+    ],
+)
+def test_flows_that_meet_in_one_name_without_intent_are_refused(flows: list[Flow], says: str) -> None:
+    refusals = survey(flows).refusals
+    assert any(says in each.problem for each in refusals), refusals
+    assert all(each.remedy for each in refusals)
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        pytest.param([flow("a>c", policy="default"), flow("b>c", policy="default")], id="prefixed"),
+        pytest.param([flow("a>c", policy="all.{topic}"), flow("b>c", policy="all.{topic}")], id="merged by intent"),
+        pytest.param([flow("a>c"), flow("a>c", policy="all.{topic}")], id="twice under two names"),
+        pytest.param([flow("a>c", "t"), flow("b>c", "u")], id="other topics"),
+        pytest.param([flow("a>c", r"a\..*"), flow("b>c", "a_.*")], id="names that need not be there"),
+        pytest.param([flow("a>c", provenance=True), flow("b>c", provenance=True)], id="both tell"),
+    ],
+)
+def test_flows_that_keep_apart_or_mean_it_are_allowed(flows: list[Flow]) -> None:
+    assert survey(flows).refusals == ()
+
+
+def test_hops_are_read_from_headers() -> None:
+    headers = [("x", b"1"), ("mirrorlake.hop", b"a/t/0/17"), ("mirrorlake.hop", "b/t/1/4"), ("mirrorlake.hop", b"\xff")]
+    assert hops(headers) == [Hop("a", "t", 0, 17), Hop("b", "t", 1, 4)]
+    assert str(hops(headers)[0]) == "a/t/0/17"
+    assert hops(None) == []
+    assert hops([("mirrorlake.hop", None), ("mirrorlake.hop", b"a/t/0"), ("mirrorlake.hop", b"a b/t/0/1")]) == []
