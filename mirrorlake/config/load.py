@@ -91,7 +91,9 @@ def _across(data: Any) -> list[Finding]:
             ends.append(End(index, str(raw.get("name") or f"{source}->{target}"), source, target))
         with suppress(ValidationError):
             sound.append((index, FlowConfig.model_validate(raw)))
-    return check_ends(ends, data["clusters"]) + check_cycles(sound)
+    clusters = data["clusters"]
+    lakes = [alias for alias, raw in clusters.items() if isinstance(raw, dict) and raw.get("kind") == "lake"]
+    return check_ends(ends, clusters, lakes=lakes) + check_cycles(sound)
 
 
 def _faults(findings: list[Finding], document: Document) -> list[Fault]:
