@@ -10,9 +10,12 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from mirrorlake.cli import main
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.flow import SourcePartition
@@ -177,12 +180,15 @@ def test_a_publisher_that_knows_an_old_state_is_dropped_by_delta_and_begins_agai
     assert values == list(range(30))
 
 
-def test_law_f_a_named_batch_is_published_once(spark: SparkSession, make_lake: MakeLake) -> None:
+def test_law_f_a_named_batch_is_published_once(
+    spark: SparkSession, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mirror = make_lake()
     first = mirror.publish(keyed(spark, 10), topic="orders", batch_id="b1")
     with mirror.producer("app", {"linger.ms": 60_000}) as producer:
         # More commits than one look at the history holds.
-        for _ in range(11):
+        monkeypatch.setattr("mirrorlake.relay.publish_log._AT_ONCE", 2)
+        for _ in range(3):
             producer.produce("other", "x")
             producer.flush()
     for again in (mirror, make_lake()):
@@ -394,3 +400,41 @@ def test_commands_on_a_lake_source(spark: SparkSession, make_lake: MakeLake) -> 
     source = mirror._wiring.source("app")
     assert source.topic_names() == ["orders"]
     assert json.dumps(sorted(p.partition for p in source.latest(source.earliest([])))) == "[]"
+
+
+def test_files_are_published_by_command(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], make_lake: MakeLake
+) -> None:
+    mirror = make_lake()
+    conf = tmp_path / "mirror.yml"
+    conf.write_text(json.dumps(mirror.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)))
+    lines, table, broken = tmp_path / "orders.jsonl", tmp_path / "orders.parquet", tmp_path / "broken.jsonl"
+    lines.write_text('{"id": 21, "v": "ä"}\n\n{"id":"foobar"}\n')
+    broken.write_text('{"id": 1}\n{"id": \n')
+    pq.write_table(pa.table({"value": pa.array([b"\xff", None]), "key": pa.array([b"21", None])}), table)
+
+    def run(*arguments: str) -> tuple[int, dict[str, Any]]:
+        with pytest.raises(SystemExit) as ended:
+            main(["publish", "--conf", str(conf), "--topic", "orders", "--json", *arguments])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        return int(str(ended.value.code)), json.loads(out)
+
+    for repeated in (False, True):
+        code, document = run(str(lines), "--key", "id", "--batch-id", "b")
+        assert (code, document["records"], document["repeated"]) == (0, 2, repeated)
+    assert run(str(table))[1]["records"] == 2
+    for arguments, problem in (
+        ([str(broken)], "a line that is no JSON"),
+        ([str(lines), "--key", "v"], "a record without the field 'v'"),
+        ([str(table), "--key", "id"], "has no column 'id'"),
+        ([str(tmp_path / "none.jsonl")], "there is no file"),
+        ([str(lines), "--cluster", "east"], "'east' is no lake cluster"),
+    ):
+        code, document = run(*arguments)
+        assert (code, problem in document["cause"]) == (2, True), document
+    held = [(row.key, row.value) for part in rows(mirror).values() for row in part]
+    found = sorted((bytes(key or b""), bytes(value or b"")) for key, value in held)
+    first, second = '{"id": 21, "v": "ä"}'.encode(), b'{"id":"foobar"}'
+    assert found == [(b"", b""), (b"21", b"\xff"), (b"21", first), (b"foobar", second)]
+    assert partition_for(b"21", 6) in rows(mirror)
