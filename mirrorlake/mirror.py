@@ -40,6 +40,9 @@ from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
+from mirrorlake.steps.producer import LakeProducer
+from mirrorlake.steps.publish import Published
+from mirrorlake.steps.publish_file import read_records_of
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.resume import Ends
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
@@ -108,6 +111,7 @@ class Mirror:
         return edited + set_up.make_plan(
             self._chosen(flow),
             beside=self.config.flows,
+            sources=self._wiring.sources(),
             admins=self._wiring.clusters(),
             lake=self.lake,
             audit=Audit(self.lake, now=self._now),
@@ -130,6 +134,8 @@ class Mirror:
 
     def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
         """Return where each consumer group of a flow would go on at the target, and what is held back and why.
+
+        Nobody consumes from a lake cluster: the plan of a flow from one is empty.
 
         Args:
             flow: the flow's name.
@@ -261,6 +267,37 @@ class Mirror:
         subject = control_step.subject_of(self.config, cluster=cluster, flow=flow, topic=topic)
         return control_step.resume(self._wiring.control(), subject, reason=reason)
 
+    # -- publish --------------------------------------------------------------------------------------------------
+
+    def publish(
+        self, frame: DataFrame, *, topic: str | None = None, cluster: str | None = None, batch_id: str | None = None
+    ) -> Published:
+        """Publish a frame into a lake cluster, in one commit: all of it or nothing. Flows carry it to their targets.
+
+        Offsets are dense within each partition and follow the order of the frame (law D), whoever else publishes.
+
+        Args:
+            frame: column `value` (binary or string; null is a tombstone) and, where wanted, `key`, `headers` (array of key
+                and value, or a map), `timestamp` (default: now), `partition` (default: by key with murmur2, as Java's
+                clients; without a key one after another) and `topic`.
+            topic: the topic of all records, instead of a column.
+            cluster: the lake cluster's alias; may be left out where there is one.
+            batch_id: a name: a second call with it publishes nothing and returns what the first did, for 30 days (law F).
+
+        Raises:
+            UsageError: the cluster, the frame or a record of it does not fit; nothing was published.
+            StoreError: the lake failed; the message says whether anything was published.
+        """
+        return self._wiring.publisher(self.config.lake_cluster(cluster)).publish(frame, topic=topic, batch_id=batch_id)
+
+    def publish_file(self, file: str | Path, *, key: str | None = None, **options: Any) -> Published:
+        """Publish a file of JSON lines, or Parquet (see `read_records_of`); `key` names a field, `options` are `publish`'s."""
+        return self.publish(read_records_of(self.spark, file, key=key), **options)
+
+    def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
+        """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
+        return self._wiring.producer(self.config.lake_cluster(cluster), config)
+
     # -- look -----------------------------------------------------------------------------------------------------
 
     def status(self, flow: str | None = None) -> dict[str, list[status_step.PartitionStatus]]:
@@ -270,7 +307,7 @@ class Mirror:
             with closing(self._wiring.ledger(each)) as ledger:
                 result[each.name] = status_step.flow_status(
                     each,
-                    source=self.admin(each.source),
+                    source=self._wiring.source(each.source),
                     target=self.admin(each.target),
                     ledger=ledger,
                     lake=self.lake,
@@ -289,7 +326,7 @@ class Mirror:
         views = self._wiring.views(self.config.flows)
 
         def compare(each: FlowConfig) -> verify_step.Verification:
-            source, target = self._wiring.side(each.source), self._wiring.side(each.target)
+            source, target = self._wiring.source_side(each.source), self._wiring.side(each.target)
             return verify_step.verify_flow(
                 each, lake=self.lake, source=source, target=target, maps=maps[each.target], views=views
             )
@@ -300,7 +337,8 @@ class Mirror:
 
     def doctor(self) -> list[doctor_step.Finding]:
         """Look at every layer the mirror stands on; changes nothing."""
-        return doctor_step.examine(self.config, admins=self._wiring.clusters(), lake=self.lake, now=self._now())
+        sources, admins = self._wiring.sources(), self._wiring.clusters()
+        return doctor_step.examine(self.config, sources=sources, admins=admins, lake=self.lake, now=self._now())
 
     def translate(
         self,
@@ -374,7 +412,7 @@ class Mirror:
     def move_positions(self, flow: str, document: Any) -> MovedPositions:
         """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
         settings = self.config.flow(flow)
-        ends = Ends(source=self.admin(settings.source), target=self.admin(settings.target))
+        ends = Ends(source=self._wiring.source(settings.source), target=self.admin(settings.target))
         return move_positions(self.lake, settings, document, maps=self._wiring.known_maps([settings]), ends=ends)
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:

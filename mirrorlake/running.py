@@ -60,6 +60,7 @@ class Runner:
 
     def land(self, source: str, *, once: bool, stop: threading.Event, rebuild: bool = False) -> Landing:
         """Land one source; see `Mirror.land`."""
+        self._wiring.admin(source)
         if once:
             return self._land_once(source, self._state(), stop, rebuild=rebuild)
 
@@ -84,9 +85,9 @@ class Runner:
         """Land and republish; see `Mirror.run`."""
 
         def sources() -> list[str]:
-            return sorted({one.source for one in self._flows(flow)})
+            return sorted({one.source for one in self._flows(flow)} - {*self._wiring.config.lake_clusters})
 
-        self._wiring.lake.create_all(sources())
+        self._wiring.lake.create_all(sorted({one.source for one in self._flows(flow)}))
         if not once:
             return self._stay_on(sources, lambda: self._flows(flow), stop)
         state = self._state()

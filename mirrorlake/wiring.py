@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import cached_property, partial
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
@@ -34,11 +36,14 @@ from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.maps import KnownMaps, known_maps
+from mirrorlake.steps.producer import LakeProducer
+from mirrorlake.steps.publish import Publisher
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.streams.republish_settings import RepublishSettings
+from mirrorlake.streams.sources import LakeTopics, TopicSource
 
 
 def utc_now() -> datetime:
@@ -74,6 +79,8 @@ class Wiring:
         self._admins: dict[str, ClusterAdmin] = {}
         self._keeping = threading.Lock()
         self._mm2_writers: dict[str, Mm2Writer] = {}
+        self._publishing = threading.Lock()
+        self._publishers: dict[str, Publisher] = {}
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -113,23 +120,61 @@ class Wiring:
             other.view(flow)
 
     def admin(self, alias: str) -> ClusterAdmin:
-        """Return the admin of a cluster."""
+        """Return the admin of a cluster.
+
+        Raises:
+            UsageError: it is a lake cluster.
+        """
         if alias not in self._admins:
+            if self.config.cluster(alias).is_lake:
+                raise UsageError(
+                    f"{alias} is a lake cluster: applications publish into its relay, and no broker stands behind it",
+                    consequence="there is nothing to land, and nothing to take over",
+                    remedy=f"mirrorlake publish --cluster {alias} --topic T FILE; its flows carry on what is published",
+                )
             options = librdkafka_options(self.config.cluster(alias), role="admin")
             self._admins[alias] = ClusterAdmin(alias, options)
         return self._admins[alias]
 
     def clusters(self) -> Mapping[str, ClusterAdmin]:
-        """Return the admin of every cluster that a flow touches."""
-        return {alias: self.admin(alias) for alias in {*self.config.sources, *self.config.targets}}
+        """Return the admin of every Kafka cluster that a flow touches."""
+        touched = {*self.config.sources, *self.config.targets} - {*self.config.lake_clusters}
+        return {alias: self.admin(alias) for alias in touched}
+
+    def source(self, alias: str) -> TopicSource:
+        """Return a source as steps ask it for its topics, Kafka's or a lake cluster's."""
+        cluster = self.config.cluster(alias)
+        return LakeTopics(alias, cluster, self.lake) if cluster.is_lake else self.admin(alias)
+
+    def sources(self) -> Mapping[str, TopicSource]:
+        """Return every source of a flow."""
+        return {alias: self.source(alias) for alias in self.config.sources}
 
     def ledger(self, flow: FlowConfig) -> LedgerReader:
         """Return a reader of the flow's ledger; the caller closes it."""
         return LedgerReader(flow.target, flow.ledger_topic, self.reader_options(flow.target))
 
     def reader_options(self, alias: str) -> dict[str, str]:
-        """Return librdkafka's options of a consumer of the cluster."""
-        return librdkafka_options(self.config.cluster(alias), role="consumer")
+        """Return librdkafka's options of a consumer of the cluster; none for a lake cluster, which nobody consumes."""
+        cluster = self.config.cluster(alias)
+        return {} if cluster.is_lake else librdkafka_options(cluster, role="consumer")
+
+    def publisher(self, alias: str) -> Publisher:
+        """Return what publishes into a lake cluster, one for all of this mirror's threads."""
+        with self._publishing:
+            if alias not in self._publishers:
+                self._publishers[alias] = Publisher(alias, self.config.cluster(alias), self.lake, now=self.now)
+            return self._publishers[alias]
+
+    def producer(self, alias: str, config: Mapping[str, Any] | None) -> LakeProducer:
+        """Return a new producer into a lake cluster."""
+        return LakeProducer(
+            self.publisher(alias),
+            # One file a batch, which holds its partitions one after another.
+            to_frame=lambda rows: self.spark.createDataFrame(rows).coalesce(1),
+            config=config,
+            now_ms=lambda: int(self.now().timestamp() * 1000),
+        )
 
     def land_settings(self, alias: str) -> LandSettings:
         """Return what landing a source needs to know."""
@@ -247,17 +292,19 @@ class Wiring:
 
     def _duties(self, flow: FlowConfig) -> list[Duty]:
         duties: list[Duty] = []
-        if flow.sync.groups:
+        # Nobody consumes from a lake cluster.
+        has_groups = not self.config.cluster(flow.source).is_lake
+        if has_groups and flow.sync.groups:
             every_s = flow.sync.groups_interval.total_seconds()
             duties.append(Duty(name="groups", every_s=every_s, do=self.group_sync(flow).once))
-        elif flow.mm2.checkpoints:
+        elif has_groups and flow.mm2.checkpoints:
             look, writer = self.group_sync(flow).plan, self._mm2_writer(flow)
             every_s = flow.sync.groups_interval.total_seconds()
             duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, look())))
         duties += mm2_duties(
             flow,
             self._mm2_writer(flow),
-            source=self.admin(flow.source),
+            source=self.source(flow.source),
             target=self.admin(flow.target),
             source_options=self.reader_options(flow.source),
             target_options=self.reader_options(flow.target),
@@ -269,6 +316,7 @@ class Wiring:
         return Keeper(
             flow,
             beside=self.config.flows,
+            sources=self.sources(),
             admins=self.clusters(),
             lake=self.lake,
             now=self.now,
@@ -291,6 +339,11 @@ class Wiring:
 
     def group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> groups_step.GroupSync:
         """Return what reads, plans and sets the groups of a flow; `recorded` takes their positions from the lake."""
+        if self.config.cluster(flow.source).is_lake:
+            target = Groups(flow.target, self.reader_options(flow.target))
+            nobody = GroupPlan(flow.name, ())
+            kept = groups_step.GroupRecords(self.lake, flow, self.now)
+            return groups_step.GroupSync(look=dict, plan=lambda _: nobody, target=target, records=kept)
         sides = self._group_sides(flow)
 
         def look() -> groups_step.Positions:
@@ -309,6 +362,10 @@ class Wiring:
     def known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
         """Return the offset maps of the flows, their ledgers' newest runs included."""
         return known_maps(self.lake, flows, admins=self.clusters(), ledger=self.ledger)
+
+    def source_side(self, alias: str) -> verify_step.Side | None:
+        """Return a source as verify reads it; None for a lake cluster, whose relay is all there is."""
+        return None if self.config.cluster(alias).is_lake else self.side(alias)
 
     def side(self, alias: str) -> verify_step.Side:
         """Return a cluster as verify reads it."""

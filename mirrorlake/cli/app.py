@@ -24,6 +24,7 @@ from mirrorlake.cli.import_mm2 import import_mm2
 from mirrorlake.cli.offsets import offsets
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output, log_to_stderr
+from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
 from mirrorlake.cli.rules import rules
 from mirrorlake.cli.takeover import takeover
@@ -280,6 +281,7 @@ def doctor(conf: Conf = DEFAULT_CONF, as_json: Json = False) -> int:
 
 
 app.command("takeover")(takeover)
+app.command("publish")(publish)
 app.command("import-mm2")(import_mm2)
 
 
@@ -315,7 +317,9 @@ def sandbox_up(conf: Conf = DEFAULT_CONF, state: StateDirectory = _STATE, as_jso
     from mirrorlake.sandbox import Sandbox
 
     config = load(conf)
-    rows = Sandbox(state).up({alias: cluster.servers() for alias, cluster in config.clusters.items()})
+    rows = Sandbox(state).up(
+        {alias: cluster.servers() for alias, cluster in config.clusters.items() if not cluster.is_lake}
+    )
     return _show_sandbox(rows, as_json)
 
 

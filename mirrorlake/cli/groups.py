@@ -33,6 +33,9 @@ def groups(
     columns = ["group", "topic", "partition", "upstream", "downstream", "action", "reason"]
     output.table(flow, columns, [tuple(_row(position)[key] for key in _SHOWN) for position in plan])
     moved = f"{len(plan.moves)} position(s) {'moved' if apply else 'would move'}"
+    if mirror.config.flow(flow).source in mirror.config.lake_clusters:
+        output.say(f"{flow}: nobody consumes from a lake cluster, so there are no groups to carry over")
+        return 0
     output.say(f"{moved}, {len(plan.held)} held back" if len(plan) else str(plan))
     return 1 if check and (plan.held or (plan.moves and not apply)) else 0
 

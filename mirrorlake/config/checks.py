@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from mirrorlake.config.faults import Finding, did_you_mean
@@ -32,12 +32,13 @@ class End(NamedTuple):
     target: str
 
 
-def check_ends(ends: Sequence[End], aliases: Iterable[str]) -> list[Finding]:
+def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[Finding]:
     """Return what is wrong with aliases and names across the file.
 
     Args:
         ends: the flows, in the order of the file.
         aliases: the clusters of the file.
+        lakes: those of them that are lake clusters.
     """
     known = tuple(aliases)
     found = [
@@ -59,6 +60,9 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str]) -> list[Finding]:
         if end.source == end.target:
             problem = f"source and target are both '{end.source}'"
             found.append(Finding(("flows", end.position, "target"), problem, "mirror to another cluster"))
+        if end.target in lakes:
+            problem = f"'{end.target}' is a lake cluster, which can only be a source"
+            found.append(Finding(("flows", end.position, "target"), problem, "mirror to a Kafka cluster"))
         holder = holders.setdefault(kafka_name(end.name), end.name)
         place = ("flows", end.position, "name")
         if any(other.name == end.name for other in ends if other.position < end.position):

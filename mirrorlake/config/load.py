@@ -97,7 +97,8 @@ def _across(data: Any) -> list[Finding]:
             clusters[str(alias)] = ClusterConfig.model_validate(raw)
     for _, flow in sound:
         flow.deny(never_leave(flow.source, clusters, [each for _, each in sound]))
-    return check_ends(ends, data["clusters"]) + check_denied(sound) + check_routes(sound)[1]
+    lakes = [alias for alias, raw in data["clusters"].items() if isinstance(raw, dict) and raw.get("kind") == "lake"]
+    return check_ends(ends, data["clusters"], lakes=lakes) + check_denied(sound) + check_routes(sound)[1]
 
 
 def _faults(findings: list[Finding], document: Document) -> list[Fault]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
@@ -15,6 +15,7 @@ from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.client_options import check_client
 from mirrorlake.config.faults import Finding, fault_error, finding_error
 from mirrorlake.config.flow import FlowConfig, Mm2Config
+from mirrorlake.config.lake_topics import LakeTopicConfig, topics_by_name
 from mirrorlake.config.route import denied_from
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher
@@ -22,7 +23,16 @@ from mirrorlake.errors import ConfigError, Fault, UsageError
 from mirrorlake.model.patterns import PatternError, TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
 
-__all__ = ["ClusterConfig", "FlowConfig", "LakeConfig", "LandConfig", "MirrorConfig", "Mm2Config", "SyncConfig"]
+__all__ = [
+    "ClusterConfig",
+    "FlowConfig",
+    "LakeConfig",
+    "LakeTopicConfig",
+    "LandConfig",
+    "MirrorConfig",
+    "Mm2Config",
+    "SyncConfig",
+]
 
 
 class LakeConfig(Settings):
@@ -82,11 +92,26 @@ class LandConfig(Settings):
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
 
 
-class ClusterConfig(Settings):
-    """One Kafka cluster; `client` holds Java or librdkafka names, one spelling serves both clients."""
+def _addresses(value: Any, info: ValidationInfo) -> tuple[str, ...]:
+    kind = info.data.get("kind")
+    if kind == "kafka" and value is None:
+        raise fault_error(
+            "'bootstrap_servers' is missing", "add `bootstrap_servers:` (host:port of one or more brokers)"
+        )
+    if kind == "lake" and value:
+        raise fault_error("a lake cluster has no brokers", "leave it out, or write `kind: kafka`")
+    return values.addresses(value) if value or kind == "kafka" else ()
 
-    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(values.addresses)] = Field(
-        description="host:port of one or more brokers"
+
+class ClusterConfig(Settings):
+    """One cluster: Kafka's brokers, or a lake cluster, which applications publish into (`kind: lake`).
+
+    `client` holds Java or librdkafka names, one spelling serves both clients.
+    """
+
+    kind: Literal["kafka", "lake"] = Field(default="kafka", description="kafka, or lake: applications publish into it")
+    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = Field(
+        default=None, validate_default=True, description="host:port of one or more brokers"
     )
     client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
     land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
@@ -100,6 +125,39 @@ class ClusterConfig(Settings):
         except PatternError as error:
             raise fault_error(error.problem, error.remedy) from None
         return never_leave
+
+    partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")
+    topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
+        default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
+    )
+
+    @model_validator(mode="after")
+    def _keys_of_its_kind(self) -> ClusterConfig:
+        other = {
+            "lake": {"client": bool(self.client), "land": self.land != LandConfig()},
+            "kafka": {"partitions": self.partitions != 1, "topics": bool(self.topics)},
+        }[self.kind]
+        why = {
+            "lake": ("means nothing on a lake cluster, which has no brokers", "leave it out"),
+            "kafka": (
+                "is for lake clusters: a Kafka cluster has its own topics",
+                "leave it out, or write `kind: lake`",
+            ),
+        }[self.kind]
+        findings = [Finding((key,), f"'{key}' {why[0]}", why[1]) for key, given in other.items() if given]
+        if findings:
+            raise finding_error(*findings)
+        return self
+
+    @property
+    def is_lake(self) -> bool:
+        """Return whether applications publish into it, and no broker stands behind it."""
+        return self.kind == "lake"
+
+    def partitions_of(self, topic: str) -> int:
+        """Return how many partitions a topic of a lake cluster has by these settings."""
+        own = self.topics[topic].partitions if topic in self.topics else None
+        return own or self.partitions
 
     @field_validator("client")
     @classmethod
@@ -156,7 +214,7 @@ class MirrorConfig(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> MirrorConfig:
         ends = [End(index, flow.name, flow.source, flow.target) for index, flow in enumerate(self.flows)]
-        findings = check_ends(ends, self.clusters)
+        findings = check_ends(ends, self.clusters, lakes=self.lake_clusters)
         if not findings:
             for flow in self.flows:
                 self.bind(flow)
@@ -192,6 +250,24 @@ class MirrorConfig(Settings):
     def path(self) -> Path | None:
         """Return the file these settings were read from, if any."""
         return self._path
+
+    @property
+    def lake_clusters(self) -> tuple[str, ...]:
+        """Return the aliases of the clusters that applications publish into, sorted."""
+        return tuple(sorted(alias for alias, cluster in self.clusters.items() if cluster.is_lake))
+
+    def lake_cluster(self, alias: str | None) -> str:
+        """Return the alias if it is a lake cluster's; None stands for the only one.
+
+        Raises:
+            UsageError: it is not, or None could be several; lists the lake clusters.
+        """
+        known = self.lake_clusters
+        if alias in known or (alias is None and len(known) == 1):
+            return alias or known[0]
+        problem = f"'{alias}' is no lake cluster" if alias else f"there are {len(known) or 'no'} lake clusters"
+        remedy = f"name one of: {', '.join(known)}" if known else "add a cluster with `kind: lake` to the settings"
+        raise UsageError(problem, consequence="nothing was published", remedy=remedy)
 
     @property
     def sources(self) -> tuple[str, ...]:

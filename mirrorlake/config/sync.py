@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -33,16 +33,21 @@ def _overrides(value: Any) -> dict[str, dict[str, str]]:
             NameMatcher(parse_patterns(str(pattern)))
         except PatternError as error:
             findings.append(Finding((pattern,), error.problem, error.remedy))
-        for name in settings:
-            # Settings of a vendor's brokers are not in Kafka's list.
-            if name not in RULES and not str(name).startswith("confluent."):
-                findings.append(
-                    Finding((pattern, name), f"'{name}' is no topic setting of Kafka", did_you_mean(str(name), RULES))
-                )
+        findings += [Finding((pattern, *item.place), item.problem, item.remedy) for item in unknown_settings(settings)]
         found[str(pattern)] = values.options(settings)
     if findings:
         raise finding_error(*findings)
     return found
+
+
+def unknown_settings(settings: Iterable[Any]) -> list[Finding]:
+    """Return a finding for each name that is no topic setting."""
+    return [
+        Finding((name,), f"'{name}' is no topic setting of Kafka", did_you_mean(str(name), RULES))
+        for name in settings
+        # Settings of a vendor's brokers are not in Kafka's list.
+        if name not in RULES and not str(name).startswith("confluent.")
+    ]
 
 
 class SyncConfig(Settings):

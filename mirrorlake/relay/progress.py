@@ -164,6 +164,30 @@ def _spans(relay: DataFrame) -> DataFrame:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a table; `signature` is the document that its writer signed it with, empty without one."""
+
+    version: int
+    signature: Mapping[str, Any]
+
+
+def commits(lake: Lake, location: str, *, limit: int | None = None) -> list[Commit]:
+    """Return the newest commits of a table, newest first; all that its history still holds without a limit."""
+    bounded = "" if limit is None else f" LIMIT {limit}"
+    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.sql_name(location)}{bounded}")
+    rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
+    return [Commit(int(row.version), _signature(row.userMetadata)) for row in rows]
+
+
+def _signature(text: str | None) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
 def last_commit(lake: Lake, location: str, *, app: str) -> tuple[int, int] | None:
     """Return checkpoint number and batch of the newest commit that `app` signed in the table's history.
 
@@ -174,13 +198,7 @@ def last_commit(lake: Lake, location: str, *, app: str) -> tuple[int, int] | Non
 
 
 def _last_commit(lake: Lake, location: str, app: str, *, limit: int) -> tuple[int, int] | None:
-    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.sql_name(location)} LIMIT {limit}")
-    rows = history.where(F.col("userMetadata").isNotNull()).orderBy(F.desc("version")).select("userMetadata").collect()
-    for row in rows:
-        try:
-            signature = json.loads(row.userMetadata)
-        except ValueError:
-            continue
-        if isinstance(signature, dict) and signature.get("app") == app:
-            return int(signature["checkpoint"]), int(signature["batch"])
+    for commit in commits(lake, location, limit=limit):
+        if commit.signature.get("app") == app:
+            return int(commit.signature["checkpoint"]), int(commit.signature["batch"])
     return None

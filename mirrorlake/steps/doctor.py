@@ -13,6 +13,8 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.relay.lake import Lake
+from mirrorlake.steps.topics import Admins, Sources
+from mirrorlake.streams.sources import TopicSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +28,18 @@ class Finding:
     fix: str = ""
 
 
-def examine(config: MirrorConfig, *, admins: Mapping[str, ClusterAdmin], lake: Lake, now: datetime) -> list[Finding]:
+def examine(config: MirrorConfig, *, sources: Sources, admins: Admins, lake: Lake, now: datetime) -> list[Finding]:
     """Examine settings, clusters, topics and the lake, and return what was found, in the order of the layers."""
     findings = [Finding(layer="settings", subject=str(config.path), ok=True, detail=f"{len(config.flows)} flow(s)")]
     reached = set()
     for alias in sorted({*config.sources, *config.targets}):
-        finding = _cluster(alias, admins[alias])
+        finding = _cluster(alias, admins[alias]) if alias in admins else _lake_cluster(alias)
         findings.append(finding)
         if finding.ok:
             reached.add(alias)
     for flow in config.flows:
         if {flow.source, flow.target} <= reached:
-            findings += _guarded(flow, admins, lake, now)
+            findings += _guarded(flow, sources[flow.source], admins[flow.target], lake, now)
     findings += _lake(config, lake)
     return findings
 
@@ -50,14 +52,21 @@ def _cluster(alias: str, admin: ClusterAdmin) -> Finding:
     return Finding(layer="cluster", subject=alias, ok=True, detail=f"{brokers} broker(s), id {cluster_id}")
 
 
-def _guarded(flow: FlowConfig, admins: Mapping[str, ClusterAdmin], lake: Lake, now: datetime) -> Iterable[Finding]:
+def _lake_cluster(alias: str) -> Finding:
+    detail = "a lake cluster: applications publish into its relay"
+    return Finding(layer="cluster", subject=alias, ok=True, detail=detail)
+
+
+def _guarded(
+    flow: FlowConfig, source: TopicSource, target: ClusterAdmin, lake: Lake, now: datetime
+) -> Iterable[Finding]:
     try:
-        return list(_flow(flow, admins[flow.source], admins[flow.target], lake, now))
+        return list(_flow(flow, source, target, lake, now))
     except MirrorlakeError as error:
         return [Finding(layer="permission", subject=flow.name, ok=False, detail=error.cause, fix=error.remedy)]
 
 
-def _flow(flow: FlowConfig, source: ClusterAdmin, target: ClusterAdmin, lake: Lake, now: datetime) -> Iterable[Finding]:
+def _flow(flow: FlowConfig, source: TopicSource, target: ClusterAdmin, lake: Lake, now: datetime) -> Iterable[Finding]:
     topics = source.describe(name for name in source.topic_names() if flow.carries(name))
     configs = source.configs(topics)
     yield Finding(
@@ -96,7 +105,7 @@ def _remote(flow: FlowConfig, target: ClusterAdmin, remote: str, *, partitions: 
         )
 
 
-def _sizes(name: str, source: ClusterAdmin, remote: str, target: ClusterAdmin) -> Iterable[Finding]:
+def _sizes(name: str, source: TopicSource, remote: str, target: ClusterAdmin) -> Iterable[Finding]:
     allowed = int(source.config_value(name, "max.message.bytes") or 0)
     accepted = int(target.config_value(remote, "max.message.bytes") or 0)
     if accepted < allowed:
@@ -136,7 +145,7 @@ def _source_retention(
     flow: FlowConfig,
     name: str,
     partitions: int,
-    source: ClusterAdmin,
+    source: TopicSource,
     configs: Mapping[str, str],
     now: datetime,
 ) -> Iterable[Finding]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.plan import Change
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import OFFSET_MAP
 from mirrorlake.steps.acls import acl_plan, read_target
 from mirrorlake.steps.set_up import carry_out, recorded_topics
-from mirrorlake.steps.topics import look, topic_plan
+from mirrorlake.steps.topics import Admins, Sources, look, topic_plan
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.observations import Observations
 from mirrorlake.streams.topics import SourceTopics
@@ -34,7 +33,8 @@ class Keeper:
     Args:
         flow: the flow.
         beside: all flows of the settings.
-        admins: the clusters by alias.
+        sources: the sources by alias.
+        admins: the Kafka clusters by alias.
         lake: the lake.
         now: the clock, in UTC.
         lock: held while it works; flows of one process share it, so that two never plan for one target at a time.
@@ -45,13 +45,15 @@ class Keeper:
         flow: FlowConfig,
         *,
         beside: Sequence[FlowConfig],
-        admins: Mapping[str, ClusterAdmin],
+        sources: Sources,
+        admins: Admins,
         lake: Lake,
         now: Callable[[], datetime],
         lock: threading.Lock,
     ) -> None:
         self._flow = flow
         self._beside = beside
+        self._sources = sources
         self._admins = admins
         self._lake = lake
         self._now = now
@@ -83,14 +85,14 @@ class Keeper:
         """
         flow = self._flow
         with self._lock:
-            ends = look(flow, self._admins)
+            ends = look(flow, self._sources, self._admins)
             self._source.compare(ends.source, ends.source_configs, self._now())
             if correct:
                 plan = topic_plan(flow, ends, copied=lambda: self._audit.copied_configs(flow.target))
                 changes = [change for change in plan.changes if self._may(change)]
                 carry_out(changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
                 if changes:
-                    ends = look(flow, self._admins)
+                    ends = look(flow, self._sources, self._admins)
             scope = {flow.remote_topic(name) for name in ends.source}
             self._seen.topics(flow.target, ends.remote, ends.remote_configs, scope=scope)
 
@@ -113,8 +115,8 @@ class Keeper:
         """
         flow = self._flow
         with self._lock:
-            ends = look(flow, self._admins)
-            source = self._admins[flow.source].acls.list()
+            ends = look(flow, self._sources, self._admins)
+            source = self._sources[flow.source].acls.list()
             target = read_target(self._admins[flow.target], self._audit)
             if source is not None:
                 self._seen.acls(flow.source, source)

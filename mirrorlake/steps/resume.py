@@ -22,13 +22,14 @@ from mirrorlake.relay.offset_map import SOURCE_KEY, translated
 from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.status import read_to
+from mirrorlake.streams.sources import TopicSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
     """The clusters that positions are checked against; `source` is None where it is lost."""
 
-    source: ClusterAdmin | None
+    source: TopicSource | None
     target: ClusterAdmin
 
 

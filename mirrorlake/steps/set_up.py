@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
@@ -21,21 +21,26 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import METADATA
 from mirrorlake.steps.acls import TargetAcls, acl_plan, read_target
 from mirrorlake.steps.rules import rule_changes, rule_notes
-from mirrorlake.steps.topics import look, name_conflicts, topic_plan
+from mirrorlake.steps.topics import Admins, Sources, look, name_conflicts, topic_plan
 from mirrorlake.streams.topics import SourceTopics
-
-Admins = Mapping[str, ClusterAdmin]
 
 
 def make_plan(
-    flows: Iterable[FlowConfig], *, beside: Iterable[FlowConfig], admins: Admins, lake: Lake, audit: Audit
+    flows: Iterable[FlowConfig],
+    *,
+    beside: Iterable[FlowConfig],
+    sources: Sources,
+    admins: Admins,
+    lake: Lake,
+    audit: Audit,
 ) -> Plan:
     """Return what has to change for the flows; reads the clusters and the lake and changes nothing.
 
     Args:
         flows: the flows to plan for.
         beside: all flows of the settings: two may meet on one target.
-        admins: the clusters by alias.
+        sources: the sources by alias.
+        admins: the Kafka clusters by alias.
         lake: the lake.
         audit: what was done before.
 
@@ -49,7 +54,7 @@ def make_plan(
     ]
     notes: list[Note] = []
     copied = cache(audit.copied_configs)
-    source_acls = cache(lambda alias: admins[alias].acls.list())
+    source_acls = cache(lambda alias: sources[alias].acls.list())
     targets: dict[str, TargetAcls] = {}
     planned = {flow.source for flow in flows}
 
@@ -57,9 +62,9 @@ def make_plan(
         # A cluster that this plan has nothing to do with may be away: what was seen of it is enough.
         return names(other.source) if other.source in planned else recorded_topics(lake, other)
 
-    names = cache(lambda alias: admins[alias].topic_names())
+    names = cache(lambda alias: sources[alias].topic_names())
     for flow in flows:
-        ends = look(flow, admins)
+        ends = look(flow, sources, admins)
         changes += _ledger_changes(flow, admins[flow.target])
         changes += _mm2_changes(flow, admins[flow.target])
         changes += topic_plan(flow, ends, copied=partial(copied, flow.target)).changes

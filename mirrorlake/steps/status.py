@@ -17,6 +17,7 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import Landed, kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.streams.land import CHECKPOINT_PROPERTY, land_checkpoint_path
 from mirrorlake.streams.ownership import merged_positions, read_lanes
+from mirrorlake.streams.sources import TopicSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class PartitionStatus:
 def flow_status(
     flow: FlowConfig,
     *,
-    source: ClusterAdmin,
+    source: TopicSource,
     target: ClusterAdmin,
     ledger: LedgerReader,
     lake: Lake,

@@ -11,11 +11,13 @@ from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.provenance import collide
 from mirrorlake.model.topic_configs import given_up
+from mirrorlake.streams.sources import TopicSource
 from mirrorlake.streams.targets import rival, wanted_remote_topic
 from mirrorlake.streams.topics import KnownTopic
 
 Configs = Mapping[str, Mapping[str, str]]
 Admins = Mapping[str, ClusterAdmin]
+Sources = Mapping[str, TopicSource]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +41,14 @@ class BothEnds:
     target_names: tuple[str, ...]
 
 
-def look(flow: FlowConfig, admins: Admins) -> BothEnds:
+def look(flow: FlowConfig, sources: Sources, admins: Admins) -> BothEnds:
     """Read both ends: six requests, however many topics there are.
 
     Raises:
         NotAuthorized: the source hides its topics, or a topic may not be described.
         ClusterError: a cluster does not answer.
     """
-    source, target = admins[flow.source], admins[flow.target]
+    source, target = sources[flow.source], admins[flow.target]
     source_names, target_names = source.topic_names(), target.topic_names()
     names = [name for name in source_names if flow.carries(name)]
     if not names:

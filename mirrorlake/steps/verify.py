@@ -88,7 +88,7 @@ def verify_flow(
     flow: FlowConfig,
     *,
     lake: Lake,
-    source: Side,
+    source: Side | None,
     target: Side,
     maps: KnownMaps,
     views: Views,
@@ -98,7 +98,8 @@ def verify_flow(
     Args:
         flow: the flow.
         lake: the lake.
-        source: the source cluster; what it no longer holds is compared between relay and target only.
+        source: the source cluster; what it no longer holds is compared between relay and target only. None for a lake
+            cluster: the relay itself is the source, and its offsets are dense.
         target: the target cluster.
         maps: the offset maps of every flow into this target.
         views: the view of each flow that has one.
@@ -110,7 +111,7 @@ def verify_flow(
     carried = [row.topic for row in relay.select("topic").distinct().collect() if flow.carries(row.topic)]
     relay = relay.where(F.col("topic").isin(carried))
     landed = {_key(row): row for row in _digests(relay, _SOURCE_KEY, F.col("offset")).collect()}
-    differences = _against_source(lake, source, relay, landed)
+    differences = _not_dense(landed) if source is None else _against_source(lake, source, relay, landed)
     runs, positions = maps.runs, maps.positions[flow.name]
     mine = _stretches(runs.where(F.col("flow") == flow.name))
     kept = _kept(maps.withheld.where(F.col("flow") == flow.name))
@@ -233,6 +234,21 @@ def _against_source(
     mine = relay.join(F.broadcast(spans), _SOURCE_KEY).where("offset between first_offset and last_offset")
     held = held.join(F.broadcast(spans.select(*_SOURCE_KEY)), ["topic", "partition"])
     return _compare(held, mine, keys=_SOURCE_KEY, place="offset", where="relay")
+
+
+def _not_dense(landed: Mapping[SourcePartition, Any]) -> list[Difference]:
+    """Return the published partitions whose offsets are not 0, 1, 2, ... each once."""
+    return [
+        Difference(
+            where="relay",
+            problem="missing" if int(row.records) < int(row["last"]) + 1 else "extra",
+            topic=key.topic,
+            partition=key.partition,
+            offset=int(row["first"]),
+        )
+        for key, row in landed.items()
+        if int(row.records) != int(row["last"]) + 1
+    ]
 
 
 def _against_target(lake: Lake, target: Side, maps: DataFrame, views: Views) -> list[Difference]:

@@ -17,6 +17,9 @@ from mirrorlake.relay.progress import Landed, spans_after
 from mirrorlake.relay.schema import GAPS, POSITIONS
 from mirrorlake.streams.topics import SourceTopics
 
+# Accounting reads the small columns of what was landed since the last time; every 5 s costs nothing that is felt.
+ACCOUNT_EVERY_S = 5.0
+
 
 class Accounts:
     """Keep the accounts of one source cluster.

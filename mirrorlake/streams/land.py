@@ -34,7 +34,7 @@ from mirrorlake.relay.progress import (
     last_commit,
     read_checkpoint_location,
 )
-from mirrorlake.streams.accounts import Accounts
+from mirrorlake.streams.accounts import ACCOUNT_EVERY_S, Accounts
 from mirrorlake.streams.healing import MOST_ATTEMPTS, Healing, TopicReborn, pause_s
 from mirrorlake.streams.query import await_query
 from mirrorlake.streams.topics import SourceTopics
@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 
 APP = "mirrorlake.land"
 CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
-# Accounting reads the small columns of what was landed since the last time; every 5 s costs nothing that is felt.
-ACCOUNT_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

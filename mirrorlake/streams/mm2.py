@@ -14,6 +14,7 @@ from mirrorlake.kafka.records import RawRecord, RecordReader
 from mirrorlake.model.mm2 import OffsetSync, syncs_of
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
 from mirrorlake.streams.duties import Duty
+from mirrorlake.streams.sources import TopicSource
 
 # MirrorMaker looks for new topics every 600 s (`refresh.topics.interval.seconds`).
 _REFRESH_S = 60.0
@@ -25,7 +26,7 @@ def mm2_duties(
     flow: FlowConfig,
     writer: Mm2Writer,
     *,
-    source: ClusterAdmin,
+    source: TopicSource,
     target: ClusterAdmin,
     source_options: Mapping[str, Any],
     target_options: Mapping[str, Any],
@@ -60,7 +61,7 @@ class HeartbeatRelay:
     Topics that the flow carries anyway are left to it, and so is what came from the target.
     """
 
-    def __init__(self, flow: FlowConfig, source: ClusterAdmin, reader: Callable[[], RecordReader]) -> None:
+    def __init__(self, flow: FlowConfig, source: TopicSource, reader: Callable[[], RecordReader]) -> None:
         self._flow = flow
         self._source = source
         self._connect = reader

@@ -9,13 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.kafka.admin import TopicState
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import METADATA
+
+
+class Describes(Protocol):
+    """Whatever knows topics as they are now: a cluster's admin, or a lake cluster's topics."""
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return id and partition count of the named topics that exist."""
+
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings that each topic sets itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +72,7 @@ class SourceTopics:
 
     def observe(
         self,
-        admin: ClusterAdmin,
+        admin: Describes,
         names: Iterable[str],
         *,
         now: Callable[[], datetime],

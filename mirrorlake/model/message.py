@@ -1,0 +1,107 @@
+"""A record that an application hands over to be published, and hears of again when it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+CREATE_TIME = 1  # confluent_kafka.TIMESTAMP_CREATE_TIME
+Headers = Sequence[tuple[str, Any]] | Mapping[str, Any] | None
+OnDelivery = Callable[[Any, "Message"], object]
+
+
+class Message:
+    """One record that was handed over; its methods are those of `confluent_kafka.Message`."""
+
+    __slots__ = ("_headers", "_key", "_offset", "_on_delivery", "_partition", "_timestamp_ms", "_topic", "_value")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]] | None,
+        timestamp_ms: int,
+        on_delivery: OnDelivery | None,
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._key = key
+        self._value = value
+        self._headers = headers
+        self._timestamp_ms = timestamp_ms
+        self._on_delivery = on_delivery
+        self._offset: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._value or b"")
+
+    def topic(self) -> str:
+        """Return the topic."""
+        return self._topic
+
+    def partition(self) -> int:
+        """Return the partition; -1 before it was published, where none was asked for."""
+        return self._partition
+
+    def offset(self) -> int | None:
+        """Return the offset in the relay, which is the upstream offset of every flow; None before it was published."""
+        return self._offset
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """Return the value; None is a tombstone."""
+        return self._value
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """Return the headers in their order, None where there are none."""
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the timestamp's type (1, CreateTime) and milliseconds since 1970."""
+        return CREATE_TIME, self._timestamp_ms
+
+    def error(self) -> None:
+        """Return None: a record is published, or it stays queued."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        inner = sum(len(name.encode()) + len(value or b"") for name, value in self._headers or ())
+        return len(self._key or b"") + len(self._value or b"") + inner
+
+    def place(self, partition: int, offset: int) -> Callable[[], object] | None:
+        """Take note of where it was published; return the delivery report to serve, None where nobody asked for one."""
+        self._partition, self._offset = partition, offset
+        report = self._on_delivery
+        return None if report is None else lambda: report(None, self)
+
+
+def bytes_of(value: bytes | str | None) -> bytes | None:
+    """Return bytes as they are and text as UTF-8.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise TypeError(f"a key or a value is bytes or text, not {type(value).__name__}")
+
+
+def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]] | None:
+    """Return headers as pairs, None where there are none.
+
+    Raises:
+        TypeError: a key is no text, or a value neither bytes nor text.
+    """
+    items = headers.items() if isinstance(headers, Mapping) else headers or ()
+    pairs = [(name, bytes_of(value)) for name, value in items]
+    if any(not isinstance(name, str) for name, _ in pairs):
+        raise TypeError("a header's key is text")
+    return pairs or None

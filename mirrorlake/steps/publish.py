@@ -1,0 +1,354 @@
+"""Publish: applications write once into the relay of a lake cluster, and flows carry it to every target (issue 5).
+
+Law F (repeatable): offsets are dense, whoever else publishes at the same time. A commit carries the transaction version
+after the last one that its publisher knows, of one transaction id for the cluster. Of two publishers that set out from the
+same state Delta takes one; the other's commit fails or is dropped without a word. So each commit is signed, looked for in
+the table's history, and made again with fresh offsets where it is not there.
+
+Times of commits only grow, whatever the publishers' clocks say: everything after a commit is found by its time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from mirrorlake.config.lake_topics import topic_fault
+from mirrorlake.config.schema import ClusterConfig
+from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import landed_positions, spans_after
+from mirrorlake.relay.publish_log import APP, PublishLog, Signature
+from mirrorlake.relay.published import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
+from mirrorlake.streams.accounts import ACCOUNT_EVERY_S, Accounts
+from mirrorlake.streams.query import root_cause
+from mirrorlake.streams.sources import LakeTopics, PublishedTopics
+from mirrorlake.streams.topics import SourceTopics
+
+log = logging.getLogger(__name__)
+
+_TICK = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# A commit takes about half a second: of a hundred publishers at once, each has its turn within this time.
+_PATIENCE_S = 300.0
+# As often as a Kafka producer asks for partition counts is often enough (`metadata.max.age.ms` is five minutes).
+_REFRESH_S = 60.0
+# Delta's own words where another commit came first.
+_OVERTAKEN = ("DELTA_CONCURRENT", "ConcurrentTransaction", "ConcurrentAppend", "ConcurrentWrite", "MetadataChanged")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRange:
+    """What was published to one partition: its first and last offset, both included."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What one call published; `repeated` where the batch had been published before and nothing was done now."""
+
+    cluster: str
+    records: int
+    partitions: tuple[PublishedRange, ...]
+    batch_id: str | None = None
+    repeated: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return asdict(self)
+
+
+class _OvertakenError(Exception):
+    """Another publisher's commit came first: begin again with fresh offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tail:
+    """Where the relay ends, as one publisher knows it."""
+
+    version: int
+    landed_at: datetime
+    reached: Mapping[SourcePartition, int]
+
+
+class Publisher:
+    """Publish into one lake cluster; threads may share it.
+
+    Args:
+        alias: the lake cluster.
+        config: its settings.
+        lake: the lake.
+        now: the clock, in UTC.
+    """
+
+    def __init__(self, alias: str, config: ClusterConfig, lake: Lake, *, now: Callable[[], datetime]) -> None:
+        self.alias = alias
+        self._config = config
+        self._lake = lake
+        self._now = now
+        self._location = lake.relay_location(alias)
+        self._log = PublishLog(lake, self._location)
+        self._topics = SourceTopics(lake, alias)
+        self._declared = PublishedTopics(LakeTopics(alias, config, lake), self._topics)
+        self._tail: _Tail | None = None
+        self._is_fresh = False
+        self._accounted: dict[SourcePartition, int] = {}
+        self._newest: dict[SourcePartition, datetime | None] = {}
+        self._next_sample = self._next_load = 0.0
+        self._is_ready = False
+        self._lock = threading.RLock()
+
+    def publish(self, frame: DataFrame, *, topic: str | None = None, batch_id: str | None = None) -> Published:
+        """Append a frame of records in one commit (see `Mirror.publish`).
+
+        Raises:
+            UsageError: the frame, a topic or a record does not fit; nothing was published.
+            StoreError: the lake failed; says whether anything was published.
+        """
+        rows = shaped(frame, topic=topic)
+        with self._lock:
+            self._make_ready()
+            if found := self._batch(batch_id, is_new=False):
+                return found
+            names = [topic] if topic else [row.topic for row in rows.select("topic").distinct().collect() if row.topic]
+            return self.append(placed(rows, self.limits(names)), batch_id=batch_id)
+
+    def limits(self, names: Iterable[str]) -> dict[str, TopicLimits]:
+        """Return what decides where records of the topics go; a new topic, or a grown one, is recorded first.
+
+        Raises:
+            UsageError: nobody may publish to a topic of that name.
+        """
+        wanted = sorted(set(names))
+        with self._lock:
+            self._make_ready()
+            for name in wanted:
+                if fault := topic_fault(name):
+                    raise UsageError(fault[0], consequence="nothing was published", remedy=fault[1])
+            if time.monotonic() >= self._next_load:
+                self._topics.load()
+                self._next_load = time.monotonic() + _REFRESH_S
+            self._topics.observe(self._declared, wanted, now=self._now, before_reborn=self._refuse_landed)
+            known = self._topics.known
+            configs = self._declared.configs(wanted)
+            return {
+                name: TopicLimits(
+                    partitions=known[name].partitions,
+                    max_bytes=int(configs[name].get("max.message.bytes", DEFAULT_LIMIT)),
+                )
+                for name in wanted
+            }
+
+    def append(self, rows: DataFrame, *, batch_id: str | None = None, is_new: bool = False) -> Published:
+        """Append placed rows in one commit.
+
+        Args:
+            rows: `topic, partition, timestamp, key, value, headers, rank`, in the order of the relay's files.
+            batch_id: what makes a second call with it do nothing.
+            is_new: only this publisher can have used that name, so that the history before it need not be searched.
+
+        Raises:
+            UsageError, StoreError: as `publish`.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception_type(_OvertakenError),
+            stop=stop_after_delay(_PATIENCE_S),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            retry_error_callback=self._give_up,
+        )
+        with self._lock:
+            self._make_ready()
+            done: Published = attempts(self._attempt, rows, batch_id, is_new)
+            self._sample()
+        return done
+
+    # -- one attempt ----------------------------------------------------------------------------------------------
+
+    def _attempt(self, rows: DataFrame, batch_id: str | None, is_new: bool) -> Published:
+        if found := self._batch(batch_id, is_new=is_new):
+            return found
+        tail = self._tail if self._tail and self._is_fresh else self._read_tail()
+        self._tail = tail
+        # Where the relay ends is known again when this attempt has come to its end.
+        self._is_fresh = False
+        signature = Signature(
+            id=uuid.uuid4().hex,
+            version=tail.version + 1,
+            landed_at=max(self._now(), tail.landed_at + _TICK),
+            batch_id=batch_id,
+        )
+        offsets = {TopicPartition(s.topic, s.partition): offset for s, offset in tail.reached.items()}
+        failure = self._try(relay_rows(rows, offsets, landed_at=signature.landed_at), signature)
+        if not self._is_committed(signature):
+            if failure is None or any(word in f"{type(failure).__name__} {failure}" for word in _OVERTAKEN):
+                raise _OvertakenError from failure
+            raise self._own(failure) from failure
+        done, reached = self._read_back(signature)
+        self._tail = _Tail(
+            version=signature.version, landed_at=signature.landed_at, reached={**tail.reached, **reached}
+        )
+        self._is_fresh = True
+        return done
+
+    def _try(self, rows: DataFrame, signature: Signature) -> Exception | None:
+        """Append, and return what failed: a commit may stand although its writer failed after it."""
+        try:
+            self._lake.append(
+                rows,
+                self._location,
+                app_id=f"{APP}.{self.alias}",
+                version=signature.version,
+                signature=signature.to_text(),
+            )
+        except Exception as error:
+            return error
+        return None
+
+    def _is_committed(self, signature: Signature) -> bool:
+        """Tell whether this very attempt stands in the table's history.
+
+        Raises:
+            StoreError: the history could not be read, so nobody knows.
+        """
+        try:
+            self._log.refresh()
+        except Exception as error:
+            name = f"batch_id '{signature.batch_id}'" if signature.batch_id else "a batch_id, from the first try on"
+            raise StoreError(
+                f"publishing into {self.alias} failed when the commit was looked for: {root_cause(str(error))}",
+                consequence="whether it was published is not known",
+                remedy=f"publish it again with {name}, which publishes nothing twice",
+                alias=self.alias,
+            ) from error
+        return signature.id in self._log.ids
+
+    def _read_tail(self) -> _Tail:
+        # The history first: positions read after it may be newer, and then Delta refuses what is made of both.
+        self._log.refresh()
+        newest = self._log.newest
+        if self._tail is not None and newest is not None:
+            reached = dict(self._tail.reached)
+            for span in spans_after(self._lake, self.alias, {}, self._tail.landed_at):
+                reached[SourcePartition(span.topic, span.generation, span.partition)] = int(span.last) + 1
+            return _Tail(version=newest.version, landed_at=newest.landed_at, reached=reached)
+        landed = landed_positions(self._lake, self.alias)
+        self._accounted = dict(landed.accounted)
+        if newest is not None:
+            return _Tail(version=newest.version, landed_at=newest.landed_at, reached=landed.reached)
+        if not landed.reached:
+            return _Tail(version=0, landed_at=_EPOCH, reached={})
+        # Only a table that was restored without its history: every commit raised both versions, so this one is free.
+        [row] = self._lake.relay(self.alias).agg(F.max("landed_at").alias("last")).collect()
+        last = row["last"].astimezone(timezone.utc)
+        return _Tail(version=self._log.table_version, landed_at=last, reached=landed.reached)
+
+    def _read_back(self, signature: Signature) -> tuple[Published, dict[SourcePartition, int]]:
+        """Return what a commit holds: the one with this time."""
+        at = signature.landed_at
+        spans = spans_after(self._lake, self.alias, {}, at - _TICK, at)
+        places = {SourcePartition(span.topic, span.generation, span.partition): span for span in spans}
+        self._newest |= {source: span.newest for source, span in places.items()}
+        done = Published(
+            cluster=self.alias,
+            records=sum(int(span.records) for span in spans),
+            partitions=tuple(
+                PublishedRange(
+                    topic=source.topic,
+                    partition=source.partition,
+                    first_offset=int(span["first"]),
+                    last_offset=int(span["last"]),
+                )
+                for source, span in sorted(places.items())
+            ),
+            batch_id=signature.batch_id,
+        )
+        return done, {source: int(span["last"]) + 1 for source, span in places.items()}
+
+    def _batch(self, batch_id: str | None, *, is_new: bool) -> Published | None:
+        """Return what a named batch published before, None where it is new."""
+        if batch_id is None:
+            return None
+        # The log knows what this publisher itself has done, except where an attempt did not come to its end.
+        if not is_new or not self._is_fresh:
+            self._log.refresh(whole=not is_new)
+        signature = self._log.batches.get(batch_id)
+        if signature is None:
+            return None
+        done, _ = self._read_back(signature)
+        return Published(
+            cluster=done.cluster, records=done.records, partitions=done.partitions, batch_id=batch_id, repeated=True
+        )
+
+    # -- around it ------------------------------------------------------------------------------------------------
+
+    def _make_ready(self) -> None:
+        if not self._is_ready:
+            self._lake.create_all([self.alias])
+            self._is_ready = True
+
+    def _sample(self) -> None:
+        """Write how far the relay has come to `positions` now and then, so that nobody reads all of it to find out.
+
+        Every sample tells all that the commits up to its time did, others' included.
+        """
+        if self._tail is None or not self._is_fresh or time.monotonic() < self._next_sample:
+            return
+        at, reached = self._tail.landed_at, self._tail.reached
+        accounts = Accounts(self._lake, self._topics, alias=self.alias, now=lambda: at)
+        moved = {s: offset for s, offset in reached.items() if offset != self._accounted.get(s)}
+        try:
+            accounts.begin({source: 0 for source in moved if source not in self._accounted})
+            accounts.sample({source: (offset, self._newest.get(source)) for source, offset in moved.items()})
+        except Exception as error:
+            # What was published stands, and the next sample tells it, too.
+            log.warning("publish.not_sampled cluster=%s why=%s", self.alias, root_cause(str(error)))
+            return
+        self._accounted = dict(reached)
+        self._next_sample = time.monotonic() + ACCOUNT_EVERY_S
+
+    def _refuse_landed(self, names: list[str]) -> None:
+        raise UsageError(
+            f"the relay of {self.alias} holds landed records of {', '.join(names)}: it was a Kafka cluster's",
+            consequence="nothing was published",
+            remedy="give the lake cluster an alias of its own",
+        )
+
+    def _give_up(self, _: Any) -> Any:
+        raise StoreError(
+            f"other publishers into {self.alias} came first for {_PATIENCE_S:.0f} s",
+            consequence="nothing was published",
+            remedy="publish larger batches less often, or through one producer",
+            alias=self.alias,
+        )
+
+    def _own(self, failure: Exception) -> MirrorlakeError:
+        if isinstance(failure, MirrorlakeError):
+            return failure
+        _, marked, rest = str(failure).partition(REFUSAL)
+        if marked:
+            return UsageError(
+                f"{rest.splitlines()[0]}: no flow could carry it on" if rest else "a record cannot be published",
+                consequence="nothing was published",
+                remedy="mend or leave out such records; sizes follow max.message.bytes in `configs` of the topic",
+            )
+        return StoreError(
+            f"publishing into {self.alias} failed: {root_cause(str(failure))}",
+            consequence="nothing was published",
+            remedy="mend the cause and publish it again",
+            alias=self.alias,
+        )

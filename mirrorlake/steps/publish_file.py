@@ -1,0 +1,60 @@
+"""A file of records as a frame to publish: JSON lines, whose lines are the values, or Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from mirrorlake.errors import UsageError
+from mirrorlake.relay.published import REFUSAL
+
+
+def read_records_of(spark: SparkSession, path: str | Path, *, key: str | None = None) -> DataFrame:
+    """Return the file's records in its order, with the columns that `publish` takes.
+
+    Args:
+        spark: the session.
+        path: `.parquet`: a file with a column `value` of bytes or text is taken as it is, any other row becomes a JSON
+            document. Everything else is read as JSON lines, one document a line, whose bytes are the value.
+        key: the field whose value is the record's key, as text; without it records have none.
+
+    Raises:
+        UsageError: there is no such file, or no such field in it.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"there is no file {path}", consequence="nothing was published", remedy="name an existing one")
+    if file.suffix != ".parquet":
+        return _json_lines(spark, file, key)
+    frame = spark.read.parquet(str(file.absolute()))
+    if key is not None and key not in frame.columns:
+        raise UsageError(
+            f"{path} has no column '{key}'",
+            consequence="nothing was published",
+            remedy=f"name one of: {', '.join(frame.columns)}",
+        )
+    held = {field.name: field.dataType for field in frame.schema.fields}
+    if isinstance(held.get("value"), T.BinaryType | T.StringType):
+        return frame if key in (None, "key") else frame.withColumn("key", F.col(f"`{key}`").cast("string"))
+    columns = [F.to_json(F.struct("*")).alias("value")]
+    if key is not None:
+        columns.append(F.col(f"`{key}`").cast("string").alias("key"))
+    return frame.select(*columns)
+
+
+def _json_lines(spark: SparkSession, file: Path, key: str | None) -> DataFrame:
+    lines = spark.read.text(str(file.absolute())).where(F.length(F.trim("value")) > 0)
+    value = _unless(F.try_parse_json("value").isNull(), "a line that is no JSON", F.col("value"))
+    if key is None:
+        return lines.select(value.alias("value"))
+    field = F.get_json_object("value", f"$['{key}']")
+    return lines.select(
+        value.alias("value"), _unless(field.isNull(), f"a record without the field '{key}'", field).alias("key")
+    )
+
+
+def _unless(is_wrong: Column, what: str, column: Column) -> Column:
+    return F.when(is_wrong, F.raise_error(F.lit(f"{REFUSAL}{what}")).cast("string")).otherwise(column)

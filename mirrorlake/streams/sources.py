@@ -1,0 +1,145 @@
+"""Where a flow's records come from, as steps ask for it: a Kafka cluster, or a lake cluster that is published into."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Protocol
+
+from mirrorlake.config.schema import ClusterConfig
+from mirrorlake.kafka.admin import TopicState
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import landed_positions
+from mirrorlake.relay.schema import METADATA
+from mirrorlake.streams.topics import KnownTopic, SourceTopics
+
+_IDS = uuid.UUID("6f0f8d1c-7c35-4b39-9b0e-6b1f4d1f6a10")
+
+
+class SourceAcls(Protocol):
+    """The ACLs of a source."""
+
+    def list(self) -> list[Acl] | None:
+        """Return every ACL; None where nothing checks them."""
+
+
+class TopicSource(Protocol):
+    """What a flow's source answers; `ClusterAdmin` is one, and so is `LakeTopics`."""
+
+    @property
+    def acls(self) -> SourceAcls:
+        """Return its ACLs."""
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+
+    def require_topics(self, selection: TopicPattern) -> None:
+        """Tell an empty selection from one that may not be seen."""
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return id and partition count of the named topics that exist."""
+
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings that each topic sets itself."""
+
+    def config_value(self, topic: str, key: str) -> str | None:
+        """Return one setting of a topic, None where nothing is known of it."""
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset that each partition still holds."""
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end of each partition."""
+
+
+class _NoAcls:
+    def list(self) -> list[Acl] | None:
+        return None
+
+
+class LakeTopics:
+    """The topics of a lake cluster: what its settings name and what was published.
+
+    A topic lives once (generation 1), its id follows from alias and name, and its partition count is the larger of the
+    settings' and the recorded one: counts only grow.
+
+    Args:
+        alias: the lake cluster's alias.
+        config: its settings.
+        lake: the lake that holds its relay.
+    """
+
+    def __init__(self, alias: str, config: ClusterConfig, lake: Lake) -> None:
+        self.alias = alias
+        self.acls: SourceAcls = _NoAcls()
+        self._config = config
+        self._lake = lake
+
+    def topic_names(self) -> list[str]:
+        """Return the topics that the settings name or that were published, sorted."""
+        return sorted({*self._config.topics, *self._recorded()})
+
+    def require_topics(self, selection: TopicPattern) -> None:
+        """Return: nothing is hidden, and a topic may be published later."""
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return id and partition count of the named topics that exist."""
+        recorded = self._recorded()
+        return {
+            name: self.state(name, recorded.get(name))
+            for name in sorted(set(names))
+            if name in recorded or name in self._config.topics
+        }
+
+    def state(self, name: str, recorded: KnownTopic | None) -> TopicState:
+        """Return a topic as the settings and its newest record make it, also one that is not published yet."""
+        held = recorded.partitions if recorded else 0
+        return TopicState(
+            name=name,
+            topic_id=str(uuid.uuid5(_IDS, f"{self.alias}/{name}")),
+            partitions=max(held, self._config.partitions_of(name)),
+        )
+
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return what the settings say about each topic."""
+        topics = self._config.topics
+        return {name: dict(topics[name].configs) if name in topics else {} for name in names}
+
+    def config_value(self, topic: str, key: str) -> str | None:
+        """Return one setting of a topic, None where the targets' defaults hold."""
+        return self.configs([topic])[topic].get(key)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return 0 of each partition: the relay keeps everything."""
+        return dict.fromkeys(partitions, 0)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the next offset of each partition."""
+        if not self._lake.exists(self._lake.relay_location(self.alias)):
+            return dict.fromkeys(partitions, 0)
+        reached = landed_positions(self._lake, self.alias).reached
+        return {tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions}
+
+    def _recorded(self) -> dict[str, KnownTopic]:
+        if not self._lake.exists(self._lake.meta_location(METADATA)):
+            return {}
+        return SourceTopics(self._lake, self.alias).load()
+
+
+class PublishedTopics:
+    """The topics that are about to be published, also those that nobody has heard of yet."""
+
+    def __init__(self, topics: LakeTopics, recorded: SourceTopics) -> None:
+        self._topics = topics
+        self._recorded = recorded
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return the topics as they are from now on."""
+        return {name: self._topics.state(name, self._recorded.known.get(name)) for name in names}
+
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return what the settings say about each topic."""
+        return self._topics.configs(names)

@@ -1,0 +1,440 @@
+"""Publishing into a lake cluster: dense offsets in the frame's order, whoever else publishes; a named batch once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from mirrorlake.cli import main
+from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.mirror import Mirror, from_settings
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.relay.files import RelayFile, read_records
+from mirrorlake.relay.progress import landed_positions
+from mirrorlake.relay.schema import METADATA, POSITIONS
+from mirrorlake.rules.murmur2 import partition_for
+
+TOPICS = {"orders": {"partitions": 6, "configs": {"retention.ms": 604800000, "max.message.bytes": 2000}}}
+MakeLake = Callable[..., Mirror]
+
+
+@pytest.fixture
+def make_lake(spark: SparkSession, tmp_path: Path) -> MakeLake:
+    """Return mirrors of one lake; each has publishers of its own, as each process has."""
+
+    def make(topics: Mapping[str, Any] = TOPICS, **app: Any) -> Mirror:
+        settings = {
+            "lake": {"root": str(tmp_path / "lake")},
+            "clusters": {
+                "app": {"kind": "lake", "topics": topics, **app},
+                "east": {"bootstrap_servers": "127.0.0.1:1"},
+            },
+            "flows": [{"source": "app", "target": "east", "topics": ".*", "policy": "identity"}],
+        }
+        return from_settings(settings, spark=spark)
+
+    return make
+
+
+def rows(mirror: Mirror, topic: str = "orders") -> dict[int, list[Any]]:
+    """Return the relay's rows of a topic by partition, in offset order."""
+    found: dict[int, list[Any]] = {}
+    for row in mirror.lake.relay("app").where(f"topic = '{topic}'").orderBy("partition", "offset").collect():
+        found.setdefault(row.partition, []).append(row)
+    return found
+
+
+def assert_dense(mirror: Mirror, topic: str = "orders") -> None:
+    for partition, held in rows(mirror, topic).items():
+        assert [row.offset for row in held] == list(range(len(held))), f"law F: offsets of {topic}-{partition}"
+
+
+def keyed(spark: SparkSession, count: int, *, start: int = 0) -> DataFrame:
+    # One Spark partition: its rows stand in the order of their numbers.
+    return spark.range(start, start + count, 1, 1).selectExpr("concat('k', id % 50) AS key", "string(id) AS value")
+
+
+def test_law_d_offsets_are_dense_and_follow_the_order_of_the_frame(spark: SparkSession, make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    first = mirror.publish(keyed(spark, 1000).orderBy("value"), topic="orders")
+    assert first.records == 1000
+    mirror.publish(keyed(spark, 500, start=1000), topic="orders")
+    assert_dense(mirror)
+    held = rows(mirror)
+    assert sum(len(part) for part in held.values()) == 1500
+    for partition, part in held.items():
+        assert {partition_for(bytes(row.key), 6) for row in part} == {partition}, "Kafka's murmur2"
+        values = [int(row.value) for row in part]
+        early = [str(value) for value in values if value < 1000]
+        assert early == sorted(early), "law D: the order of the first frame"
+        assert values[len(early) :] == sorted(values[len(early) :]), "law D: the second comes after it, in its order"
+    told = {each.partition: (each.first_offset, each.last_offset) for each in first.partitions}
+    early_counts = {p: sum(int(row.value) < 1000 for row in part) for p, part in held.items()}
+    assert told == {partition: (0, count - 1) for partition, count in early_counts.items()}
+
+
+def test_law_c_what_a_frame_says_stands_in_the_relay(spark: SparkSession, make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    at = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=timezone.utc)
+    schema = (
+        "topic string, value binary, key binary, headers array<struct<key:string,value:binary>>, "
+        "timestamp timestamp, partition int"
+    )
+    given = [
+        ("orders", b"\x00\xff", b"", [("a", b"1"), ("a", None), ("b", b"")], at, 5),
+        ("orders", None, None, [], None, 5),
+        ("orders", b"", b"21", None, at, None),
+        ("unlisted", b"x", None, None, None, None),
+    ]
+    before = datetime.now(timezone.utc)
+    mirror.publish(spark.createDataFrame(given, schema).coalesce(1))
+    fifth = rows(mirror)[5]
+    [one] = rows(mirror)[partition_for(b"21", 6)]
+    assert [(row.key, row.value) for row in fifth] == [(b"", b"\x00\xff"), (None, None)]
+    assert [(h.key, h.value) for h in fifth[0].headers] == [("a", b"1"), ("a", None), ("b", b"")]
+    assert fifth[1].headers is None
+    assert one.timestamp.replace(tzinfo=timezone.utc) == at.replace(microsecond=123000)
+    assert fifth[1].timestamp.replace(tzinfo=timezone.utc) > before - timedelta(milliseconds=1)
+    assert {row.timestamp_type for row in fifth} == {0}
+    assert list(rows(mirror, "unlisted")) == [0]
+
+    # Other spellings of the same: text, a map, milliseconds.
+    other = spark.createDataFrame(
+        [("v", {"h": "1"}, 1_700_000_000_000)], "value string, headers map<string,string>, timestamp long"
+    )
+    mirror.publish(other, topic="orders")
+    [row] = [row for part in rows(mirror).values() for row in part if row.value == b"v"]
+    assert [(h.key, h.value) for h in row.headers] == [("h", b"1")]
+    assert row.timestamp.replace(tzinfo=timezone.utc).timestamp() == 1_700_000_000
+    recorded = {r.topic: r for r in mirror.lake.meta(METADATA).where("cluster = 'app' and role = 'source'").collect()}
+    assert {name: (r.generation, r.partitions) for name, r in recorded.items()} == {
+        "orders": (1, 6),
+        "unlisted": (1, 1),
+    }
+    assert recorded["orders"].configs["retention.ms"] == "604800000"
+
+
+def test_files_hold_their_partitions_in_offset_order(spark: SparkSession, make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    mirror.publish(keyed(spark, 3000).repartition(4), topic="orders")
+    with mirror.producer("app", {"linger.ms": 60_000}) as producer:
+        for number in range(500):
+            producer.produce("orders", str(number), f"k{number}")
+    files = mirror.lake.relay("app").selectExpr("_metadata.file_path as file", "partition", "offset")
+    spans = files.groupBy("file", "partition").agg({"offset": "min", "partition": "count"}).collect()
+    read = 0
+    for span in spans:
+        source = SourcePartition("orders", 1, span.partition)
+        file = RelayFile(source, span["min(offset)"], 0, span["count(partition)"], span.file, shared=True)
+        read += sum(len(batch) for batch in read_records(file))
+    assert read == 3500
+
+
+def test_law_f_publishers_at_once_lose_nothing_and_repeat_nothing(spark: SparkSession, make_lake: MakeLake) -> None:
+    # A mirror each: they share no lock and no state, as processes would not.
+    mirrors = [make_lake() for _ in range(3)]
+    mirrors[0].lake.create_all(["app"])
+    together = threading.Barrier(len(mirrors))
+
+    def work(writer: int) -> list[Any]:
+        together.wait()
+        return [
+            mirrors[writer].publish(keyed(spark, 20, start=writer * 1000 + turn * 20), topic="orders")
+            for turn in range(2)
+        ]
+
+    with ThreadPoolExecutor(max_workers=len(mirrors)) as pool:
+        done = [each for each_writer in pool.map(work, range(len(mirrors))) for each in each_writer]
+    assert_dense(mirrors[0])
+    held = rows(mirrors[0])
+    values = sorted(int(row.value) for part in held.values() for row in part)
+    assert values == sorted(w * 1000 + n for w in range(3) for n in range(40)), "nothing lost, nothing twice"
+    ranges = sorted((r.partition, r.first_offset, r.last_offset) for each in done for r in each.partitions)
+    covered = {p: [o for q, a, b in ranges if q == p for o in range(a, b + 1)] for p in held}
+    assert covered == {p: list(range(len(part))) for p, part in held.items()}, "each call was told its own offsets"
+    assert landed_positions(mirrors[0].lake, "app").reached == {
+        SourcePartition("orders", 1, p): len(part) for p, part in held.items()
+    }
+
+
+def test_a_publisher_that_knows_an_old_state_is_dropped_by_delta_and_begins_again(
+    spark: SparkSession, make_lake: MakeLake
+) -> None:
+    early, late = make_lake(), make_lake()
+    early.publish(keyed(spark, 10), topic="orders")
+    late.publish(keyed(spark, 10, start=10), topic="orders")
+    # It goes on from what it knows, which is not the end any more: Delta says nothing about what it drops.
+    early.publish(keyed(spark, 10, start=20), topic="orders")
+    assert_dense(early)
+    values = sorted(int(row.value) for part in rows(early).values() for row in part)
+    assert values == list(range(30))
+
+
+def test_law_f_a_named_batch_is_published_once(
+    spark: SparkSession, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = make_lake()
+    first = mirror.publish(keyed(spark, 10), topic="orders", batch_id="b1")
+    with mirror.producer("app", {"linger.ms": 60_000}) as producer:
+        # More commits than one look at the history holds.
+        monkeypatch.setattr("mirrorlake.relay.publish_log._AT_ONCE", 2)
+        for _ in range(3):
+            producer.produce("other", "x")
+            producer.flush()
+    for again in (mirror, make_lake()):
+        repeated = again.publish(keyed(spark, 10), topic="orders", batch_id="b1")
+        assert (repeated.repeated, repeated.partitions) == (True, first.partitions)
+    assert sum(len(part) for part in rows(mirror).values()) == 10
+    assert not mirror.publish(keyed(spark, 10), topic="orders", batch_id="b2").repeated
+    assert_dense(mirror)
+
+
+def look_fails_once(mirror: Mirror) -> None:
+    """Let the next look for a commit in the history fail: the writer is there, its commit is not seen."""
+    log = mirror._wiring.publisher("app")._log
+    real = log.refresh
+
+    def failing(**_: Any) -> None:
+        log.refresh = real
+        raise OSError("the store is gone")
+
+    log.refresh = failing
+
+
+def write_fails_once(mirror: Mirror, *, after: bool, error: BaseException) -> None:
+    """Let the next write fail, before or after its commit: a store that goes away, or a process that dies there."""
+    publisher = mirror._wiring.publisher("app")
+    real = publisher._lake.append
+
+    def failing(frame: DataFrame, location: str, **options: Any) -> None:
+        if location != publisher._location:
+            real(frame, location, **options)
+            return
+        publisher._lake.append = real
+        if after:
+            real(frame, location, **options)
+        raise error
+
+    publisher._lake.append = failing
+
+
+def test_law_f_death_between_write_and_check_repeats_nothing(spark: SparkSession, make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    mirror.publish(keyed(spark, 10), topic="orders")
+    look_fails_once(mirror)
+    with pytest.raises(StoreError, match="whether it was published is not known"):
+        mirror.publish(keyed(spark, 10, start=10), topic="orders")
+    mirror = make_lake()
+    mirror.publish(keyed(spark, 10, start=20), topic="orders", batch_id="x")
+    write_fails_once(mirror, after=True, error=SystemExit())
+    with pytest.raises(SystemExit):
+        mirror.publish(keyed(spark, 10, start=30), topic="orders", batch_id="y")
+    again = make_lake().publish(keyed(spark, 10, start=30), topic="orders", batch_id="y")
+    assert (again.repeated, again.records) == (True, 10)
+    assert_dense(mirror)
+    assert sorted(int(row.value) for part in rows(mirror).values() for row in part) == list(range(40))
+
+
+def test_a_commit_that_stands_although_its_writer_failed_counts(spark: SparkSession, make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    write_fails_once(mirror, after=True, error=OSError("no answer"))
+    assert mirror.publish(keyed(spark, 10), topic="orders").records == 10
+    write_fails_once(mirror, after=False, error=OSError("no answer"))
+    with pytest.raises(StoreError, match="nothing was published"):
+        mirror.publish(keyed(spark, 10), topic="orders")
+    mirror.publish(keyed(spark, 10, start=10), topic="orders")
+    assert sorted(int(row.value) for part in rows(mirror).values() for row in part) == list(range(20))
+    assert_dense(mirror)
+
+
+def test_commits_that_were_never_sampled_are_told_by_the_next_sample(spark: SparkSession, make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    long_ago = datetime.now(timezone.utc) - timedelta(hours=5)
+    silent = make_lake()
+    silent._wiring._now = lambda: long_ago
+    silent._wiring.publisher("app")._sample = lambda: None
+    silent.publish(keyed(spark, 10), topic="orders")
+    mirror.publish(keyed(spark, 1), topic="other")
+    fresh = make_lake()
+    fresh.publish(keyed(spark, 10, start=10), topic="orders")
+    assert_dense(fresh)
+    samples = fresh.lake.meta(POSITIONS).where("topic = 'orders' and kind = 'landed'").collect()
+    assert {row.position for row in samples} > {0}, "landing began at 0"
+
+
+@pytest.mark.parametrize(
+    ("columns", "schema", "topic", "problem"),
+    [
+        (("x",), "key string", "orders", "no column 'value'"),
+        ((1,), "value int", "orders", "the column value of the frame to publish is int"),
+        (("v", "w"), "value string, extra string", "orders", "it has extra"),
+        (("v", {"a": 1}), "value string, headers map<string,int>", "orders", "headers of the frame"),
+        (("v",), "value string", None, "neither a column nor an argument"),
+        (("v", "t"), "value string, topic string", "orders", "both a column and an argument"),
+        (("v",), "value string", "__consumer_offsets", "is internal to Kafka"),
+        (("v",), "value string", "a b", "no legal topic name"),
+        (("v", 6), "value string, partition int", "orders", "partition 6 of 6"),
+        (("v", 0), "value string, timestamp long", "orders", "1970 or before"),
+        (("v" * 2000,), "value string", "orders", "2000 bytes, allowed are 2000"),
+        (("v", [(None, b"")]), "value string, headers array<struct<key:string,value:binary>>", "orders", "header key"),
+        (("v", None), "value string, topic string", None, "a record of topic NULL"),
+    ],
+)
+def test_a_record_that_no_flow_could_carry_is_refused(
+    columns: tuple[Any, ...], schema: str, topic: str | None, problem: str, spark: SparkSession, make_lake: MakeLake
+) -> None:
+    mirror = make_lake()
+    with pytest.raises(UsageError, match=problem) as refused:
+        mirror.publish(spark.createDataFrame([columns], schema), topic=topic)
+    assert "nothing was published" in str(refused.value)
+    assert "vvvv" not in str(refused.value)
+    mirror.lake.create_all(["app"])
+    assert mirror.lake.relay("app").count() == 0
+
+
+def test_a_producer_has_the_shape_of_confluents(make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    told: list[Any] = []
+    report = lambda error, message: told.append((error, message))  # noqa: E731
+    with mirror.producer("app", {"linger.ms": 60_000}) as producer:
+        producer.produce("orders", value="v", key="21", headers=[("h", b"1"), ("h", None)], on_delivery=report)
+        producer.produce("orders", None, b"", timestamp=1_700_000_000_000, on_delivery=report)
+        producer.produce("orders", b"w", partition=5, on_delivery=report)
+        assert len(producer) == 3
+        assert producer.poll(0) == 0
+        assert producer.flush() == 0
+        assert len(told) == 3
+        producer.produce("orders", b"x", partition=5, on_delivery=report)
+    by_value = {message.value(): message for error, message in told if error is None}
+    first = by_value[b"v"]
+    assert (first.topic(), first.partition(), first.offset()) == ("orders", partition_for(b"21", 6), 0)
+    assert (first.key(), first.headers(), first.error()) == (b"21", [("h", b"1"), ("h", None)], None)
+    assert by_value[None].timestamp() == (1, 1_700_000_000_000)
+    assert [by_value[v].offset() for v in (b"w", b"x")] == [0, 1]
+    assert_dense(mirror)
+    assert {bytes(row.value) for row in rows(mirror)[5]} == {b"w", b"x"}
+
+
+def test_law_f_a_flush_that_failed_is_repeated_without_a_record_twice(make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    with mirror.producer("app", {"linger.ms": 60_000}) as producer:
+        producer.produce("orders", "1")
+        producer.flush()
+        look_fails_once(mirror)
+        producer.produce("orders", "2")
+        with pytest.raises(StoreError, match="not known"):
+            producer.flush()
+        assert len(producer) == 1, "it stays queued"
+        producer.produce("orders", "3")
+        assert producer.flush() == 0
+        write_fails_once(mirror, after=False, error=OSError("no answer"))
+        producer.produce("orders", "4")
+        with pytest.raises(StoreError, match="nothing was published"):
+            producer.flush()
+    assert sorted(bytes(row.value) for part in rows(mirror).values() for row in part) == [b"1", b"2", b"3", b"4"]
+    assert_dense(mirror)
+
+
+def test_applications_publish_while_others_flush(make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    delivered: list[bytes] = []
+    with mirror.producer("app", {"linger.ms": 0, "batch.num.messages": 40}) as producer:
+
+        def work(writer: int) -> None:
+            for number in range(100):
+                value = f"{writer}-{number}"
+                producer.produce("orders", value, str(writer), on_delivery=lambda _, m: delivered.append(m.value()))
+                if number % 50 == 0:
+                    producer.poll(0)
+            producer.flush()
+
+        with ThreadPoolExecutor(max_workers=3) as pool:
+            list(pool.map(work, range(3)))
+    assert_dense(mirror)
+    held = [bytes(row.value).decode() for part in rows(mirror).values() for row in part]
+    for writer in range(3):
+        mine = [value for value in held if value.startswith(f"{writer}-")]
+        assert mine == [f"{writer}-{number}" for number in range(100)], "law D: each thread's order"
+    assert sorted(delivered) == sorted(value.encode() for value in held)
+
+
+def test_counts_only_grow(spark: SparkSession, make_lake: MakeLake) -> None:
+    make_lake({"orders": {"partitions": 2}}).publish(keyed(spark, 50), topic="orders")
+    make_lake({"orders": {"partitions": 4}}).publish(keyed(spark, 50), topic="orders")
+    mirror = make_lake({"orders": {"partitions": 1}})
+    mirror.publish(keyed(spark, 50), topic="orders")
+    assert mirror._wiring.source("app").describe(["orders"])["orders"].partitions == 4
+    assert max(rows(mirror)) == 3
+    assert_dense(mirror)
+
+
+def test_what_was_landed_is_not_published_over(spark: SparkSession, make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    mirror.lake.create_all(["app"])
+    row = ("app", "source", "topic", "orders", 1, "another id", 1, {}, None, True, datetime.now(timezone.utc))
+    mirror.lake.append_rows(METADATA, [row])
+    with pytest.raises(UsageError, match="it was a Kafka cluster's"):
+        mirror.publish(keyed(spark, 1), topic="orders")
+
+
+def test_commands_on_a_lake_source(spark: SparkSession, make_lake: MakeLake) -> None:
+    mirror = make_lake()
+    mirror.publish(keyed(spark, 5), topic="orders")
+    with pytest.raises(UsageError, match="is a lake cluster: applications publish"):
+        mirror.land("app", once=True)
+    with pytest.raises(UsageError, match="nothing to take over"):
+        mirror["app->east"].takeover()
+    assert len(mirror["app->east"].groups()) == len(mirror["app->east"].apply_groups()) == 0
+    with pytest.raises(UsageError, match="no lake cluster"):
+        mirror.publish(keyed(spark, 1), topic="orders", cluster="east")
+    source = mirror._wiring.source("app")
+    assert source.topic_names() == ["orders"]
+    assert json.dumps(sorted(p.partition for p in source.latest(source.earliest([])))) == "[]"
+
+
+def test_files_are_published_by_command(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], make_lake: MakeLake
+) -> None:
+    mirror = make_lake()
+    conf = tmp_path / "mirror.yml"
+    conf.write_text(json.dumps(mirror.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)))
+    lines, table, broken = tmp_path / "orders.jsonl", tmp_path / "orders.parquet", tmp_path / "broken.jsonl"
+    lines.write_text('{"id": 21, "v": "ä"}\n\n{"id":"foobar"}\n')
+    broken.write_text('{"id": 1}\n{"id": \n')
+    pq.write_table(pa.table({"value": pa.array([b"\xff", None]), "key": pa.array([b"21", None])}), table)
+
+    def run(*arguments: str) -> tuple[int, dict[str, Any]]:
+        with pytest.raises(SystemExit) as ended:
+            main(["publish", "--conf", str(conf), "--topic", "orders", "--json", *arguments])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        return int(str(ended.value.code)), json.loads(out)
+
+    for repeated in (False, True):
+        code, document = run(str(lines), "--key", "id", "--batch-id", "b")
+        assert (code, document["records"], document["repeated"]) == (0, 2, repeated)
+    assert run(str(table))[1]["records"] == 2
+    for arguments, problem in (
+        ([str(broken)], "a line that is no JSON"),
+        ([str(lines), "--key", "v"], "a record without the field 'v'"),
+        ([str(table), "--key", "id"], "has no column 'id'"),
+        ([str(tmp_path / "none.jsonl")], "there is no file"),
+        ([str(lines), "--cluster", "east"], "'east' is no lake cluster"),
+    ):
+        code, document = run(*arguments)
+        assert (code, problem in document["cause"]) == (2, True), document
+    held = [(row.key, row.value) for part in rows(mirror).values() for row in part]
+    found = sorted((bytes(key or b""), bytes(value or b"")) for key, value in held)
+    first, second = '{"id": 21, "v": "ä"}'.encode(), b'{"id":"foobar"}'
+    assert found == [(b"", b""), (b"21", b"\xff"), (b"21", first), (b"foobar", second)]
+    assert partition_for(b"21", 6) in rows(mirror)
