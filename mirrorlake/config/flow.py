@@ -13,6 +13,7 @@ from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client_options import check_producer
 from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.placement import Placement, read_placement
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.flow import ledger_topic
@@ -49,6 +50,9 @@ class FlowConfig(Settings):
     policy: Annotated[
         values.PolicyChoice, BeforeValidator(values.policy), PlainSerializer(lambda choice: choice.plain())
     ] = Field(default=values.PolicyChoice(), description="how topics are named on the target")
+    placement: Annotated[Placement, BeforeValidator(read_placement), PlainSerializer(lambda one: one.plain())] = Field(
+        default=Placement(), description="which target partition a record goes to"
+    )
     groups: Exclusion = Field(default=TopicPattern((".*",)), description="consumer groups to translate")
     exclude_groups: Exclusion = Field(default=DEFAULT_EXCLUDE_GROUPS, description="consumer groups to leave out")
     sync: SyncConfig = Field(default_factory=SyncConfig, description="what is kept in step besides records")
