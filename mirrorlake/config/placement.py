@@ -128,7 +128,7 @@ def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
         try:
             NameMatcher(parse_patterns(str(topics)))
         except PatternError as error:
-            findings.append(Finding(place, error.problem, error.remedy))
+            findings.append(Finding(place, error.problem, error.remedy or "see `topics` for how they are spelled"))
         if not pairs:
             findings.append(Finding(place, "there is nothing in it", _PAIR_REMEDY))
         found = {values.whole(source): values.whole(target) for source, target in pairs.items()}

@@ -107,7 +107,7 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
         raise TopicConflict(
             f"the plan holds a conflict: {first}",
             consequence="nothing was changed",
-            remedy="set sync.partitions: true, grow the topic yourself, or exclude it",
+            remedy="set sync.partitions: true, grow the topic yourself, change placement, or exclude it",
             topic=first.name,
         )
     lake.create_all(sources)

@@ -8,7 +8,7 @@ from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.model.plan import Plan, TopicSpec, topic_changes
+from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.topic_configs import given_up
 from mirrorlake.streams.targets import wanted_remote_topic
 from mirrorlake.streams.topics import KnownTopic
@@ -94,7 +94,7 @@ def topic_plan(flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs
             configs=dict(ends.source_configs.get(name, {})),
         )
         by_remote.setdefault(flow.remote_topic(name), []).append(topic)
-    changes = []
+    changes = [change for topics in by_remote.values() for topic in topics for change in _unmapped(flow, topic)]
     for remote, topics in sorted(by_remote.items()):
         wanted, held = wanted_remote_topic(flow, topics), ends.remote.get(remote)
         actual: TopicSpec | None = None
@@ -116,3 +116,18 @@ def topic_plan(flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs
                 change = replace(change, action="conflict", reason=reason)
             changes.append(change)
     return Plan(tuple(changes))
+
+
+def _unmapped(flow: FlowConfig, topic: KnownTopic) -> list[Change]:
+    missing = flow.placement.unmapped(topic.name, topic.partitions)
+    reason = f"`placement` maps no place for source partition {', '.join(map(str, missing))}; add it to the settings"
+    change = Change(
+        where=flow.target,
+        kind="topic",
+        name=flow.remote_topic(topic.name),
+        action="conflict",
+        after=f"{topic.partitions} source partitions",
+        reason=reason,
+        flow=flow.name,
+    )
+    return [change] if missing else []

@@ -14,9 +14,12 @@ from pydantic import ValidationError
 from mirrorlake.config.flow import FlowConfig
 from mirrorlake.config.placement import Placement
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.rules.murmur2 import partition_for
 from mirrorlake.rules.placement import Placer
 from mirrorlake.rules.viewed import Viewed
+from mirrorlake.streams.targets import wanted_remote_topic
+from mirrorlake.streams.topics import KnownTopic
 
 
 def read(written: Any) -> Placement:
@@ -104,3 +107,28 @@ def test_every_placement_has_a_fingerprint_of_its_own() -> None:
     written: list[Any] = [{"by": "key", "count": 3}, {"by": "key", "count": 4}, {"map": {0: 1}}, {"map": {0: 2}}]
     assert len({Placer(read(one)).version for one in written}) == len(written)
     assert Placer(Placement()).version == ""
+
+
+def spec(written: Any, partitions: int) -> TopicSpec:
+    flow = FlowConfig(name="a->b", source="a", target="b", topics="orders", placement=written)
+    topic = KnownTopic(name="orders", generation=1, topic_id="", partitions=partitions, configs={})
+    return wanted_remote_topic(flow, [topic])
+
+
+@pytest.mark.parametrize(
+    ("written", "source", "there", "actions"),
+    [
+        ("keep", 4, 2, ["add_partitions"]),
+        ("keep", 4, 6, []),
+        ({"by": "key", "count": 3}, 4, None, ["create"]),
+        ({"by": "key", "count": 3}, 8, 3, []),
+        ({"by": "key", "count": 3}, 4, 2, ["conflict"]),
+        ({"by": "key", "count": 3}, 4, 6, ["conflict"]),
+        ({"map": {0: 5, 1: 0}}, 2, 3, ["add_partitions"]),
+        ({"map": {0: 5, 1: 0}}, 2, 9, []),
+    ],
+)
+def test_what_a_remote_topic_needs(written: Any, source: int, there: int | None, actions: list[str]) -> None:
+    wanted = spec(written, source)
+    actual = None if there is None else TopicSpec(name=wanted.name, partitions=there)
+    assert [change.action for change in topic_changes(where="b", wanted=wanted, actual=actual)] == actions
