@@ -110,6 +110,18 @@ class FlowConfig(Settings):
             raise finding_error(*findings)
         return self
 
+    @model_validator(mode="after")
+    def _syncs_keep_partitions(self) -> FlowConfig:
+        if self.mm2.offset_syncs and self.placement.kind != "keep":
+            raise finding_error(
+                Finding(
+                    ("mm2", "offset_syncs"),
+                    "an offset sync of MirrorMaker 2 names one partition for both ends, and `placement` changes it",
+                    "leave offset_syncs out; `offsets` and `groups` know every record's place",
+                )
+            )
+        return self
+
     @cached_property
     def selection(self) -> TopicMatcher:
         """Return the matcher for source topics; internal topics never match."""
