@@ -34,7 +34,6 @@ from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps.quarantine import Quarantine
-from mirrorlake.steps.resume import Ends
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.steps.topics import require_source
@@ -330,8 +329,9 @@ class Mirror:
     def move_positions(self, flow: str, document: Any) -> MovedPositions:
         """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
         settings = self.config.flow(flow)
-        ends = Ends(source=self.admin(settings.source), target=self.admin(settings.target))
-        return move_positions(self.lake, settings, document, maps=self._wiring.known_maps([settings]), ends=ends)
+        kin = self._wiring.family(settings)
+        maps = partial(self._wiring.known_maps, kin.flows)
+        return move_positions(self.lake, kin, document, maps=maps, ends=self._wiring.ends(kin))
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
         """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""

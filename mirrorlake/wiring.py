@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import cached_property, partial
 
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
@@ -29,7 +30,9 @@ from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.maps import KnownMaps, known_maps
+from mirrorlake.steps.merged import Family, family
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.resume import Ends
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
@@ -212,19 +215,48 @@ class Wiring:
     def group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> groups_step.GroupSync:
         """Return what reads, plans and sets the groups of a flow; `recorded` takes their positions from the lake."""
         sides = self._group_sides(flow)
+        lost = {flow.source} if recorded else set[str]()
 
-        def look() -> groups_step.Positions:
-            if recorded:
-                return groups_step.recorded_positions(self.lake, flow)
-            return groups_step.source_positions(self.lake, flow, groups=sides.source, admin=sides.source_admin)
+        def positions_of(each: FlowConfig) -> groups_step.Positions:
+            if each.source in lost:
+                return groups_step.recorded_positions(self.lake, each)
+            groups = Groups(each.source, self.reader_options(each.source))
+            try:
+                return groups_step.source_positions(self.lake, each, groups=groups, admin=self.admin(each.source))
+            except ClusterError:
+                if each.name == flow.name:
+                    raise
+                # What a group has read is only ever more: the last known position is never ahead.
+                return groups_step.recorded_positions(self.lake, each)
 
-        def plan(positions: groups_step.Positions) -> GroupPlan:
-            maps = self.known_maps([flow])
-            return groups_step.plan_groups(self.lake, flow, positions, maps=maps, sides=sides, recorded=recorded)
+        def look() -> groups_step.FamilyPositions:
+            mine = positions_of(flow)
+            if not mine:
+                return {}
+            # A target with one flow has no merged topics: a pass then costs no look at the metadata.
+            beside = self.family(flow).flows[1:] if len(self._config.flows_to(flow.target)) > 1 else ()
+            return {flow.name: mine} | {each.name: positions_of(each) for each in beside}
+
+        def plan(positions: groups_step.FamilyPositions) -> GroupPlan:
+            kin = self.family(flow)
+            maps = partial(self.known_maps, kin.flows)
+            ends = self.ends(kin, lost=lost)
+            return groups_step.plan_groups(self.lake, kin, positions, maps=maps, sides=sides, ends=ends)
 
         records = groups_step.GroupRecords(self.lake, flow, self._now)
         tell = partial(tell_checkpoints, self._mm2_writer(flow)) if flow.mm2.checkpoints else len
-        return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records, tell=tell)
+        return groups_step.GroupSync(
+            flow=flow.name, look=look, plan=plan, target=sides.target, records=records, tell=tell
+        )
+
+    def family(self, flow: FlowConfig) -> Family:
+        """Return a flow and those that share remote topics with it."""
+        return family(self.lake, flow, self._config.flows)
+
+    def ends(self, kin: Family, *, lost: Collection[str] = ()) -> Ends:
+        """Return the target of a family of flows and its sources, without those that are lost."""
+        sources = {flow.source: self.admin(flow.source) for flow in kin.flows if flow.source not in lost}
+        return Ends(sources=sources, target=self.admin(kin.flows[0].target))
 
     def known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
         """Return the offset maps of the flows, their ledgers' newest runs included."""
