@@ -23,6 +23,7 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
+from mirrorlake.rules.placement import PlacedView, Placer
 from mirrorlake.rules.viewed import View
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
@@ -141,9 +142,9 @@ class Wiring:
             duties=self._duties(flow),
         )
 
-    def view(self, flow: FlowConfig) -> View | None:  # noqa: ARG002 - rules come with the next step
+    def view(self, flow: FlowConfig) -> View | None:
         """Return what a flow makes of its records on their way; None where they go out as they are."""
-        return None
+        return None if flow.placement.kind == "keep" else PlacedView(Placer(flow.placement))
 
     def views(self, flows: Iterable[FlowConfig]) -> dict[str, View]:
         """Return the view of each flow that has one, under its name and under that of its re-drive."""

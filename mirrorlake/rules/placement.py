@@ -12,6 +12,7 @@ from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from mirrorlake.config.placement import Placement
 from mirrorlake.model.flow import SourcePartition
@@ -54,3 +55,19 @@ class Placer:
         if source.partition not in mapping:
             raise ValueError(f"placement: {source} stands in no list")
         return np.full(len(viewed.records), mapping[source.partition], np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedView:
+    """The view of a flow that has a placement and no rules: its records as they are, each with its target partition."""
+
+    place: Placer
+
+    @property
+    def version(self) -> str:
+        """The fingerprint of the placement."""
+        return self.place.version
+
+    def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
+        """Return the records with their target partitions."""
+        return self.place(source, Viewed(records=records))
