@@ -27,6 +27,7 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
+from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
@@ -34,12 +35,14 @@ from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.rebuild import RebuildPlan
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.steps.topics import require_source
 from mirrorlake.streams.healing import outlast
+from mirrorlake.streams.in_order import InOrder
 from mirrorlake.streams.land import Lander
-from mirrorlake.streams.republish import Republisher
+from mirrorlake.streams.republish import Republisher, RepublishSettings
 from mirrorlake.wiring import Wiring, utc_now
 
 
@@ -163,12 +166,7 @@ class Mirror:
         """
         settings = self.config.flow(flow)
         self.lake.create_all([settings.source])
-        republisher = Republisher(
-            self.lake,
-            self.admin(settings.target),
-            self._wiring.republish_settings(settings),
-            audit=Audit(self.lake, now=self._now),
-        )
+        republisher = self._republisher(self._wiring.republish_settings(settings))
         republisher.run(
             once=once,
             stop=stop or threading.Event(),
@@ -176,6 +174,33 @@ class Mirror:
             restore_ledger=restore_ledger,
         )
         return Republishing(flow, republisher.records)
+
+    def plan_rebuild(self, *, like: str, target: str) -> RebuildPlan:
+        """Return what would give `target` the merged topics of `like` in their recorded order; changes nothing (law G).
+
+        Raises:
+            UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
+            SafetyError: `target` holds more than the beginning of that order.
+        """
+        flows = rebuild_step.counterparts(self.config.flows, like=like, target=target)
+        every = [*map(self.config.flow, flows), *flows.values()]
+        self.lake.create_all({flow.source for flow in every})
+        return rebuild_step.make_rebuild_plan(flows, self._wiring.known_maps(every), like=like, target=target)
+
+    def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
+        """Send what a rebuild plan holds, in its order, and return how many records that were; then run the flows as usual.
+
+        `stop` ends it after the stretch under way; planned again, it goes on there.
+        """
+        return rebuild_step.apply_rebuild(plan, self._in_order, stop=stop)
+
+    def _in_order(self, flow: str) -> InOrder:
+        settings = self._wiring.republish_settings(self.config.flow(flow))
+        return self._republisher(settings).in_order()
+
+    def _republisher(self, settings: RepublishSettings) -> Republisher:
+        target = self.admin(settings.flow.target)
+        return Republisher(self.lake, target, settings, audit=Audit(self.lake, now=self._now))
 
     def takeover(self, flow: str, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
         """Return where a flow goes on after a MirrorMaker 2 that was stopped; changes nothing (law G).

@@ -23,6 +23,7 @@ from mirrorlake.cli.offsets import offsets
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.quarantine import quarantine
+from mirrorlake.cli.rebuild import rebuild
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
@@ -290,6 +291,7 @@ app.command("offsets")(offsets)
 app.command("groups")(groups)
 app.command("history")(history)
 app.command("quarantine")(quarantine)
+app.command("rebuild")(rebuild)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")
