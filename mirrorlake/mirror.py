@@ -27,7 +27,6 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
-from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
@@ -35,7 +34,7 @@ from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps.quarantine import Quarantine
-from mirrorlake.steps.rebuild import RebuildPlan
+from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.steps.topics import require_source
@@ -175,24 +174,23 @@ class Mirror:
         )
         return Republishing(flow, republisher.records)
 
-    def plan_rebuild(self, *, like: str, target: str) -> RebuildPlan:
+    def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
         """Return what would give `target` the merged topics of `like` in their recorded order; changes nothing (law G).
+
+        Args:
+            like: the target whose order is recorded.
+            target: the target that gets it.
+            recorded: take the order from the lake alone, where `like` is lost.
 
         Raises:
             UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
-            SafetyError: `target` holds more than the beginning of that order.
+            SafetyError: `target` holds more than the beginning of that order, or the order is not certain yet.
         """
-        flows = rebuild_step.counterparts(self.config.flows, like=like, target=target)
-        every = [*map(self.config.flow, flows), *flows.values()]
-        self.lake.create_all({flow.source for flow in every})
-        return rebuild_step.make_rebuild_plan(flows, self._wiring.known_maps(every), like=like, target=target)
+        return self._wiring.rebuild_plan(like=like, target=target, recorded=recorded)
 
     def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
-        """Send what a rebuild plan holds, in its order, and return how many records that were; then run the flows as usual.
-
-        `stop` ends it after the stretch under way; planned again, it goes on there.
-        """
-        return rebuild_step.apply_rebuild(plan, self._in_order, stop=stop)
+        """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
+        return apply_rebuild(plan, self._in_order, stop=stop)
 
     def _in_order(self, flow: str) -> InOrder:
         settings = self._wiring.republish_settings(self.config.flow(flow))

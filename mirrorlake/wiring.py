@@ -28,11 +28,13 @@ from mirrorlake.rules.viewed import View
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import groups as groups_step
+from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.keep import Keeper
-from mirrorlake.steps.maps import KnownMaps, known_maps
+from mirrorlake.steps.maps import KnownMaps, known_maps, recorded_maps
 from mirrorlake.steps.merged import Family, family
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.rebuild import RebuildPlan
 from mirrorlake.steps.resume import Ends
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
@@ -249,6 +251,21 @@ class Wiring:
         return groups_step.GroupSync(
             flow=flow.name, look=look, plan=plan, target=sides.target, records=records, tell=tell
         )
+
+    def rebuild_plan(self, *, like: str, target: str, recorded: bool) -> RebuildPlan:
+        """Return what gives a target the order of another; `recorded` takes that from the lake alone."""
+        flows = rebuild_step.counterparts(self._config.flows, like=like, target=target)
+        references = list(flows.values())
+        self.lake.create_all({flow.source for flow in references})
+        if recorded:
+            order = rebuild_step.RecordedOrder(maps=recorded_maps(self.lake, references), known_to={})
+        else:
+            maps = partial(self.known_maps, references)
+            order = rebuild_step.recorded_order(
+                self.lake, references, beside=self._config.flows, target=self.admin(like), maps=maps
+            )
+        sent = self.known_maps([self._config.flow(name) for name in flows]).positions
+        return rebuild_step.make_rebuild_plan(flows, order, sent, like=like, target=target)
 
     def family(self, flow: FlowConfig) -> Family:
         """Return a flow and those that share remote topics with it."""

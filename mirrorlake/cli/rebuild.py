@@ -15,6 +15,9 @@ def rebuild(
     target: Annotated[str, typer.Option("--target", help="The target that gets it.")],
     conf: Conf = DEFAULT_CONF,
     apply: Annotated[bool, typer.Option("--apply", help="Send it; without it, only show.")] = False,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Take the order from the lake alone: that target is lost.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Give a target the merged topics of another one in the order in which they stand there."""
@@ -22,7 +25,7 @@ def rebuild(
 
     output = Output(as_json=as_json)
     mirror = load(conf)
-    plan = mirror.plan_rebuild(like=like, target=target)
+    plan = mirror.plan_rebuild(like=like, target=target, recorded=recorded)
     sent = mirror.apply_rebuild(plan) if apply else 0
     output.document({**plan.as_dict(), "applied": apply, "sent": sent})
     columns = ["topic", "partition", "records", "waiting", "stretches"]

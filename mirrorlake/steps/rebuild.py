@@ -15,12 +15,62 @@ from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.merge_order import Stretch, in_recorded_order, remaining
+from mirrorlake.relay.lake import Lake
 from mirrorlake.steps.maps import KnownMaps
+from mirrorlake.steps.merged import family, known_to
 from mirrorlake.streams.in_order import InOrder
 
 log = logging.getLogger(__name__)
+
+Positions = Mapping[str, Mapping[SourcePartition, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedOrder:
+    """The maps of the flows whose order is repeated; `known_to` as in `mirrorlake.steps.merged`, empty where all is known."""
+
+    maps: KnownMaps
+    known_to: Mapping[TopicPartition, int]
+
+
+def recorded_order(
+    lake: Lake,
+    flows: Iterable[FlowConfig],
+    *,
+    beside: Iterable[FlowConfig],
+    target: ClusterAdmin,
+    maps: Callable[[], KnownMaps],
+) -> RecordedOrder:
+    """Return the order at a target as far as it is certain, whatever is under way there.
+
+    Args:
+        lake: the lake.
+        flows: the flows whose order is asked for.
+        beside: all flows of the settings.
+        target: their target.
+        maps: reads their maps and ledgers.
+
+    Raises:
+        SafetyError: a transaction is under way for long, or one of the flows delivers at least once.
+    """
+    beside, ends = list(beside), dict[TopicPartition, int]()
+    for flow in flows:
+        kin = family(lake, flow, beside)
+        if kin.remotes():
+            found = known_to(target, kin)
+            if not found and target.describe(kin.remotes()):
+                raise SafetyError(
+                    f"the order at {flow.target} is not certain: a transaction of {flow.name} or of a flow beside it is under "
+                    "way, or one delivers at least once",
+                    consequence="nothing was sent",
+                    remedy=f"stop the flows into {flow.target}, wait a minute, and run the same command again",
+                    flow=flow.name,
+                )
+            ends |= found
+    return RecordedOrder(maps=maps(), known_to=ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +156,15 @@ def _makes_the_same(flow: FlowConfig, other: FlowConfig) -> bool:
     return all(getattr(flow, key) == getattr(other, key) for key in same)
 
 
-def make_rebuild_plan(flows: Mapping[str, FlowConfig], maps: KnownMaps, *, like: str, target: str) -> RebuildPlan:
+def make_rebuild_plan(
+    flows: Mapping[str, FlowConfig], order: RecordedOrder, sent: Positions, *, like: str, target: str
+) -> RebuildPlan:
     """Return what a rebuild would send; changes nothing.
 
     Args:
         flows: from `counterparts`.
-        maps: of these flows and of their counterparts.
+        order: of their counterparts.
+        sent: the next upstream offset that each of the flows sends, by flow and source partition.
         like: the target whose order is recorded.
         target: the target that gets it.
 
@@ -122,7 +175,7 @@ def make_rebuild_plan(flows: Mapping[str, FlowConfig], maps: KnownMaps, *, like:
     names = {reference.name: flow for flow, reference in flows.items()}
     columns = ["source_topic", "generation", "source_partition", "target_topic", "target_partition"]
     columns += ["flow", "first_upstream", "last_upstream", "first_downstream", "record_count"]
-    rows = maps.runs.select(*columns).distinct().collect()
+    rows = order.maps.runs.select(*columns).distinct().collect()
     stretches = [
         Stretch(
             flow=names[row.flow],
@@ -135,8 +188,11 @@ def make_rebuild_plan(flows: Mapping[str, FlowConfig], maps: KnownMaps, *, like:
         )
         for row in rows
         if row.flow in names
+        # A run is dense, so it lies on one side of what is certain.
+        and row.first_downstream
+        < order.known_to.get(TopicPartition(row.target_topic, row.target_partition), row.first_downstream + 1)
     ]
-    sent = {(flow, source): position for flow in flows for source, position in maps.positions[flow].items()}
+    reached = {(flow, source): position for flow in flows for source, position in sent[flow].items()}
     try:
         ordered = in_recorded_order(stretches)
     except ValueError as problem:
@@ -146,8 +202,8 @@ def make_rebuild_plan(flows: Mapping[str, FlowConfig], maps: KnownMaps, *, like:
             remedy=f"`mirrorlake republish` gives {target} the same records with the order of each key, without a rebuild",
         ) from None
     try:
-        left = remaining(ordered, sent)
-        _refuse_ahead(flows, maps, left)
+        left = remaining(ordered, reached)
+        _refuse_ahead(flows, order.maps, sent, left)
     except ValueError as problem:
         raise SafetyError(
             f"{target} does not hold the beginning of the order at {like}: {problem}",
@@ -177,11 +233,11 @@ def make_rebuild_plan(flows: Mapping[str, FlowConfig], maps: KnownMaps, *, like:
     )
 
 
-def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: KnownMaps, left: Iterable[Stretch]) -> None:
+def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Positions, left: Iterable[Stretch]) -> None:
     """Raise where a flow sent records that its counterpart has not, into a partition that still lacks earlier ones."""
     lacking = {one.target for one in left}
     for flow, reference in flows.items():
-        for source, position in maps.positions[flow].items():
+        for source, position in sent[flow].items():
             recorded = maps.positions[reference.name].get(source, 0)
             places = {
                 TopicPartition(reference.remote_topic(source.topic), p)
