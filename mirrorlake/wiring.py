@@ -221,16 +221,19 @@ class Wiring:
         lost = {flow.source} if recorded else set[str]()
 
         def positions_of(each: FlowConfig) -> groups_step.Positions:
+            # The groups of this flow, wherever they read: another flow's own selection may leave some of them out.
+            chosen = flow.group_selection
             if each.source in lost:
-                return groups_step.recorded_positions(self.lake, each)
+                return groups_step.recorded_positions(self.lake, each, selection=chosen)
             groups = Groups(each.source, self.reader_options(each.source))
             try:
-                return groups_step.source_positions(self.lake, each, groups=groups, admin=self.admin(each.source))
+                admin = self.admin(each.source)
+                return groups_step.source_positions(self.lake, each, groups=groups, admin=admin, selection=chosen)
             except ClusterError:
                 if each.name == flow.name:
                     raise
                 # What a group has read is only ever more: the last known position is never ahead.
-                return groups_step.recorded_positions(self.lake, each)
+                return groups_step.recorded_positions(self.lake, each, selection=chosen)
 
         def look() -> groups_step.FamilyPositions:
             mine = positions_of(flow)

@@ -14,6 +14,7 @@ from datetime import datetime
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.topics import NameMatcher
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Committed, Groups
@@ -41,8 +42,10 @@ class GroupSides:
     target_admin: ClusterAdmin
 
 
-def source_positions(lake: Lake, flow: FlowConfig, *, groups: Groups, admin: ClusterAdmin) -> Positions:
-    """Return what the flow's groups have committed on the topics that it carries, by group and source partition.
+def source_positions(
+    lake: Lake, flow: FlowConfig, *, groups: Groups, admin: ClusterAdmin, selection: NameMatcher
+) -> Positions:
+    """Return what selected groups have committed on the topics that a flow carries, by group and source partition.
 
     Groups of every protocol count, with and without members; a group that committed on none of the topics is left out, and
     so are the mirror's own.
@@ -50,9 +53,7 @@ def source_positions(lake: Lake, flow: FlowConfig, *, groups: Groups, admin: Clu
     Raises:
         ClusterError: the source does not answer or does not allow the look.
     """
-    names = [
-        name for name in groups.states() if flow.group_selection.matches(name) and not name.startswith("mirrorlake.")
-    ]
+    names = [name for name in groups.states() if selection.matches(name) and not name.startswith("mirrorlake.")]
     if not names:
         return {}
     known = SourceTopics(lake, flow.source).load()
@@ -70,7 +71,7 @@ def source_positions(lake: Lake, flow: FlowConfig, *, groups: Groups, admin: Clu
     }
 
 
-def recorded_positions(lake: Lake, flow: FlowConfig) -> Positions:
+def recorded_positions(lake: Lake, flow: FlowConfig, *, selection: NameMatcher) -> Positions:
     """Return the groups' positions as the lake knows them, for a source that is lost."""
     newest = F.max_by("position", "observed_at").alias("position")
     rows = (
@@ -83,7 +84,7 @@ def recorded_positions(lake: Lake, flow: FlowConfig) -> Positions:
     return {
         (row.group_id, SourcePartition(row.topic, row.generation, row.partition)): Committed(int(row.position))
         for row in rows
-        if flow.carries(row.topic) and flow.group_selection.matches(row.group_id)
+        if flow.carries(row.topic) and selection.matches(row.group_id)
     }
 
 
@@ -179,7 +180,8 @@ class GroupRecords:
     def write(self, plan: GroupPlan, positions: Positions) -> int:
         """Append what is new of the flow's positions and of their translations; return how many of these that were."""
         if self._positions is None or self._checkpoints is None:
-            self._positions = {key: held.offset for key, held in recorded_positions(self.lake, self.flow).items()}
+            recorded = recorded_positions(self.lake, self.flow, selection=self.flow.group_selection)
+            self._positions = {key: held.offset for key, held in recorded.items()}
             self._checkpoints = self._recorded_checkpoints()
         at = self.now()
         moved = {key: held.offset for key, held in positions.items() if self._positions.get(key) != held.offset}
