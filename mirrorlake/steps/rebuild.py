@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 
 Positions = Mapping[str, Mapping[SourcePartition, int]]
 
+# Settings that do not decide which records stand in which remote topic and partition; all others must be the same.
+_FREE = {"name", "target", "groups", "exclude_groups", "sync", "mm2", "delivery", "start", "lanes", "feeder"}
+_FREE |= {"chunk_records", "chunk_bytes", "producer", "trigger"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedOrder:
@@ -151,9 +155,7 @@ def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict
 
 
 def _makes_the_same(flow: FlowConfig, other: FlowConfig) -> bool:
-    # What decides which records stand in which remote topic and partition; limits, groups and start do not.
-    same = ("source", "topics", "exclude_topics", "policy", "placement", "unsendable")
-    return all(getattr(flow, key) == getattr(other, key) for key in same)
+    return all(getattr(flow, key) == getattr(other, key) for key in FlowConfig.model_fields if key not in _FREE)
 
 
 def make_rebuild_plan(
