@@ -44,9 +44,11 @@ from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Published
 from mirrorlake.steps.publish_file import read_records_of
 from mirrorlake.steps.quarantine import Quarantine
-from mirrorlake.steps.resume import Ends
+from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
+from mirrorlake.streams.in_order import InOrder
+from mirrorlake.streams.republish import Republisher
 from mirrorlake.wiring import Wiring, utc_now
 
 
@@ -187,6 +189,29 @@ class Mirror:
             rebuild=rebuild_checkpoint,
             restore_ledger=restore_ledger,
         )
+
+    def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
+        """Return what would give `target` the merged topics of `like` in their recorded order; changes nothing (law G).
+
+        Args:
+            like: the target whose order is recorded.
+            target: the target that gets it.
+            recorded: take the order from the lake alone, where `like` is lost.
+
+        Raises:
+            UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
+            SafetyError: `target` holds more than the beginning of that order, or the order is not certain yet.
+        """
+        return self._wiring.rebuild_plan(like=like, target=target, recorded=recorded)
+
+    def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
+        """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
+        return apply_rebuild(plan, self._in_order, stop=stop)
+
+    def _in_order(self, flow: str) -> InOrder:
+        settings = self._wiring.republish_settings(self.config.flow(flow))
+        audit = Audit(self.lake, now=self._now)
+        return Republisher(self.lake, self.admin(settings.flow.target), settings, audit=audit).in_order()
 
     def takeover(self, flow: str, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
         """Return where a flow goes on after a MirrorMaker 2 that was stopped; changes nothing (law G).
@@ -412,8 +437,9 @@ class Mirror:
     def move_positions(self, flow: str, document: Any) -> MovedPositions:
         """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
         settings = self.config.flow(flow)
-        ends = Ends(source=self._wiring.source(settings.source), target=self.admin(settings.target))
-        return move_positions(self.lake, settings, document, maps=self._wiring.known_maps([settings]), ends=ends)
+        kin = self._wiring.family(settings)
+        maps = partial(self._wiring.known_maps, kin.flows)
+        return move_positions(self.lake, kin, document, maps=maps, ends=self._wiring.ends(kin))
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
         """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from typing import Any
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.errors import UsageError
+from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
@@ -28,17 +28,22 @@ from mirrorlake.relay.control import Control
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.session import prepare, session
 from mirrorlake.rules.build import flow_view
+from mirrorlake.rules.placement import Placer
 from mirrorlake.rules.provenance import provenance_stage
 from mirrorlake.rules.viewed import View
 from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import groups as groups_step
+from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.keep import Keeper
-from mirrorlake.steps.maps import KnownMaps, known_maps
+from mirrorlake.steps.maps import KnownMaps, known_maps, recorded_maps
+from mirrorlake.steps.merged import Family, family
 from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Publisher
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.rebuild import RebuildPlan
+from mirrorlake.steps.resume import Ends
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
@@ -265,7 +270,8 @@ class Wiring:
             UsageError: the function of a rule is not there.
         """
         loops = provenance_stage(flow, self.config.flows)
-        return flow_view(flow, before=(loops,) if loops is not None else ())
+        placing = (Placer(flow.placement),) if flow.placement.kind != "keep" else ()
+        return flow_view(flow, before=(loops,) if loops is not None else (), stages=placing)
 
     def views(self, flows: Iterable[FlowConfig]) -> dict[str, View]:
         """Return the view of each flow that has one, under its name and under that of its re-drive."""
@@ -343,21 +349,70 @@ class Wiring:
             target = Groups(flow.target, self.reader_options(flow.target))
             nobody = GroupPlan(flow.name, ())
             kept = groups_step.GroupRecords(self.lake, flow, self.now)
-            return groups_step.GroupSync(look=dict, plan=lambda _: nobody, target=target, records=kept)
+            return groups_step.GroupSync(flow=flow.name, look=dict, plan=lambda _: nobody, target=target, records=kept)
         sides = self._group_sides(flow)
+        lost = {flow.source} if recorded else set[str]()
 
-        def look() -> groups_step.Positions:
-            if recorded:
-                return groups_step.recorded_positions(self.lake, flow)
-            return groups_step.source_positions(self.lake, flow, groups=sides.source, admin=sides.source_admin)
+        def positions_of(each: FlowConfig) -> groups_step.Positions:
+            # The groups of this flow, wherever they read: another flow's own selection may leave some of them out.
+            chosen = flow.group_selection
+            if self.config.cluster(each.source).is_lake:
+                return {}
+            if each.source in lost:
+                return groups_step.recorded_positions(self.lake, each, selection=chosen)
+            groups = Groups(each.source, self.reader_options(each.source))
+            try:
+                admin = self.admin(each.source)
+                return groups_step.source_positions(self.lake, each, groups=groups, admin=admin, selection=chosen)
+            except ClusterError:
+                if each.name == flow.name:
+                    raise
+                # What a group has read is only ever more: the last known position is never ahead.
+                return groups_step.recorded_positions(self.lake, each, selection=chosen)
 
-        def plan(positions: groups_step.Positions) -> GroupPlan:
-            maps = self.known_maps([flow])
-            return groups_step.plan_groups(self.lake, flow, positions, maps=maps, sides=sides, recorded=recorded)
+        def look() -> groups_step.FamilyPositions:
+            mine = positions_of(flow)
+            if not mine:
+                return {}
+            # A target with one flow has no merged topics: a pass then costs no look at the metadata.
+            beside = self.family(flow).flows[1:] if len(self.config.flows_to(flow.target)) > 1 else ()
+            return {flow.name: mine} | {each.name: positions_of(each) for each in beside}
+
+        def plan(positions: groups_step.FamilyPositions) -> GroupPlan:
+            kin = self.family(flow)
+            maps = partial(self.known_maps, kin.flows)
+            ends = self.ends(kin, lost=lost)
+            return groups_step.plan_groups(self.lake, kin, positions, maps=maps, sides=sides, ends=ends)
 
         records = groups_step.GroupRecords(self.lake, flow, self.now)
         tell = partial(tell_checkpoints, self._mm2_writer(flow)) if flow.mm2.checkpoints else len
-        return groups_step.GroupSync(look=look, plan=plan, target=sides.target, records=records, tell=tell)
+        return groups_step.GroupSync(
+            flow=flow.name, look=look, plan=plan, target=sides.target, records=records, tell=tell
+        )
+
+    def rebuild_plan(self, *, like: str, target: str, recorded: bool) -> RebuildPlan:
+        """Return what gives a target the order of another; `recorded` takes that from the lake alone."""
+        flows = rebuild_step.counterparts(self.config.flows, like=like, target=target)
+        references = list(flows.values())
+        self.lake.create_all({flow.source for flow in references})
+        if recorded:
+            order = rebuild_step.RecordedOrder(maps=recorded_maps(self.lake, references), known_to={})
+        else:
+            maps = partial(self.known_maps, references)
+            order = rebuild_step.recorded_order(
+                self.lake, references, beside=self.config.flows, target=self.admin(like), maps=maps
+            )
+        sent = self.known_maps([self.config.flow(name) for name in flows]).positions
+        return rebuild_step.make_rebuild_plan(flows, order, sent, like=like, target=target)
+
+    def family(self, flow: FlowConfig) -> Family:
+        """Return a flow and those that share remote topics with it."""
+        return family(self.lake, flow, self.config.flows)
+
+    def ends(self, kin: Family, *, lost: Collection[str] = ()) -> Ends:
+        """Return the target of a family of flows and its sources, without those that are lost."""
+        sources = {flow.source: self.source(flow.source) for flow in kin.flows if flow.source not in lost}
+        return Ends(sources=sources, target=self.admin(kin.flows[0].target))
 
     def known_maps(self, flows: Iterable[FlowConfig]) -> KnownMaps:
         """Return the offset maps of the flows, their ledgers' newest runs included."""

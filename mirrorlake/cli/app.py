@@ -26,6 +26,7 @@ from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
+from mirrorlake.cli.rebuild import rebuild
 from mirrorlake.cli.rules import rules
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
@@ -305,6 +306,7 @@ app.command("pause")(pause)
 app.command("resume")(resume)
 app.command("rules")(rules)
 app.command("conflicts")(conflicts)
+app.command("rebuild")(rebuild)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -52,6 +52,7 @@ def _row(position: GroupPosition) -> dict[str, Any]:
         "partition": resume.source.partition,
         "upstream_offset": resume.upstream_offset,
         "remote_topic": resume.target.topic,
+        "remote_partition": resume.target.partition,
         "downstream_offset": resume.downstream_offset,
         "target_offset": position.target_offset,
         "action": position.action,

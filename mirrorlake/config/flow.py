@@ -21,6 +21,7 @@ from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client_options import check_producer
 from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.placement import Placement, read_placement
 from mirrorlake.config.route import Route
 from mirrorlake.config.rules import RuleConfig, check_names, named
 from mirrorlake.config.sync import SyncConfig
@@ -75,6 +76,9 @@ class FlowConfig(Settings):
     ] = Field(default=values.PolicyChoice(), description="how topics are named on the target")
     provenance: Annotated[Literal["auto", True, False], BeforeValidator(values.provenance)] = Field(
         default="auto", description="whether a header tells where each record has been"
+    )
+    placement: Annotated[Placement, BeforeValidator(read_placement), PlainSerializer(lambda one: one.plain())] = Field(
+        default=Placement(), description="which target partition a record goes to"
     )
     groups: Exclusion = Field(default=TopicPattern((".*",)), description="consumer groups to translate")
     exclude_groups: Exclusion = Field(default=DEFAULT_EXCLUDE_GROUPS, description="consumer groups to leave out")
@@ -139,6 +143,18 @@ class FlowConfig(Settings):
                 findings.append(Finding((key,), error.problem, error.remedy))
         if findings:
             raise finding_error(*findings)
+        return self
+
+    @model_validator(mode="after")
+    def _syncs_keep_partitions(self) -> FlowConfig:
+        if self.mm2.offset_syncs and self.placement.kind != "keep":
+            raise finding_error(
+                Finding(
+                    ("mm2", "offset_syncs"),
+                    "an offset sync of MirrorMaker 2 names one partition for both ends, and `placement` changes it",
+                    "leave offset_syncs out; `offsets` and `groups` know every record's place",
+                )
+            )
         return self
 
     @cached_property

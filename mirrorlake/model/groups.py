@@ -5,7 +5,7 @@ Law A (never ahead): the position on the target never skips a record that the gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,10 +16,12 @@ Action = Literal["move", "in_step", "hold"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Where a reader of a source partition goes on at the target.
+    """Where a reader goes on at a target partition.
 
-    `downstream_offset` is None where nothing safe can be said; `reason` then says why. `exact` means that it reads neither a
-    record twice nor skips one; else it reads `records_again` once more (None: how many is not known).
+    `source` is the source partition that feeds it; where several do, the one whose record decides, with the reader's
+    `upstream_offset` there, and `reason` says so. `downstream_offset` is None where nothing safe can be said; `reason` then
+    says why. `exact` means that it reads neither a record twice nor skips one; else it reads `records_again` once more (None:
+    how many is not known).
     """
 
     source: SourcePartition
@@ -32,8 +34,63 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """What one source partition of one flow contributes to a target partition, as one reader has read it.
+
+    `last_read` is the downstream offset of the last record that the reader has read, `first_unread` of the first that it has
+    not; None where there is none. `is_committed` is false where the reader has no position on the source partition: it then
+    has read nothing of it.
+    """
+
+    flow: str
+    source: SourcePartition
+    upstream_offset: int
+    last_read: int | None = None
+    first_unread: int | None = None
+    is_committed: bool = True
+
+
+def position_among(contributions: Sequence[Contribution], *, known_to: int | None = None) -> int | None:
+    """Return where a reader goes on at a target partition that several source partitions feed.
+
+    Right behind the last record it has read, but never behind the first that it has not (law A). Of all such positions, none
+    reads fewer records again. What is fully read does not limit it.
+
+    Args:
+        contributions: what the reader has read, of each source partition that it reads.
+        known_to: records at or behind this downstream offset may be missing in the contributions, because a transaction was
+            under way; None where all are known.
+
+    Returns:
+        The position; None where none of the records stand on the target partition.
+
+    Example:
+        >>> orders = [SourcePartition("orders", 1, p) for p in (0, 1)]
+        >>> first = Contribution(flow="f", source=orders[0], upstream_offset=9, last_read=40)
+        >>> second = Contribution(flow="f", source=orders[1], upstream_offset=3, last_read=20, first_unread=23)
+        >>> position_among([first, second])
+        23
+    """
+    read = [one.last_read + 1 for one in contributions if one.last_read is not None]
+    limits = [one.first_unread for one in contributions if one.first_unread is not None]
+    if read:
+        limits.append(max(read))
+    if not limits:
+        return None
+    return min(limits) if known_to is None else min(*limits, known_to)
+
+
+def limiting(contributions: Sequence[Contribution]) -> Contribution:
+    """Return the contribution that decides the position: the first unread record, or the last read where all is read."""
+    unread = [one for one in contributions if one.first_unread is not None]
+    if unread:
+        return min(unread, key=lambda one: (one.first_unread or 0, one.flow, one.source))
+    return max(contributions, key=lambda one: (-1 if one.last_read is None else one.last_read, one.flow, one.source))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPosition:
-    """One partition of one group: `action` is `move`, `in_step` (it stands there already) or `hold`, with the reason.
+    """One target partition of one group: `action` is `move`, `in_step` (it stands there already) or `hold`, with the reason.
 
     `target_offset` is what the group has committed on the target, None for nothing.
     """

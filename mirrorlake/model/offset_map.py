@@ -5,6 +5,9 @@ A run says that a stretch of upstream offsets went to a stretch of downstream of
     upstream     100 101 102  ·  104 105        · is a hole: a control record, an aborted or a compacted record
     downstream   500 501 502    503 504         dense, because one transaction of one producer wrote them
 
+Where records go by key, a source partition has runs to several target partitions. They overlap in range, but what is in one
+is a hole in all others: no upstream offset is in two (law F), and law B holds on each target partition.
+
 Law A (never ahead): a position never skips a record that has not been read.
 Law B (monotonic): a later upstream offset never translates earlier.
 """
@@ -12,7 +15,7 @@ Law B (monotonic): a later upstream offset never translates earlier.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -44,16 +47,21 @@ class Run:
         """The downstream offset of the run's last record."""
         return self.first_downstream + self.count - 1
 
+    def stretches(self) -> Iterator[tuple[int, int, int]]:
+        """Yield what lies between the holes as `(first upstream offset, last one, downstream offset of the first)`."""
+        first, downstream = self.first_upstream, self.first_downstream
+        for hole, length in self.holes:
+            yield first, hole - 1, downstream
+            downstream += hole - first
+            first = hole + length
+        yield first, self.last_upstream, downstream
+
     def downstream_of(self, upstream_offset: int) -> int | None:
         """Return the counterpart of an upstream offset inside the run, or None in a hole."""
-        skipped = 0
-        for first, length in self.holes:
-            if upstream_offset < first:
-                break
-            if upstream_offset < first + length:
-                return None
-            skipped += length
-        return self.first_downstream + upstream_offset - self.first_upstream - skipped
+        for first, last, downstream in self.stretches():
+            if first <= upstream_offset <= last:
+                return downstream + upstream_offset - first
+        return None
 
     def upstream_of(self, downstream_offset: int) -> int:
         """Return the counterpart of a downstream offset inside the run."""
@@ -87,7 +95,8 @@ class Exact:
 class InHole:
     """The offset holds no record for the other side.
 
-    `resume_at` is where a reader that stood here goes on, None while the record after the hole is not republished. `kind` is
+    `resume_at` is where a reader that stood here goes on, None while the record after the hole is not republished, and where
+    the records around it stand in several partitions, each with a position of its own (`groups` says them). `kind` is
     the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`, `expired`, `recreated`; None where the lander has
     not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds.
     """
@@ -159,13 +168,13 @@ Translation = (
 
 
 class OffsetMap:
-    """The runs of one source partition, in upstream order.
+    """The runs of one source partition, to one or several target partitions.
 
     Args:
         runs: runs of one source partition, in any order. Copies of the same run are one run.
 
     Raises:
-        ValueError: runs overlap upstream, or break law B.
+        ValueError: an upstream offset is in two runs, or runs break law B on a target partition.
 
     Example:
         >>> source, target = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
@@ -178,12 +187,20 @@ class OffsetMap:
     def __init__(self, runs: Iterable[Run]) -> None:
         unique = {(run.first_upstream, run.first_downstream, run.target): run for run in runs}
         self.runs = tuple(sorted(unique.values(), key=lambda run: run.first_upstream))
-        self._starts = [run.first_upstream for run in self.runs]
-        for before, after in pairwise(self.runs):
-            if before.last_upstream >= after.first_upstream:
-                raise ValueError(f"law F: {after.source} was republished twice: {before} and {after}")
-            if before.target == after.target and before.last_downstream >= after.first_downstream:
-                raise ValueError(f"law B: {after.source} goes backwards: {before} and {after}")
+        self._stretches = sorted(
+            (first, last, downstream, run.target) for run in self.runs for first, last, downstream in run.stretches()
+        )
+        self._starts = [first for first, *_ in self._stretches]
+        for (first, last, *_), (after, *_) in pairwise(self._stretches):
+            if last >= after:
+                raise ValueError(f"law F: {self.runs[0].source} was republished twice: {first}..{last} and {after}")
+        newest: dict[TopicPartition, Run] = {}
+        for run in self.runs:
+            before = newest.get(run.target)
+            if before is not None and before.last_downstream >= run.first_downstream:
+                raise ValueError(f"law B: {run.source} goes backwards: {before} and {run}")
+            newest[run.target] = run
+        self._is_spread = len(newest) > 1
 
     def translate(self, upstream_offset: int) -> Translation:
         """Return where the record at `upstream_offset` stands on the target, or why it stands nowhere."""
@@ -192,30 +209,36 @@ class OffsetMap:
         index = bisect_right(self._starts, upstream_offset) - 1
         if index < 0:
             return BeforeFirst(self.runs[0].first_upstream)
-        run = self.runs[index]
-        if upstream_offset <= run.last_upstream:
-            offset = run.downstream_of(upstream_offset)
-            return InHole(self._resume(upstream_offset)) if offset is None else Exact(offset, run.target)
-        if index + 1 < len(self.runs):
-            return InHole(self.runs[index + 1].first_downstream)
-        return NotYetRepublished(run.last_upstream + 1)
-
-    def _resume(self, upstream_offset: int) -> int | None:
-        run = self.runs[bisect_right(self._starts, upstream_offset) - 1]
-        after = next(first + length for first, length in run.holes if first <= upstream_offset < first + length)
-        return run.downstream_of(after)
+        first, last, downstream, target = self._stretches[index]
+        if upstream_offset <= last:
+            return Exact(downstream + upstream_offset - first, target)
+        if index + 1 < len(self._stretches):
+            _, _, following, _ = self._stretches[index + 1]
+            return InHole(None if self._is_spread else following)
+        return NotYetRepublished(last + 1)
 
     def translate_back(self, downstream_offset: int, *, partition: TopicPartition) -> Translation:
         """Return which upstream record stands at `downstream_offset` of a target partition."""
-        runs = [run for run in self.runs if run.target == partition]
-        if not runs:
-            return UnknownPartition()
-        index = bisect_right([run.first_downstream for run in runs], downstream_offset) - 1
-        if index < 0:
-            return BeforeFirst(runs[0].first_downstream)
-        run = runs[index]
-        if downstream_offset <= run.last_downstream:
-            return Exact(run.upstream_of(downstream_offset), run.source)
-        if index + 1 < len(runs):
-            return InHole(runs[index + 1].first_upstream)
-        return NotYetRepublished(run.last_downstream + 1)
+        return standing_at([run for run in self.runs if run.target == partition], downstream_offset)
+
+
+def standing_at(runs: Iterable[Run], downstream_offset: int) -> Translation:
+    """Return which upstream record stands at a downstream offset.
+
+    Args:
+        runs: runs to one target partition, of any source partitions.
+        downstream_offset: of that target partition.
+    """
+    ordered = sorted(runs, key=lambda run: run.first_downstream)
+    if not ordered:
+        return UnknownPartition()
+    index = bisect_right([run.first_downstream for run in ordered], downstream_offset) - 1
+    if index < 0:
+        return BeforeFirst(ordered[0].first_downstream)
+    run = ordered[index]
+    if downstream_offset <= run.last_downstream:
+        return Exact(run.upstream_of(downstream_offset), run.source)
+    if index + 1 < len(ordered):
+        following = ordered[index + 1]
+        return InHole(following.first_upstream if following.source == run.source else None)
+    return NotYetRepublished(run.last_downstream + 1)

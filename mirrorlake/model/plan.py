@@ -9,12 +9,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic as it is or should be: partitions and the settings that differ from the cluster's defaults."""
+    """A topic as it is or should be: partitions and the settings that differ from the cluster's defaults.
+
+    `is_keyed`: keys decide the partition, so an existing topic with another number of partitions cannot take its place.
+    """
 
     name: str
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
     replication_factor: int = -1
+    is_keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +116,21 @@ def topic_changes(
             )
         ]
     changes = []
-    if actual.partitions < wanted.partitions:
+    if wanted.is_keyed and actual.partitions != wanted.partitions:
+        changes.append(
+            Change(
+                where=where,
+                kind="topic",
+                name=wanted.name,
+                action="conflict",
+                before=actual.partitions,
+                after=wanted.partitions,
+                reason=f"placement by key counts {wanted.partitions} partitions: over {actual.partitions}, keys stand in others, "
+                "and the order per key would break where the count changes",
+                flow=flow,
+            )
+        )
+    elif actual.partitions < wanted.partitions:
         changes.append(
             Change(
                 where=where,

@@ -27,9 +27,9 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
     Returns:
         The rows with `generation` filled in and these columns added: `status` (`exact`, `in_a_hole`,
         `not_yet_republished`, `before_the_first`, `unknown_partition`), `target_topic`, `target_partition`,
-        `downstream_offset` (of an exact answer), and `position`, where a reader that has everything before the offset goes
-        on, null where nothing of the partition was ever republished; and `republished_from`, the first upstream offset of the
-        partition that was.
+        `downstream_offset` (of an exact answer), and `position`, where on that target partition a reader that has everything
+        before the offset goes on, null where nothing of the partition was ever republished. Where a source partition goes to
+        several target partitions, `read_and_unread` says the same of each.
     """
     parts = segments(runs)
     if "generation" not in offsets.columns:
@@ -56,7 +56,62 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         F.when(F.col("part").isNull(), F.col("first.first_downstream"))
         .otherwise(F.least(_place(), F.col("part.first_downstream") + F.col("part.record_count")))
         .alias("position"),
-        F.col("first.first_upstream").alias("republished_from"),
+    )
+
+
+def read_and_unread(positions: DataFrame, runs: DataFrame) -> DataFrame:
+    """Return, for each position of a reader and each target partition its records went to, what stands there of them.
+
+    Args:
+        positions: `topic`, `generation`, `partition`, `offset` (the next one to read), each once.
+        runs: rows of `offset_map` of one flow.
+
+    Returns:
+        The rows, once for each target partition, with `target_topic`, `target_partition`, `last_read` (the downstream offset
+        of the last record that the reader has read there), `first_unread` (of the first that it has not) and
+        `republished_from`, the first upstream offset of the source partition that was republished; null where there is none.
+    """
+    keys = (*SOURCE_KEY, *TARGET_KEY)
+    parts = segments(runs)
+    ways = parts.groupBy(*keys).agg(F.min("first_downstream").alias("begins"))
+    since = parts.groupBy(*SOURCE_KEY).agg(F.min("first_upstream").alias("republished_from"))
+    points = positions.join(since, [*SOURCE_KEY], "left").join(ways, [*SOURCE_KEY], "left")
+    # One before the position: a segment that begins with the first unread record is not the last one that was read.
+    found = _beside(points.withColumn("offset", F.col("offset") - 1), parts, keys=keys, start="first_upstream")
+    last = F.least(_place(), F.col("part.first_downstream") + F.col("part.record_count") - 1)
+    unread = F.when(_place() < F.col("part.first_downstream") + F.col("part.record_count") - 1, _place() + 1)
+    return found.select(
+        *SOURCE_KEY,
+        (F.col("offset") + 1).alias("offset"),
+        *TARGET_KEY,
+        last.alias("last_read"),
+        F.when(F.col("part").isNull(), F.col("begins"))
+        .otherwise(F.coalesce(unread, "part.following"))
+        .alias("first_unread"),
+        "republished_from",
+    )
+
+
+def read_from(positions: DataFrame, runs: DataFrame) -> DataFrame:
+    """Return how many records that a reader has read stand at or behind a place on a target partition.
+
+    Args:
+        positions: `topic`, `generation`, `partition`, `offset` (the next one to read), `target_topic`, `target_partition` and
+            `place`, a downstream offset there; further columns pass through.
+        runs: rows of `offset_map` of one flow.
+
+    Returns:
+        The rows with `records_again`; rows without such records are left out.
+    """
+    held = positions.columns
+    part = segments(runs).withColumnRenamed("record_count", "length")
+    begins = F.greatest(F.lit(0), F.col("place") - F.col("first_downstream"))
+    ends = F.least(F.col("length"), F.col("offset") - F.col("first_upstream"))
+    return (
+        part.join(F.broadcast(positions), [*SOURCE_KEY, *TARGET_KEY])
+        .where(ends > begins)
+        .groupBy(*held)
+        .agg(F.sum(ends - begins).alias("records_again"))
     )
 
 
@@ -166,7 +221,11 @@ def _beside(points: DataFrame, parts: DataFrame, *, keys: tuple[str, ...], start
         *keys,
         F.col(start).alias("at"),
         F.lit(1).alias("is_part"),
-        F.struct(*held, F.lead(start).over(starts).isNull().alias("is_last")).alias("part"),
+        F.struct(
+            *held,
+            F.lead(start).over(starts).isNull().alias("is_last"),
+            F.lead("first_downstream").over(starts).alias("following"),
+        ).alias("part"),
     )
     laid = points.withColumns({"at": F.col("offset"), "is_part": F.lit(0)}).unionByName(marks, allowMissingColumns=True)
     line = Window.partitionBy(*keys).orderBy("at", F.desc("is_part"))

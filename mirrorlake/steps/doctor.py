@@ -80,7 +80,8 @@ def _flow(flow: FlowConfig, source: TopicSource, target: ClusterAdmin, lake: Lak
     for name, topic in sorted(topics.items()):
         remote = flow.remote_topic(name)
         if remote in remotes:
-            yield from _remote(flow, target, remote, partitions=topic.partitions, held=remotes[remote].partitions)
+            wanted = flow.placement.remote_partitions(name, topic.partitions)
+            yield from _remote(flow, target, remote, partitions=wanted, held=remotes[remote].partitions)
             yield from _sizes(name, source, remote, target)
             yield from _target_retention(lake, flow, name, remote, target, now)
         yield from _source_retention(lake, flow, name, topic.partitions, source, configs.get(name, {}), now)
@@ -92,7 +93,7 @@ def _remote(flow: FlowConfig, target: ClusterAdmin, remote: str, *, partitions: 
             layer="topics",
             subject=remote,
             ok=False,
-            detail=f"{held} partitions on {flow.target}, {partitions} on {flow.source}",
+            detail=f"{held} partitions on {flow.target}, {partitions} are needed",
             fix=f"mirrorlake apply --flow '{flow.name}'",
         )
     if target.config_value(remote, "message.timestamp.type") == "LogAppendTime":

@@ -14,6 +14,7 @@ from datetime import datetime
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.topics import NameMatcher
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Committed, Groups
@@ -22,10 +23,13 @@ from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import CHECKPOINTS, POSITIONS
 from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.resume import Ends, resume_positions
+from mirrorlake.steps.merged import Family
+from mirrorlake.steps.resume import Ends, resume_readers
 from mirrorlake.streams.topics import SourceTopics
 
 Positions = Mapping[tuple[str, SourcePartition], Committed]
+FamilyPositions = Mapping[str, Positions]
+"""What groups have committed on the sources of a flow and of those that share its remote topics, by flow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +42,10 @@ class GroupSides:
     target_admin: ClusterAdmin
 
 
-def source_positions(lake: Lake, flow: FlowConfig, *, groups: Groups, admin: ClusterAdmin) -> Positions:
-    """Return what the flow's groups have committed on the topics that it carries, by group and source partition.
+def source_positions(
+    lake: Lake, flow: FlowConfig, *, groups: Groups, admin: ClusterAdmin, selection: NameMatcher
+) -> Positions:
+    """Return what selected groups have committed on the topics that a flow carries, by group and source partition.
 
     Groups of every protocol count, with and without members; a group that committed on none of the topics is left out, and
     so are the mirror's own.
@@ -47,9 +53,7 @@ def source_positions(lake: Lake, flow: FlowConfig, *, groups: Groups, admin: Clu
     Raises:
         ClusterError: the source does not answer or does not allow the look.
     """
-    names = [
-        name for name in groups.states() if flow.group_selection.matches(name) and not name.startswith("mirrorlake.")
-    ]
+    names = [name for name in groups.states() if selection.matches(name) and not name.startswith("mirrorlake.")]
     if not names:
         return {}
     known = SourceTopics(lake, flow.source).load()
@@ -67,7 +71,7 @@ def source_positions(lake: Lake, flow: FlowConfig, *, groups: Groups, admin: Clu
     }
 
 
-def recorded_positions(lake: Lake, flow: FlowConfig) -> Positions:
+def recorded_positions(lake: Lake, flow: FlowConfig, *, selection: NameMatcher) -> Positions:
     """Return the groups' positions as the lake knows them, for a source that is lost."""
     newest = F.max_by("position", "observed_at").alias("position")
     rows = (
@@ -80,49 +84,58 @@ def recorded_positions(lake: Lake, flow: FlowConfig) -> Positions:
     return {
         (row.group_id, SourcePartition(row.topic, row.generation, row.partition)): Committed(int(row.position))
         for row in rows
-        if flow.carries(row.topic) and flow.group_selection.matches(row.group_id)
+        if flow.carries(row.topic) and selection.matches(row.group_id)
     }
 
 
 def plan_groups(
-    lake: Lake, flow: FlowConfig, positions: Positions, *, maps: KnownMaps, sides: GroupSides, recorded: bool = False
+    lake: Lake,
+    kin: Family,
+    positions: FamilyPositions,
+    *,
+    maps: Callable[[], KnownMaps],
+    sides: GroupSides,
+    ends: Ends,
 ) -> GroupPlan:
-    """Return where each group would go on at the target, and what is held back; changes nothing.
+    """Return where each group of a flow would go on at the target, and what is held back; changes nothing.
 
     Args:
         lake: the lake.
-        flow: the flow.
-        positions: from `source_positions` or `recorded_positions`.
-        maps: the flow's runs, its ledger's newest included.
-        sides: both clusters.
-        recorded: the source is lost and is not asked for anything.
+        kin: the flow, and those that share remote topics with it.
+        positions: from `source_positions` or `recorded_positions`, by flow.
+        maps: reads the flows' runs, their ledgers' newest included.
+        sides: both clusters of the flow.
+        ends: the target, and the sources that are not lost.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
     """
-    ends = Ends(source=None if recorded else sides.source_admin, target=sides.target_admin)
-    wanted = [(source, committed.offset) for (_, source), committed in positions.items()]
-    resumes = resume_positions(lake, flow, wanted, maps=maps, ends=ends)
+    flow = kin.flows[0].name
+    readers: dict[str, dict[str, dict[SourcePartition, int]]] = {}
+    for name, held_there in positions.items():
+        for (group, source), committed in held_there.items():
+            readers.setdefault(group, {}).setdefault(name, {})[source] = committed.offset
+    resumes = resume_readers(lake, kin, readers, maps=maps, ends=ends)
     active = sides.target.active()
-    groups = {group for group, _ in positions}
     targets = {resume.target for resume in resumes.values()}
     existing = sides.target_admin.describe({tp.topic for tp in targets})
     targets = {tp for tp in targets if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
-    held = sides.target.committed(groups, targets)
+    held = sides.target.committed({group for group, _ in resumes}, targets)
     rows = []
-    for (group, source), committed in sorted(positions.items(), key=lambda item: item[0]):
-        resume = resumes[source, committed.offset]
+    for (group, _), resume in sorted(resumes.items(), key=lambda item: (item[0][0], item[1].source, item[0][1])):
         there = held[group].get(resume.target)
+        # Text that the group left with its position; another flow's group may have decided here.
+        left = positions.get(flow, {}).get((group, resume.source))
         rows.append(
             decide(
                 group,
                 resume,
-                metadata=committed.metadata,
+                metadata=left.metadata if left is not None and left.offset == resume.upstream_offset else "",
                 target_offset=there.offset if there else None,
                 is_active=group in active,
             )
         )
-    return GroupPlan(flow.name, tuple(rows))
+    return GroupPlan(flow, tuple(rows))
 
 
 def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
@@ -164,17 +177,14 @@ class GroupRecords:
     _positions: dict[tuple[str, SourcePartition], int] | None = field(default=None, init=False)
     _checkpoints: dict[tuple[str, TopicPartition], tuple[int, int]] | None = field(default=None, init=False)
 
-    def write(self, plan: GroupPlan) -> int:
-        """Append what is new; return how many checkpoints that were."""
+    def write(self, plan: GroupPlan, positions: Positions) -> int:
+        """Append what is new of the flow's positions and of their translations; return how many of these that were."""
         if self._positions is None or self._checkpoints is None:
-            self._positions = {key: held.offset for key, held in recorded_positions(self.lake, self.flow).items()}
+            recorded = recorded_positions(self.lake, self.flow, selection=self.flow.group_selection)
+            self._positions = {key: held.offset for key, held in recorded.items()}
             self._checkpoints = self._recorded_checkpoints()
         at = self.now()
-        moved = {
-            (p.group, p.resume.source): p.resume.upstream_offset
-            for p in plan
-            if self._positions.get((p.group, p.resume.source)) != p.resume.upstream_offset
-        }
+        moved = {key: held.offset for key, held in positions.items() if self._positions.get(key) != held.offset}
         source = self.flow.source
         self.lake.append_rows(
             POSITIONS,
@@ -237,7 +247,8 @@ class GroupSync:
     """Keep a flow's groups in step, pass after pass; a pass in which nothing moved costs two requests a group.
 
     Args:
-        look: returns the positions on the source.
+        flow: the flow.
+        look: returns the positions on the sources.
         plan: makes the plan for them.
         target: the target's groups.
         records: what is written to the lake.
@@ -247,19 +258,21 @@ class GroupSync:
     def __init__(
         self,
         *,
-        look: Callable[[], Positions],
-        plan: Callable[[Positions], GroupPlan],
+        flow: str,
+        look: Callable[[], FamilyPositions],
+        plan: Callable[[FamilyPositions], GroupPlan],
         target: Groups,
         records: GroupRecords,
         tell: Callable[[GroupPlan], object] = len,
     ) -> None:
+        self._flow = flow
         self._look = look
         self._plan = plan
         self._target = target
         self._records = records
         self._tell = tell
         # Nothing to do for a flow without groups, the commonest of all.
-        self._settled: Positions | None = {}
+        self._settled: FamilyPositions | None = {}
 
     def plan(self) -> GroupPlan:
         """Return the plan of this moment; changes nothing."""
@@ -279,8 +292,8 @@ class GroupSync:
         is_settled = not done.held and all(position.resume.exact for position in done)
         self._settled = positions if is_settled else None
 
-    def _carry_out(self, positions: Positions) -> GroupPlan:
+    def _carry_out(self, positions: FamilyPositions) -> GroupPlan:
         done = apply_groups(self._plan(positions), target=self._target)
-        self._records.write(done)
+        self._records.write(done, positions.get(self._flow, {}))
         self._tell(done)
         return done

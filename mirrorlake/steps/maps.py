@@ -22,7 +22,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import OFFSET_MAP, WITHHELD, Table
-from mirrorlake.streams.copies import map_rows, withheld_rows
+from mirrorlake.streams.copies import LedgerCopy, map_rows, withheld_rows
 from mirrorlake.streams.ownership import merged_positions, read_lanes
 
 
@@ -85,6 +85,17 @@ def known_maps(
         runs=whole(runs, OFFSET_MAP).join(F.broadcast(names), "flow"),
         withheld=whole(withheld, WITHHELD).join(F.broadcast(names.select("flow")), "flow"),
         positions={flow.name: positions for flow, (positions, _) in zip(flows, found, strict=True)},
+    )
+
+
+def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
+    """Return what the tables alone know, where a target is lost and its ledgers with it."""
+    flows = list(flows)
+    names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
+    return KnownMaps(
+        runs=lake.meta(OFFSET_MAP).join(F.broadcast(names), "flow"),
+        withheld=lake.meta(WITHHELD).join(F.broadcast(names.select("flow")), "flow"),
+        positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
@@ -23,6 +23,7 @@ from mirrorlake.model.offset_map import (
     Run,
     Translation,
     UnknownPartition,
+    standing_at,
 )
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.relay.lake import Lake
@@ -48,7 +49,7 @@ def translate(
 
     def look_up(life: int) -> Translation:
         mine = runs.where(F.col("generation") == life)
-        return OffsetMap(_neighbours(mine, F.col("first_upstream"), offset)).translate(offset)
+        return OffsetMap(_around(mine, offset)).translate(offset)
 
     life = generation or (lives[0] if lives else 1)
     found = look_up(life) if lives else UnknownPartition()
@@ -112,14 +113,10 @@ def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: in
 def translate_back(lake: Lake, flow: str, *, topic: str, partition: int, offset: int) -> Translation:
     """Return which upstream record stands at a downstream offset; `topic` is the remote topic."""
     runs = _runs(lake, flow).where((F.col("target_topic") == topic) & (F.col("target_partition") == partition))
-    found = _neighbours(runs, F.col("first_downstream"), offset)
-    # Several source partitions may share the target partition: the run that starts last before the offset decides.
-    before = [run for run in found if run.first_downstream <= offset]
-    chosen = max(before or found, key=lambda run: run.first_downstream, default=None)
-    if chosen is None:
-        return UnknownPartition()
-    mine = OffsetMap([run for run in found if run.source == chosen.source])
-    return mine.translate_back(offset, partition=TopicPartition(topic, partition))
+    start = F.col("first_downstream")
+    before = runs.where(start <= offset).orderBy(start.desc()).limit(1)
+    after = runs.where(start > offset).orderBy(start.asc()).limit(1)
+    return standing_at([to_run(row) for row in before.unionAll(after).collect()], offset)
 
 
 def translate_table(lake: Lake, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
@@ -141,11 +138,16 @@ def _runs(lake: Lake, flow: str) -> DataFrame:
     return lake.meta(OFFSET_MAP).where(F.col("flow") == flow)
 
 
-def _neighbours(runs: DataFrame, start: Column, offset: int) -> list[Run]:
-    """Return the last run that starts at or before the offset and the first that starts after it."""
-    before = runs.where(start <= offset).orderBy(start.desc()).limit(1)
-    after = runs.where(start > offset).orderBy(start.asc()).limit(1)
-    return [to_run(row) for row in before.unionAll(after).collect()]
+def _around(runs: DataFrame, offset: int) -> list[Run]:
+    """Return, of each target partition, the last run that starts at or before an upstream offset and the first after it."""
+    start, row = F.col("first_upstream"), F.struct("*")
+    before = (
+        runs.where(start <= offset).groupBy("target_topic", "target_partition").agg(F.max_by(row, start).alias("run"))
+    )
+    after = (
+        runs.where(start > offset).groupBy("target_topic", "target_partition").agg(F.min_by(row, start).alias("run"))
+    )
+    return [to_run(found.run) for found in before.unionAll(after).collect()]
 
 
 def to_run(row: Any) -> Run:

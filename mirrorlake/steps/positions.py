@@ -6,20 +6,20 @@ Their positions are translated as those of consumer groups are (law A), and come
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import kafka_positions, last_kafka_offsets
 from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.resume import Ends, resume_positions
+from mirrorlake.steps.merged import Family
+from mirrorlake.steps.resume import Ends, resume_readers
 from mirrorlake.streams.topics import SourceTopics
 
 _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'
@@ -58,20 +58,24 @@ def spark_positions(spark: SparkSession, checkpoint_location: str) -> dict[str, 
     return found
 
 
-def move_positions(lake: Lake, flow: FlowConfig, document: Any, *, maps: KnownMaps, ends: Ends) -> MovedPositions:
+def move_positions(
+    lake: Lake, kin: Family, document: Any, *, maps: Callable[[], KnownMaps], ends: Ends
+) -> MovedPositions:
     """Return where a reader with these positions (next offset to read) goes on at the target.
 
     Args:
         lake: the lake.
-        flow: the flow.
+        kin: the flow, and those that share remote topics with it, whose records the reader has not read.
         document: Spark's `startingOffsets`, where -2 is the earliest and -1 the latest and stay so; or a list of `topic`,
             `partition`, `offset`.
-        maps: the flow's runs.
-        ends: both clusters.
+        maps: reads the flows' runs.
+        ends: the clusters.
 
     Raises:
-        UsageError: the document has another shape, or names a topic that the flow does not carry.
+        UsageError: the document has another shape, names a topic that the flow does not carry, or says earliest or latest of a
+            source partition whose records stand in other partitions of the target.
     """
+    flow = kin.flows[0]
     is_spark = isinstance(document, Mapping)
     given = _given(document)
     stray = sorted({tp.topic for tp in given if not flow.carries(tp.topic)})
@@ -85,14 +89,21 @@ def move_positions(lake: Lake, flow: FlowConfig, document: Any, *, maps: KnownMa
         tp: SourcePartition(tp.topic, known[tp.topic].generation if tp.topic in known else 1, tp.partition)
         for tp in given
     }
-    asked = [(sources[tp], offset) for tp, offset in given.items() if offset >= 0]
-    resumes = resume_positions(lake, flow, asked, maps=maps, ends=ends)
     moved: dict[TopicPartition, int] = {}
-    for tp, offset in given.items():
-        target = TopicPartition(flow.remote_topic(tp.topic), tp.partition)
-        place = offset if offset < 0 else resumes[sources[tp], offset].downstream_offset
-        if place is not None:
-            moved[target] = place
+    if flow.placement.kind == "keep":
+        moved = {TopicPartition(flow.remote_topic(tp.topic), tp.partition): o for tp, o in given.items() if o < 0}
+    elif any(offset < 0 for offset in given.values()):
+        raise UsageError(
+            f"{flow.name} places records in other partitions than the source, and earliest or latest of one says nothing there",
+            remedy="give offsets of all partitions",
+        )
+    readers = {"": {flow.name: {sources[tp]: offset for tp, offset in given.items() if offset >= 0}}}
+    resumes = {
+        target: resume for (_, target), resume in resume_readers(lake, kin, readers, maps=maps, ends=ends).items()
+    }
+    moved |= {
+        target: resume.downstream_offset for target, resume in resumes.items() if resume.downstream_offset is not None
+    }
     return MovedPositions(document=_shaped(moved, as_spark=is_spark), resumes=tuple(resumes.values()))
 
 

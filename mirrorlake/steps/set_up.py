@@ -125,8 +125,8 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
         raise TopicConflict(
             f"the plan holds a conflict: {first}",
             consequence="nothing was changed",
-            remedy="exclude the topic from the flow or name it otherwise; where partitions are missing, set sync.partitions: true "
-            "or grow it yourself",
+            remedy="exclude the topic from the flow or name it otherwise; where partitions are missing, set sync.partitions: true, "
+            "grow it yourself or change placement",
             topic=first.name,
         )
     lake.create_all(sources)

@@ -165,6 +165,8 @@ def _of_the_flow(flow: FlowConfig, sites: Sites) -> list[str]:
         reasons.append(
             f"start is {flow.start.plain()}, so records since MirrorMaker's end would not be landed: set earliest"
         )
+    if flow.placement.kind != "keep":
+        reasons.append("MirrorMaker keeps partition numbers and `placement` changes them: set placement: keep")
     return reasons
 
 

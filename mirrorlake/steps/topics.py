@@ -97,7 +97,7 @@ def topic_plan(flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs
             configs=dict(ends.source_configs.get(name, {})),
         )
         by_remote.setdefault(flow.remote_topic(name), []).append(topic)
-    changes = []
+    changes = [change for topics in by_remote.values() for topic in topics for change in _unmapped(flow, topic)]
     for remote, topics in sorted(by_remote.items()):
         wanted, held = wanted_remote_topic(flow, topics), ends.remote.get(remote)
         actual: TopicSpec | None = None
@@ -166,3 +166,18 @@ def name_conflicts(
             )
         )
     return found
+
+
+def _unmapped(flow: FlowConfig, topic: KnownTopic) -> list[Change]:
+    missing = flow.placement.unmapped(topic.name, topic.partitions)
+    reason = f"`placement` maps no place for source partition {', '.join(map(str, missing))}; add it to the settings"
+    change = Change(
+        where=flow.target,
+        kind="topic",
+        name=flow.remote_topic(topic.name),
+        action="conflict",
+        after=f"{topic.partitions} source partitions",
+        reason=reason,
+        flow=flow.name,
+    )
+    return [change] if missing else []

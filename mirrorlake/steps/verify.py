@@ -125,6 +125,7 @@ def verify_flow(
         taken_over=_taken_over(lake, flow.name),
     )
     sent, withheld = _counts(mine), _counts(kept)
+    places = _places(runs.where(F.col("flow") == flow.name))
     wrong = {(d.topic, d.partition) for d in differences}
     proofs = tuple(
         PartitionProof(
@@ -134,9 +135,7 @@ def verify_flow(
             landed=int(row.records),
             republished=sent.get(key, 0),
             withheld=withheld.get(key, 0),
-            verified=0
-            if {(key.topic, key.partition), (flow.remote_topic(key.topic), key.partition)} & wrong
-            else sent.get(key, 0),
+            verified=0 if {(key.topic, key.partition), *places.get(key, ())} & wrong else sent.get(key, 0),
         )
         for key, row in sorted(landed.items())
     )
@@ -161,6 +160,15 @@ def _kept(withheld: DataFrame) -> DataFrame:
 def _counts(stretches: DataFrame) -> dict[SourcePartition, int]:
     rows = stretches.groupBy(*_SOURCE_KEY).agg(F.sum("records").alias("records")).collect()
     return {_key(row): int(row.records) for row in rows}
+
+
+def _places(runs: DataFrame) -> dict[SourcePartition, set[tuple[str, int]]]:
+    """Return the target partitions that hold records of each source partition."""
+    source = [F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")]
+    places: dict[SourcePartition, set[tuple[str, int]]] = {}
+    for row in runs.select(*source, "target_topic", "target_partition").distinct().collect():
+        places.setdefault(_key(row), set()).add((row.target_topic, row.target_partition))
+    return places
 
 
 def _key(row: Any) -> SourcePartition:

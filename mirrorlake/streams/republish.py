@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -36,6 +36,7 @@ from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_locati
 from mirrorlake.streams.backfill import between, beyond, checkpoint_lost, refuse_if_ledger_lost, rounds
 from mirrorlake.streams.copies import LedgerCopy
 from mirrorlake.streams.duties import Duties
+from mirrorlake.streams.in_order import InOrder
 from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import Ownership, take_over
 from mirrorlake.streams.query import await_query, met_another, root_cause
@@ -99,6 +100,37 @@ class Republisher:
             ClusterError, StoreError: the target or the lake failed.
         """
         self._stop = stop
+        resumes = self._take_over(rebuild=rebuild, restore_ledger=restore_ledger)
+        version = 0
+        if not resumes:
+            version = self._lake.version(self._lake.relay_location(self._flow.source))
+            self._backfill(version)
+        if stop.is_set():
+            return
+        duties = Duties(self._flow.name, self._settings.duties)
+        if not once:
+            duties.start()
+        try:
+            self._follow(version, once=once, stop=stop)
+        finally:
+            duties.stop()
+        if once:
+            duties.do_all()
+
+    def in_order(self) -> InOrder:
+        """Take the flow over and return what sends its source partitions in an order of the caller's.
+
+        Raises:
+            LaneFenced, LedgerLost, TopicConflict, ClusterError, StoreError: as `run` does.
+        """
+        self._take_over()
+        version = self._lake.version(self._lake.relay_location(self._flow.source))
+        files = self._files(self._lake.relay_at(self._flow.source, version))
+        self._make_ready({file.source for file in files})
+        return InOrder(self._flow, self._settings.view, files, self._ownership, task=self._task, keep=self._keep)
+
+    def _take_over(self, *, rebuild: bool = False, restore_ledger: bool = False) -> bool:
+        """Take the flow over and repair the lake's copies; return whether its checkpoint location can be gone on from."""
         self._topics.load()
         last: Mapping[int, LedgerRecord | None] = {}
         seen = CheckpointLocation(path="", last_planned=-1, last_committed=-1)
@@ -129,22 +161,7 @@ class Republisher:
             held=held,
         )
         self._own(owned, copy)
-        resumes = seen.has_progress and seen.path == self._checkpoint_path(owned.checkpoint)
-        version = 0
-        if not resumes:
-            version = self._lake.version(self._lake.relay_location(self._flow.source))
-            self._backfill(version)
-        if stop.is_set():
-            return
-        duties = Duties(self._flow.name, self._settings.duties)
-        if not once:
-            duties.start()
-        try:
-            self._follow(version, once=once, stop=stop)
-        finally:
-            duties.stop()
-        if once:
-            duties.do_all()
+        return seen.has_progress and seen.path == self._checkpoint_path(owned.checkpoint)
 
     def resend(self, rows: Callable[[], DataFrame]) -> list[LedgerRecord]:
         """Send rows of the relay's shape, each once, whatever was sent of their partitions before.
@@ -205,14 +222,7 @@ class Republisher:
     def _backfill(self, version: int) -> None:
         """Send what the relay holds at a version and the ledger does not, in rounds of bounded size."""
         relay = self._lake.relay_at(self._flow.source, version)
-        positions = self._ownership.positions
-        files = self._plan(
-            beyond(relay, positions).select(
-                "topic", "generation", "partition", "offset", F.input_file_name().alias("file")
-            ),
-            shared=bool(positions),
-        )
-        for part in rounds(files, BACKFILL_RECORDS):
+        for part in rounds(self._files(relay), BACKFILL_RECORDS):
             frame = None
             if self._flow.feeder == "spark":
                 frame = between(relay, part)
@@ -260,6 +270,12 @@ class Republisher:
             # Spark passes on the text of an exception only; the object itself waits here.
             self._failure = error
             raise
+
+    def _files(self, relay: DataFrame) -> list[RelayFile]:
+        positions = self._ownership.positions
+        columns = ["topic", "generation", "partition", "offset"]
+        rows = beyond(relay, positions).select(*columns, F.input_file_name().alias("file"))
+        return self._plan(rows, shared=bool(positions))
 
     # -- a batch --------------------------------------------------------------------------------------------------
 
@@ -315,14 +331,8 @@ class Republisher:
         if not files:
             return []
         owned = self._ownership
-        sources = {file.source for file in files}
-        targets = {source: target_of(self._flow, source) for source in sources}
-        if any(
-            s.topic not in self._topics.known or s.partition >= self._topics.known[s.topic].partitions for s in sources
-        ):
-            self._topics.load()
-        mirrored = {source.topic for source in owned.positions}
-        self._remotes.ensure(sources, self._topics.known, mirrored_before=mirrored)
+        targets = {file.source: target_of(self._flow, file.source) for file in files}
+        self._make_ready(targets)
         by_lane: dict[int, list[RelayFile]] = {}
         for file in files:
             by_lane.setdefault(lane_of(file.source.topic, file.source.partition, lanes=owned.lanes), []).append(file)
@@ -344,6 +354,13 @@ class Republisher:
             self._keep(failed.committed)
             raise failed.failure from failed
         return self._keep(committed)
+
+    def _make_ready(self, sources: Collection[SourcePartition]) -> None:
+        known = self._topics.known
+        if any(s.topic not in known or s.partition >= known[s.topic].partitions for s in sources):
+            self._topics.load()
+        mirrored = {source.topic for source in self._ownership.positions}
+        self._remotes.ensure(sources, self._topics.known, mirrored_before=mirrored)
 
     def _keep(self, committed: Iterable[LedgerRecord]) -> list[LedgerRecord]:
         """Copy committed ledger records to the tables; those of a task that died are fetched from the ledger first."""

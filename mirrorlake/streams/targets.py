@@ -24,14 +24,16 @@ _BATCH_HEADER = 512
 def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> TopicSpec:
     """Return the remote topic that the given source topics of a flow share.
 
-    Partitions are the largest source's, so that records keep their partition number; settings are those that `ConfigSync`
-    takes, the first source's where several differ.
+    Partitions are what the flow's placement needs: the largest source's where records keep their partition number. Settings
+    are those that `ConfigSync` takes, the first source's where several differ.
     """
     sources = sorted(topics, key=lambda topic: topic.name)
+    placement = flow.placement
     sync = flow.sync.config_sync
     return TopicSpec(
         name=flow.remote_topic(sources[0].name),
-        partitions=max(topic.partitions for topic in sources),
+        partitions=max(placement.remote_partitions(topic.name, topic.partitions) for topic in sources),
+        is_keyed=placement.kind == "key",
         configs=merged(sync.wanted(topic.name, topic.configs) for topic in sources),
     )
 
@@ -127,7 +129,8 @@ class RemoteTopics:
 
         Raises:
             TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or growing
-                is switched off with `sync.partitions: false`.
+                is switched off with `sync.partitions: false`; a topic has another number of partitions than placement by
+                key counts; a source partition stands in no list of `placement`.
         """
         needed: dict[str, dict[str, KnownTopic]] = {}
         for source in partitions:
@@ -146,6 +149,8 @@ class RemoteTopics:
             if source.topic not in by_name or by_name[source.topic].partitions < topic.partitions:
                 by_name[source.topic] = topic
         for remote, topics in needed.items():
+            for topic in topics.values():
+                self._refuse_unmapped(topic, remote)
             wanted = wanted_remote_topic(self._flow, topics.values())
             ready = self._ready.get(remote)
             if ready is None and self._rivals:
@@ -176,6 +181,8 @@ class RemoteTopics:
 
     def _make(self, wanted: TopicSpec, *, fresh: bool) -> None:
         actual = self._admin.describe([wanted.name]).get(wanted.name)
+        if actual is not None and wanted.is_keyed and actual.partitions != wanted.partitions:
+            raise self._keyed_conflict(wanted, actual.partitions)
         if actual is not None and actual.partitions < wanted.partitions and (fresh or not self._flow.sync.partitions):
             raise self._conflict(wanted, actual.partitions)
         # The settings of a topic that is there are the business of `plan` and of the flow's duty.
@@ -209,12 +216,40 @@ class RemoteTopics:
 
     def _conflict(self, wanted: TopicSpec, partitions: int) -> TopicConflict:
         flow = self._flow
+        needs = "its source on" if flow.placement.kind == "keep" else "`placement` of the flow from"
         return TopicConflict(
-            f"{wanted.name} exists on {flow.target} with {partitions} partitions, its source on {flow.source} has "
+            f"{wanted.name} exists on {flow.target} with {partitions} partitions, {needs} {flow.source} has "
             f"{wanted.partitions}",
             consequence="records would lose their partition; nothing was republished to it",
             remedy=f"`mirrorlake plan --flow '{flow.name}'` shows the growth, `mirrorlake apply --flow '{flow.name}'` does it "
             "(keys of other producers may change partition); or choose another policy",
             flow=flow.name,
             topic=wanted.name,
+        )
+
+    def _keyed_conflict(self, wanted: TopicSpec, partitions: int) -> TopicConflict:
+        flow = self._flow
+        return TopicConflict(
+            f"{wanted.name} has {partitions} partitions on {flow.target}, placement by key counts {wanted.partitions}",
+            consequence="keys would stand in other partitions than where they were and where Kafka's own clients look; "
+            "nothing was republished to it",
+            remedy=f"set placement: {{by: key, count: {partitions}}}, or choose another name for the remote topic with `policy` "
+            "(and another name for the flow, so that it gets everything from the relay)",
+            flow=flow.name,
+            topic=wanted.name,
+        )
+
+    def _refuse_unmapped(self, topic: KnownTopic, remote: str) -> None:
+        flow = self._flow
+        missing = flow.placement.unmapped(topic.name, topic.partitions)
+        if not missing:
+            return
+        raise TopicConflict(
+            f"`placement` of {flow.name} maps no place for partition {', '.join(map(str, missing))} of {topic.name}, which has "
+            f"{topic.partitions} partitions on {flow.source}",
+            consequence="their records would have no place on the target; nothing of this batch was republished",
+            remedy=f"add to the settings: placement: {{map: {{{missing[0]}: <partition of {remote}>}}}}",
+            flow=flow.name,
+            topic=topic.name,
+            partition=missing[0],
         )

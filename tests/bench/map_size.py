@@ -1,4 +1,4 @@
-"""How many rows and bytes the offset map takes per million records: on a plain topic, and with a marker every few records."""
+"""How many rows and bytes the offset map takes per million records: plain, with a marker every few records, and by key."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mirrorlake.sandbox import KafkaCluster, start_all
 
 PARTITIONS = 8
 PLAIN = 1_000_000
+KEYED, KEYS, TARGETS = 200_000, 10_000, 12
 TRANSACTIONS, EACH = 12_000, 5
 _WRITERS = 8
 
@@ -31,12 +32,13 @@ def main() -> None:
         try:
             address = clusters["east"].bootstrap_servers
             admin = ml.from_settings(_settings(folder, clusters, "unused")).admin("east")
-            for topic in ("plain", "marked"):
+            for topic in ("plain", "marked", "keyed"):
                 admin.create(TopicSpec(name=topic, partitions=PARTITIONS))
-            _write_plain(address)
+            _write_plain(address, "plain", PLAIN, keys=0)
+            _write_plain(address, "keyed", KEYED, keys=KEYS)
             with ThreadPoolExecutor(_WRITERS) as pool:
                 list(pool.map(lambda partition: _write_marked(address, partition), range(PARTITIONS)))
-            found = {topic: _measure(folder, clusters, topic) for topic in ("plain", "marked")}
+            found = {topic: _measure(folder, clusters, topic) for topic in ("plain", "marked", "keyed")}
             sys.stdout.write(json.dumps(found, indent=2) + "\n")
         finally:
             for cluster in clusters.values():
@@ -44,10 +46,12 @@ def main() -> None:
 
 
 def _settings(folder: str, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, object]:
+    placement: object = {"by": "key", "count": TARGETS} if topic == "keyed" else "keep"
+    flow = {"name": topic, "source": "east", "target": "central", "topics": topic, "placement": placement}
     return {
         "lake": {"root": f"{folder}/lake-{topic}"},
         "clusters": {alias: {"bootstrap_servers": cluster.bootstrap_servers} for alias, cluster in clusters.items()},
-        "flows": [{"name": topic, "source": "east", "target": "central", "topics": topic, "sync": {"groups": False}}],
+        "flows": [{**flow, "sync": {"groups": False}}],
     }
 
 
@@ -68,14 +72,17 @@ def _measure(folder: str, clusters: dict[str, KafkaCluster], topic: str) -> dict
     }
 
 
-def _write_plain(address: str) -> None:
+def _write_plain(address: str, topic: str, count: int, *, keys: int) -> None:
     producer = Producer({"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000})
-    for number in range(PLAIN):
-        producer.produce("plain", b"%d" % number, partition=number % PARTITIONS)
+    for number in range(count):
+        # Keys in a fixed, scattered order; each stays in one source partition.
+        key = number * 7919 % keys if keys else None
+        where = (number if key is None else key) % PARTITIONS
+        producer.produce(topic, b"%d" % number, None if key is None else b"%d" % key, where)
         if number % 50_000 == 0:
             producer.poll(0)
     if producer.flush(120):
-        raise RuntimeError("the plain topic could not be written")
+        raise RuntimeError(f"topic {topic} could not be written")
 
 
 def _write_marked(address: str, partition: int) -> None:

@@ -86,7 +86,7 @@ def member(
     wait_until(has_read, f"group {group} read {expected} records")
     try:
         yield read
-        if "group.protocol" in extra:
+        if "group.protocol" in extra and read:
             consumer.commit(asynchronous=False)
     finally:
         consumer.close()

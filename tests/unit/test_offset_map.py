@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -16,6 +16,7 @@ from mirrorlake.model.offset_map import (
     Run,
     UnknownPartition,
     holes_between,
+    standing_at,
 )
 
 SOURCE, TARGET = SourcePartition("orders", 1, 3), TopicPartition("east.orders", 3)
@@ -89,6 +90,102 @@ def test_law_b_a_later_upstream_offset_never_translates_earlier(history: tuple[l
 def test_copies_of_a_run_are_one_run(history: tuple[list[Run], dict[int, int]]) -> None:
     runs, _ = history
     assert OffsetMap(runs + runs).runs == OffsetMap(runs).runs
+
+
+Placed = dict[int, tuple[int, int]]
+
+
+@st.composite
+def spread_histories(draw: st.DrawFn) -> tuple[list[Run], Placed]:
+    """Return runs of one source partition by key: what is in one run is a hole in all others; and every record's place."""
+    count = draw(st.integers(1, 4))
+    upstream = draw(st.integers(0, 20))
+    ends = [draw(st.integers(0, 30)) for _ in range(count)]
+    runs: list[Run] = []
+    truth: Placed = {}
+    for _ in range(draw(st.integers(1, 5))):
+        chunk: dict[int, list[int]] = {}
+        for gap, place in draw(
+            st.lists(st.tuples(st.sampled_from([0, 0, 1, 3]), st.integers(0, count - 1)), max_size=20)
+        ):
+            upstream += gap
+            chunk.setdefault(place, []).append(upstream)
+            upstream += 1
+        for place, offsets in chunk.items():
+            # Another source partition may have written to the target partition in between.
+            ends[place] += draw(st.integers(0, 3))
+            runs.append(
+                Run(
+                    source=SOURCE,
+                    target=TopicPartition("east.orders", place),
+                    first_upstream=offsets[0],
+                    last_upstream=offsets[-1],
+                    first_downstream=ends[place],
+                    count=len(offsets),
+                    holes=holes_between(offsets),
+                )
+            )
+            truth |= {offset: (place, ends[place] + i) for i, offset in enumerate(offsets)}
+            ends[place] += len(offsets)
+    return draw(st.permutations(runs)), truth
+
+
+@given(spread_histories())
+def test_by_key_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], Placed]) -> None:
+    runs, truth = history
+    offset_map = OffsetMap(runs)
+    back = {place: upstream for upstream, place in truth.items()}
+    for offset in range(max(truth, default=0) + 3):
+        found = offset_map.translate(offset)
+        if offset in truth:
+            partition, place = truth[offset]
+            assert found == Exact(place, TopicPartition("east.orders", partition)), f"law E: {offset}"
+        else:
+            assert not isinstance(found, Exact), f"law E: {offset} holds no record"
+            if isinstance(found, InHole):
+                assert min(truth) < offset < max(truth)
+    for partition in range(4):
+        places = sorted(place for target, place in back if target == partition)
+        upstream = [back[partition, place] for place in places]
+        assert upstream == sorted(upstream), "law B holds on each target partition"
+        for place in range(max(places, default=0) + 2):
+            found = offset_map.translate_back(place, partition=TopicPartition("east.orders", partition))
+            expected = back.get((partition, place))
+            assert (found == Exact(expected, SOURCE)) if expected is not None else not isinstance(found, Exact)
+
+
+@given(spread_histories(), st.data())
+def test_law_f_a_record_in_two_partitions_is_refused(history: tuple[list[Run], Placed], data: st.DataObject) -> None:
+    runs, truth = history
+    assume(truth)
+    offset = data.draw(st.sampled_from(sorted(truth)))
+    twice = Run(
+        source=SOURCE,
+        target=TopicPartition("east.orders", 9),
+        first_upstream=offset,
+        last_upstream=offset,
+        first_downstream=0,
+        count=1,
+    )
+    with pytest.raises(ValueError, match="law F"):
+        OffsetMap([*runs, twice])
+
+
+def test_a_hole_between_two_sources_of_one_target_partition_names_no_upstream_offset() -> None:
+    other = Run(
+        source=SourcePartition("clicks", 1, 0),
+        target=TARGET,
+        first_upstream=70,
+        last_upstream=79,
+        first_downstream=20,
+        count=10,
+    )
+    runs = [_run(0, 9, 0), other, _run(10, 19, 40)]
+    assert standing_at(runs, 25) == Exact(75, SourcePartition("clicks", 1, 0))
+    assert standing_at(runs, 15) == InHole(None)
+    assert standing_at(runs, 35) == InHole(None)
+    assert standing_at(runs[::2], 35) == InHole(10)
+    assert standing_at(runs, 50) == NotYetRepublished(50)
 
 
 def _run(first: int, last: int, downstream: int) -> Run:

@@ -1,0 +1,56 @@
+"""The last stage of a flow's view: the target partition of each record that goes out.
+
+Law D: by key, records of one key keep their order, because equal keys get equal partitions and one lane carries a source
+partition; records without a key go by their source partition and keep that one's order.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+
+from mirrorlake.config.placement import Placement
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.rules.murmur2 import partitions_for
+from mirrorlake.rules.viewed import Viewed
+
+
+@dataclass(frozen=True, slots=True)
+class Placer:
+    """Place the records of a view on the target's partitions; leaves a view alone where they keep their number.
+
+    Args:
+        placement: the flow's `placement`.
+
+    Raises:
+        ValueError: a source partition stands in no list; `RemoteTopics` refuses it before anything is sent.
+    """
+
+    placement: Placement
+
+    @property
+    def version(self) -> str:
+        """The fingerprint of the placement, 8 hex digits; empty where records keep their partition."""
+        if self.placement.kind == "keep":
+            return ""
+        return sha256(json.dumps(self.placement.plain(), sort_keys=True).encode()).hexdigest()[:8]
+
+    def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:
+        """Return the view with the target partition of each record; the key is the one that goes out."""
+        partitions = self._partitions(source, viewed)
+        return viewed if partitions is None else replace(viewed, partitions=partitions)
+
+    def _partitions(self, source: SourcePartition, viewed: Viewed) -> npt.NDArray[np.int32] | None:
+        count = self.placement.count
+        if count is not None:
+            return partitions_for(viewed.records.column("key"), count, nulls=source.partition % count)
+        mapping = self.placement.mapping(source.topic)
+        if mapping is None:
+            return None
+        if source.partition not in mapping:
+            raise ValueError(f"placement: {source} stands in no list")
+        return np.full(len(viewed.records), mapping[source.partition], np.int32)

@@ -1,0 +1,98 @@
+"""Target partitions that several source partitions feed: which flows meet there, and up to where their ledgers know it.
+
+Placement by key or by a list brings source partitions of one flow together; a merged topic brings flows together, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.relay.lake import Lake
+from mirrorlake.streams.topics import KnownTopic, SourceTopics
+
+log = logging.getLogger(__name__)
+
+# A commit takes milliseconds; a transaction whose sender died stays open until its time-out, a minute.
+_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A flow and those whose records stand in its remote topics, itself first; `topics` are each flow's source topics."""
+
+    flows: tuple[FlowConfig, ...]
+    topics: Mapping[str, Mapping[str, KnownTopic]]
+
+    def remotes(self) -> set[str]:
+        """Return the remote topics of the first flow that more than one source partition may feed a partition of."""
+        flow = self.flows[0]
+        mine = {flow.remote_topic(topic) for topic in self.topics[flow.name]}
+        feeding = Counter(each.remote_topic(topic) for each in self.flows for topic in self.topics[each.name])
+        return mine if flow.placement.kind != "keep" else {remote for remote in mine if feeding[remote] > 1}
+
+
+def family(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> Family:
+    """Return a flow and those of `beside` that share a remote topic with it."""
+    known: dict[str, dict[str, KnownTopic]] = {}
+
+    def topics_of(one: FlowConfig) -> dict[str, KnownTopic]:
+        if one.source not in known:
+            known[one.source] = SourceTopics(lake, one.source).load()
+        return {name: topic for name, topic in known[one.source].items() if one.carries(name)}
+
+    topics = {flow.name: topics_of(flow)}
+    mine = {flow.remote_topic(topic) for topic in topics[flow.name]}
+    flows = [flow]
+    for other in beside:
+        if other.target != flow.target or other.name == flow.name:
+            continue
+        found = topics_of(other)
+        if mine & {other.remote_topic(topic) for topic in found}:
+            flows.append(other)
+            topics[other.name] = found
+    return Family(flows=tuple(flows), topics=topics)
+
+
+def known_to(target: ClusterAdmin, kin: Family) -> dict[TopicPartition, int]:
+    """Return up to which downstream offset the ledgers know every record of the shared remote topics.
+
+    Ask before the ledgers are read: a record below the last stable offset was committed, and so was the ledger record of its
+    transaction, whose own marker may come a moment later and is waited for. Nothing is returned where a transaction stays
+    open, and for flows that deliver at least once: what they have under way cannot be told from what is known.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    remotes = target.describe(kin.remotes())
+    if not remotes or any(flow.delivery != "exactly_once" for flow in kin.flows):
+        return {}
+    stable = target.latest(_partitions(remotes.values()))
+    ledgers = list(_partitions(target.describe(flow.ledger_topic for flow in kin.flows).values()))
+    written = target.ends(ledgers)
+
+    def is_decided() -> bool:
+        committed = target.latest(ledgers)
+        return all(committed[lane] >= end for lane, end in written.items())
+
+    try:
+        Retrying(
+            retry=retry_if_result(lambda decided: not decided),
+            stop=stop_after_delay(_PATIENCE_S),
+            wait=wait_fixed(0.05),
+        )(is_decided)
+    except RetryError:
+        log.info("groups.open_transaction flow=%s", kin.flows[0].name)
+        return {}
+    return stable
+
+
+def _partitions(topics: Iterable[TopicState]) -> Sequence[TopicPartition]:
+    return [TopicPartition(topic.name, p) for topic in topics for p in range(topic.partitions)]

@@ -1,0 +1,276 @@
+"""Rebuild: give another target the merged topics of one target in exactly the recorded order.
+
+Law D beyond one source partition: the records of all flows stand in each target partition of the new target in the order
+in which the offset map says they stand in the old one. Law F: a rebuild that is killed goes on where the ledgers end.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.merge_order import Stretch, in_recorded_order, remaining
+from mirrorlake.relay.lake import Lake
+from mirrorlake.steps.maps import KnownMaps
+from mirrorlake.steps.merged import family, known_to
+from mirrorlake.streams.in_order import InOrder
+
+log = logging.getLogger(__name__)
+
+Positions = Mapping[str, Mapping[SourcePartition, int]]
+
+# Settings that do not decide which records stand in which remote topic and partition; all others must be the same.
+_FREE = {"name", "target", "groups", "exclude_groups", "sync", "mm2", "delivery", "start", "lanes", "feeder"}
+_FREE |= {"chunk_records", "chunk_bytes", "producer", "trigger"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedOrder:
+    """The maps of the flows whose order is repeated; `known_to` as in `mirrorlake.steps.merged`, empty where all is known."""
+
+    maps: KnownMaps
+    known_to: Mapping[TopicPartition, int]
+
+
+def recorded_order(
+    lake: Lake,
+    flows: Iterable[FlowConfig],
+    *,
+    beside: Iterable[FlowConfig],
+    target: ClusterAdmin,
+    maps: Callable[[], KnownMaps],
+) -> RecordedOrder:
+    """Return the order at a target as far as it is certain, whatever is under way there.
+
+    Args:
+        lake: the lake.
+        flows: the flows whose order is asked for.
+        beside: all flows of the settings.
+        target: their target.
+        maps: reads their maps and ledgers.
+
+    Raises:
+        SafetyError: a transaction is under way for long, or one of the flows delivers at least once.
+    """
+    beside, ends = list(beside), dict[TopicPartition, int]()
+    for flow in flows:
+        kin = family(lake, flow, beside)
+        if kin.remotes():
+            found = known_to(target, kin)
+            if not found and target.describe(kin.remotes()):
+                raise SafetyError(
+                    f"the order at {flow.target} is not certain: a transaction of {flow.name} or of a flow beside it is under "
+                    "way, or one delivers at least once",
+                    consequence="nothing was sent",
+                    remedy=f"stop the flows into {flow.target}, wait a minute, and run the same command again",
+                    flow=flow.name,
+                )
+            ends |= found
+    return RecordedOrder(maps=maps(), known_to=ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildPartition:
+    """One target partition: `records` of its recorded order, `waiting` of them in `stretches` still to be sent."""
+
+    topic: str
+    partition: int
+    records: int
+    waiting: int
+    stretches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildPlan:
+    """What a rebuild would send; looked at first, then applied (law G).
+
+    `flows` are pairs of a flow and the one whose order it repeats.
+    """
+
+    like: str
+    target: str
+    flows: tuple[tuple[str, str], ...]
+    partitions: tuple[RebuildPartition, ...]
+    stretches: tuple[Stretch, ...] = field(default=(), repr=False)
+
+    @property
+    def waiting(self) -> int:
+        """How many records would be sent."""
+        return sum(partition.waiting for partition in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {
+            "like": self.like,
+            "target": self.target,
+            "flows": [{"flow": flow, "like": reference} for flow, reference in self.flows],
+            "partitions": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "records": one.records,
+                    "waiting": one.waiting,
+                    "stretches": one.stretches,
+                }
+                for one in self.partitions
+            ],
+        }
+
+
+def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict[str, FlowConfig]:
+    """Return the flow into `like` whose order each flow into `target` repeats.
+
+    Raises:
+        UsageError: there is none, or more than one for a flow.
+    """
+    flows = list(flows)
+    found: dict[str, FlowConfig] = {}
+    for flow in flows:
+        if flow.target != target:
+            continue
+        alike = [other for other in flows if other.target == like and _makes_the_same(flow, other)]
+        if len(alike) > 1:
+            names = ", ".join(other.name for other in alike)
+            raise UsageError(
+                f"{flow.name} could repeat the order of {names}",
+                remedy="give their topics or policies apart",
+                flow=flow.name,
+            )
+        if alike:
+            found[flow.name] = alike[0]
+    if not found:
+        raise UsageError(
+            f"no flow into {target} has a counterpart into {like}",
+            remedy=f"add flows into {target} with the same source, topics, policy and placement as those into {like}",
+        )
+    return found
+
+
+def _makes_the_same(flow: FlowConfig, other: FlowConfig) -> bool:
+    return all(getattr(flow, key) == getattr(other, key) for key in FlowConfig.model_fields if key not in _FREE)
+
+
+def make_rebuild_plan(
+    flows: Mapping[str, FlowConfig], order: RecordedOrder, sent: Positions, *, like: str, target: str
+) -> RebuildPlan:
+    """Return what a rebuild would send; changes nothing.
+
+    Args:
+        flows: from `counterparts`.
+        order: of their counterparts.
+        sent: the next upstream offset that each of the flows sends, by flow and source partition.
+        like: the target whose order is recorded.
+        target: the target that gets it.
+
+    Raises:
+        UsageError: a flow spreads source partitions over several target partitions.
+        SafetyError: the target holds more than the beginning of the recorded order.
+    """
+    names = {reference.name: flow for flow, reference in flows.items()}
+    columns = ["source_topic", "generation", "source_partition", "target_topic", "target_partition"]
+    columns += ["flow", "first_upstream", "last_upstream", "first_downstream", "record_count"]
+    rows = order.maps.runs.select(*columns).distinct().collect()
+    stretches = [
+        Stretch(
+            flow=names[row.flow],
+            source=SourcePartition(row.source_topic, row.generation, row.source_partition),
+            target=TopicPartition(row.target_topic, row.target_partition),
+            first_upstream=row.first_upstream,
+            last_upstream=row.last_upstream,
+            first_downstream=row.first_downstream,
+            count=row.record_count,
+        )
+        for row in rows
+        if row.flow in names
+        # A run is dense, so it lies on one side of what is certain.
+        and row.first_downstream
+        < order.known_to.get(TopicPartition(row.target_topic, row.target_partition), row.first_downstream + 1)
+    ]
+    reached = {(flow, source): position for flow in flows for source, position in sent[flow].items()}
+    try:
+        ordered = in_recorded_order(stretches)
+    except ValueError as problem:
+        raise UsageError(
+            f"the order at {like} cannot be repeated: {problem}",
+            consequence="nothing was sent",
+            remedy=f"`mirrorlake republish` gives {target} the same records with the order of each key, without a rebuild",
+        ) from None
+    try:
+        left = remaining(ordered, reached)
+        _refuse_ahead(flows, order.maps, sent, left)
+    except ValueError as problem:
+        raise SafetyError(
+            f"{target} does not hold the beginning of the order at {like}: {problem}",
+            consequence="the rest could not be put in its place; nothing was sent",
+            remedy=f"empty the remote topics on {target} and give its flows new names in the settings, then rebuild before "
+            "they run",
+        ) from None
+    by_target: dict[TopicPartition, list[Stretch]] = {}
+    for one in ordered:
+        by_target.setdefault(one.target, []).append(one)
+    waiting = set(left)
+    return RebuildPlan(
+        like=like,
+        target=target,
+        flows=tuple(sorted((flow, reference.name) for flow, reference in flows.items())),
+        partitions=tuple(
+            RebuildPartition(
+                topic=tp.topic,
+                partition=tp.partition,
+                records=sum(one.count for one in mine),
+                waiting=sum(one.count for one in mine if one in waiting),
+                stretches=sum(one in waiting for one in mine),
+            )
+            for tp, mine in sorted(by_target.items())
+        ),
+        stretches=tuple(left),
+    )
+
+
+def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Positions, left: Iterable[Stretch]) -> None:
+    """Raise where a flow sent records that its counterpart has not, into a partition that still lacks earlier ones."""
+    lacking = {one.target for one in left}
+    for flow, reference in flows.items():
+        for source, position in sent[flow].items():
+            recorded = maps.positions[reference.name].get(source, 0)
+            places = {
+                TopicPartition(reference.remote_topic(source.topic), p)
+                for p in reference.placement.targets(source.topic, source.partition)
+            }
+            if position > recorded and places & lacking:
+                raise ValueError(f"{flow} has sent {source} up to {position}, {reference.name} up to {recorded}")
+
+
+def apply_rebuild(
+    plan: RebuildPlan, open_flow: Callable[[str], InOrder], *, stop: threading.Event | None = None
+) -> int:
+    """Send what the plan holds, in its order; return how many records that were.
+
+    Args:
+        plan: from `make_rebuild_plan`; what was sent meanwhile is skipped by the ledgers.
+        open_flow: takes a flow over.
+        stop: set it to return after the stretch under way; the same call goes on there.
+
+    Raises:
+        LaneFenced: a republisher of one of the flows was started.
+        ClusterError, StoreError: the target or the lake failed.
+    """
+    sent = 0
+    with ExitStack() as stack:
+        held = {
+            flow: stack.enter_context(closing(open_flow(flow))) for flow in sorted({one.flow for one in plan.stretches})
+        }
+        for one in plan.stretches:
+            if stop is not None and stop.is_set():
+                break
+            sent += held[one.flow].send_to(one.source, one.last_upstream)
+    log.info("rebuild.sent target=%s like=%s records=%s", plan.target, plan.like, sent)
+    return sent

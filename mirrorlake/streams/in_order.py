@@ -1,0 +1,121 @@
+"""Send source partitions of a flow stretch by stretch, in an order that the caller decides, exactly once by the ledger.
+
+A lane on its own sends as fast as it can; where several lanes and flows meet in one target partition, their order is
+chance. Here one sender after another commits, so that the order is the caller's. The flow goes on as usual afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.lane import LaneSender, LaneTask
+from mirrorlake.kafka.pieces import Piece
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.lanes import lane_of
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.relay.files import RelayFile, read_records
+from mirrorlake.rules.viewed import View
+from mirrorlake.streams.ownership import Ownership
+
+# The map's copy is written every so many transactions; what a crash keeps from it is read from the ledger again.
+_KEEP_EVERY = 200
+
+
+class MakeTask(Protocol):
+    """Return what a sender needs to hold a lane."""
+
+    def __call__(self, *, lane: int) -> LaneTask:
+        """Return the task of a lane."""
+
+
+class InOrder:
+    """Hold a flow's lanes in this process; `Republisher.in_order` makes it.
+
+    Args:
+        flow: the flow, which was taken over.
+        view: what it makes of its records.
+        files: what the relay holds of it and its ledger does not; this process must be able to read them.
+        owned: where its lanes stand.
+        task: returns what a sender needs to hold a lane.
+        keep: copies committed ledger records to the lake.
+    """
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        view: View | None,
+        files: Iterable[RelayFile],
+        owned: Ownership,
+        *,
+        task: MakeTask,
+        keep: Callable[[list[LedgerRecord]], object],
+    ) -> None:
+        self._flow = flow
+        self._view = view
+        self._owned = owned
+        self._task = task
+        self._write = keep
+        self._files: dict[SourcePartition, list[RelayFile]] = {}
+        for file in files:
+            self._files.setdefault(file.source, []).append(file)
+        self._readers: dict[SourcePartition, _Reader] = {}
+        self._senders: dict[int, LaneSender] = {}
+        self._committed: list[LedgerRecord] = []
+
+    def send_to(self, source: SourcePartition, last_upstream: int) -> int:
+        """Send what is not sent yet of a source partition up to an upstream offset; return how many records that were."""
+        owned = self._owned
+        if source not in self._readers:
+            self._readers[source] = _Reader(self._files.get(source, []), owned.positions.get(source, 0))
+        lane = lane_of(source.topic, source.partition, lanes=owned.lanes)
+        if lane not in self._senders:
+            self._senders[lane] = LaneSender(self._task(lane=lane))
+        target = TopicPartition(self._flow.remote_topic(source.topic), source.partition)
+        pieces = (Piece(source, target, batch) for batch in self._readers[source].until(last_upstream))
+        sent = 0
+        for record in self._senders[lane].send(pieces, self._view):
+            self._committed.append(record)
+            sent += sum(run.count for run in record.runs)
+        if len(self._committed) >= _KEEP_EVERY:
+            self._keep()
+        return sent
+
+    def close(self) -> None:
+        """Write what was sent to the map and let go of the lanes."""
+        for sender in self._senders.values():
+            sender.close()
+        self._keep()
+
+    def _keep(self) -> None:
+        committed, self._committed = self._committed, []
+        self._write(committed)
+
+
+class _Reader:
+    """Read the files of one source partition once, in parts."""
+
+    def __init__(self, files: Iterable[RelayFile], position: int) -> None:
+        self._batches: Iterator[pa.RecordBatch] = (
+            batch for file in sorted(files) for batch in read_records(file, position=position)
+        )
+        self._rest: pa.RecordBatch | None = None
+
+    def until(self, last: int) -> Iterator[pa.RecordBatch]:
+        """Yield what follows the part before, up to an upstream offset."""
+        while True:
+            batch, self._rest = self._rest or next(self._batches, None), None
+            if batch is None:
+                return
+            offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+            cut = int(np.searchsorted(offsets, last, side="right"))
+            if cut < len(batch):
+                self._rest = batch.slice(cut)
+            if cut:
+                yield batch.slice(0, cut)
+            if self._rest is not None:
+                return

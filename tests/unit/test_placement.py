@@ -1,0 +1,134 @@
+"""Which target partition a record goes to: what is written, what follows for the remote topic, and the stage itself."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mirrorlake.config.flow import FlowConfig
+from mirrorlake.config.placement import Placement
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.plan import TopicSpec, topic_changes
+from mirrorlake.rules.murmur2 import partition_for
+from mirrorlake.rules.placement import Placer
+from mirrorlake.rules.viewed import Viewed
+from mirrorlake.streams.targets import wanted_remote_topic
+from mirrorlake.streams.topics import KnownTopic
+
+
+def read(written: Any) -> Placement:
+    return FlowConfig(source="a", target="b", topics="orders", placement=written).placement
+
+
+def view(*keys: bytes | None) -> Viewed:
+    offsets = list(range(len(keys)))
+    return Viewed(records=pa.RecordBatch.from_pydict({"offset": offsets, "key": pa.array(keys, pa.binary())}))
+
+
+@pytest.mark.parametrize(
+    ("written", "needs"),
+    [
+        ("keep", 5),
+        ({"by": "key", "count": 12}, 12),
+        ({"by": "key", "count": "3"}, 3),
+        ({"map": {0: 3, 1: 0}}, 4),
+        ({"map": {"0": "3"}}, 4),
+        ({"map": {"ord.*": {0: 7}, "orders": {0: 1}}}, 2),
+        ({"map": {"clicks": {0: 7}}}, 5),
+    ],
+)
+def test_a_placement_is_read_and_says_what_the_remote_topic_needs(written: Any, needs: int) -> None:
+    placement = read(written)
+    assert placement.remote_partitions("orders", 5) == needs
+    assert read(placement.plain()) == placement
+    copy = pickle.loads(pickle.dumps(Placer(placement)))  # noqa: S301
+    assert copy == Placer(placement), "workers get it pickled"
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("key", "no placement"),
+        (7, "no placement"),
+        ({"by": "value", "count": 3}, "nothing to place by"),
+        ({"by": "key"}, "'count' is missing"),
+        ({"by": "key", "count": 0}, "no number of partitions"),
+        ({"by": "key", "count": True}, "no number of partitions"),
+        ({"by": "key", "count": 10**9}, "no number of partitions"),
+        ({"by": "key", "count": 3, "cuont": 3}, "unknown key 'cuont'"),
+        ({"map": {}}, "a mapping is expected"),
+        ({"map": {"orders": {}}}, "nothing in it"),
+        ({"map": {0: -1}}, "no two partitions"),
+        ({"map": {"a": 1}}, "no two partitions"),
+        ({"map": {0: 1, "orders": {0: 1}}}, "side by side"),
+        ({"map": {"(": {0: 1}}}, "("),
+    ],
+)
+def test_what_is_no_placement_is_a_fault_with_a_remedy(written: Any, problem: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        read(written)
+    findings = caught.value.errors()[0]["ctx"]["findings"]
+    assert any(problem in finding.problem for finding in findings), findings
+    assert all(finding.remedy for finding in findings)
+
+
+def test_what_a_list_leaves_out_is_named() -> None:
+    placement = read({"map": {"orders": {0: 3, 2: 0}}})
+    assert placement.unmapped("orders", 4) == [1, 3]
+    assert placement.unmapped("clicks", 4) == []
+    assert read({"by": "key", "count": 2}).unmapped("orders", 4) == []
+    with pytest.raises(ValueError, match="in no list"):
+        Placer(placement)(SourcePartition("orders", 1, 1), view(b"k"))
+
+
+@given(keys=st.lists(st.none() | st.binary(max_size=12)), count=st.integers(1, 50), partition=st.integers(0, 99))
+def test_law_d_by_key(keys: list[bytes | None], count: int, partition: int) -> None:
+    found = Placer(Placement("key", count=count))(SourcePartition("orders", 1, partition), view(*keys)).partitions
+    assert found is not None
+    expected = [partition % count if key is None else partition_for(key, count) for key in keys]
+    assert found.tolist() == expected, "law D: equal keys in equal partitions, no key by source partition"
+
+
+def test_a_list_moves_whole_partitions_and_keep_leaves_the_view_alone() -> None:
+    viewed = view(b"a", None)
+    moved = Placer(read({"map": {5: 2}}))(SourcePartition("orders", 1, 5), viewed)
+    assert moved.partitions is not None
+    assert moved.partitions.tolist() == [2, 2]
+    assert Placer(Placement())(SourcePartition("orders", 1, 5), viewed) is viewed
+
+
+def test_every_placement_has_a_fingerprint_of_its_own() -> None:
+    written: list[Any] = [{"by": "key", "count": 3}, {"by": "key", "count": 4}, {"map": {0: 1}}, {"map": {0: 2}}]
+    assert len({Placer(read(one)).version for one in written}) == len(written)
+    assert Placer(Placement()).version == ""
+
+
+def spec(written: Any, partitions: int) -> TopicSpec:
+    flow = FlowConfig(name="a->b", source="a", target="b", topics="orders", placement=written)
+    topic = KnownTopic(name="orders", generation=1, topic_id="", partitions=partitions, configs={})
+    return wanted_remote_topic(flow, [topic])
+
+
+@pytest.mark.parametrize(
+    ("written", "source", "there", "actions"),
+    [
+        ("keep", 4, 2, ["add_partitions"]),
+        ("keep", 4, 6, []),
+        ({"by": "key", "count": 3}, 4, None, ["create"]),
+        ({"by": "key", "count": 3}, 8, 3, []),
+        ({"by": "key", "count": 3}, 4, 2, ["conflict"]),
+        ({"by": "key", "count": 3}, 4, 6, ["conflict"]),
+        ({"map": {0: 5, 1: 0}}, 2, 3, ["add_partitions"]),
+        ({"map": {0: 5, 1: 0}}, 2, 9, []),
+    ],
+)
+def test_what_a_remote_topic_needs(written: Any, source: int, there: int | None, actions: list[str]) -> None:
+    wanted = spec(written, source)
+    actual = None if there is None else TopicSpec(name=wanted.name, partitions=there)
+    assert [change.action for change in topic_changes(where="b", wanted=wanted, actual=actual)] == actions

@@ -1,0 +1,112 @@
+"""Law A where several source partitions feed one target partition: a simulation of random interleavings and readers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.groups import Contribution, limiting, position_among
+
+
+@dataclass(frozen=True)
+class Case:
+    """One target partition: (source, upstream offset) of each record by downstream offset, markers and other flows are None.
+
+    `positions` is what a reader has read of each source that it reads. Records from `known_to` on are not in the maps yet,
+    but for those of `ahead`, sources whose transactions were faster.
+    """
+
+    records: tuple[tuple[int, int] | None, ...]
+    positions: dict[int, int]
+    known_to: int
+    ahead: frozenset[int] = frozenset()
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    sources = draw(st.integers(1, 4))
+    upstream = [0] * sources
+    records: list[tuple[int, int] | None] = []
+    for step in draw(st.lists(st.none() | st.integers(0, sources - 1), max_size=40)):
+        if step is None:
+            records.append(None)
+            continue
+        # What goes to other target partitions, and markers, leave gaps upstream.
+        upstream[step] += draw(st.integers(0, 2))
+        records.append((step, upstream[step]))
+        upstream[step] += 1
+    reads = draw(st.sets(st.integers(0, sources - 1), min_size=1))
+    positions = {source: draw(st.integers(0, upstream[source] + 2)) for source in sorted(reads)}
+    ahead = draw(st.frozensets(st.integers(0, sources - 1)))
+    return Case(tuple(records), positions, draw(st.integers(0, len(records))), ahead)
+
+
+def contributions(case: Case, *, until: int) -> list[Contribution]:
+    found = []
+    for source, position in case.positions.items():
+        known = len(case.records) if source in case.ahead else until
+        places = [(at, r[1]) for at, r in enumerate(case.records[:known]) if r is not None and r[0] == source]
+        found.append(
+            Contribution(
+                flow="f",
+                source=SourcePartition("orders", 1, source),
+                upstream_offset=position,
+                last_read=max((at for at, offset in places if offset < position), default=None),
+                first_unread=min((at for at, offset in places if offset >= position), default=None),
+            )
+        )
+    return found
+
+
+def split(case: Case) -> tuple[list[int], list[int]]:
+    """Return where the records stand that the reader has read, and those it has not, of the sources that it reads."""
+    mine = [(at, r) for at, r in enumerate(case.records) if r is not None and r[0] in case.positions]
+    read = [at for at, (source, offset) in mine if offset < case.positions[source]]
+    return read, [at for at, _ in mine if at not in read]
+
+
+@given(cases())
+def test_law_a_no_unread_record_is_skipped_and_as_few_as_possible_are_read_again(case: Case) -> None:
+    read, unread = split(case)
+    position = position_among(contributions(case, until=len(case.records)))
+    if position is None:
+        assert not read
+        assert not unread
+        return
+    assert all(at >= position for at in unread), f"law A: {position} skips a record that was not read"
+    # One position a partition: everything behind the first unread record is read again, whatever the position.
+    unavoidable = [at for at in read if unread and at > min(unread)]
+    assert [at for at in read if at >= position] == unavoidable, f"{position} reads more again than it must"
+
+
+@given(cases())
+def test_law_a_holds_for_records_that_are_under_way(case: Case) -> None:
+    _, unread = split(case)
+    position = position_among(contributions(case, until=case.known_to), known_to=case.known_to)
+    if position is not None:
+        assert all(at >= position for at in unread), "law A: a record whose transaction was not known yet is skipped"
+
+
+@given(cases())
+def test_what_decides_has_the_first_unread_record_or_the_last_read_one(case: Case) -> None:
+    found = contributions(case, until=len(case.records))
+    decides = limiting(found)
+    unread = [one.first_unread for one in found if one.first_unread is not None]
+    if unread:
+        assert decides.first_unread == min(unread)
+    else:
+        assert decides.last_read == max((one.last_read for one in found if one.last_read is not None), default=None)
+
+
+@given(cases(), st.data())
+def test_law_b_a_reader_that_reads_on_is_never_moved_back(case: Case, data: st.DataObject) -> None:
+    before = position_among(contributions(case, until=case.known_to), known_to=case.known_to)
+    further = {source: position + data.draw(st.integers(0, 3)) for source, position in case.positions.items()}
+    later = replace(case, positions=further)
+    after = position_among(contributions(later, until=len(case.records)))
+    if before is not None:
+        assert after is not None
+        assert after >= before, "law B"
