@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
 
@@ -129,13 +130,16 @@ class Wiring:
 
     def republish_settings(self, flow: FlowConfig) -> RepublishSettings:
         """Return what republishing a flow needs to know, its duties included."""
+        return replace(self.sending_settings(flow), duties=self._duties(flow))
+
+    def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
+        """Return what sending records of a flow needs to know; no clients are made, as duties need them."""
         cluster = self._config.cluster(flow.target)
         return RepublishSettings(
             flow=flow,
             producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
             reader_options=self.reader_options(flow.target),
             view=self.view(flow),
-            duties=self._duties(flow),
         )
 
     def view(self, flow: FlowConfig) -> View | None:  # noqa: ARG002 - rules come with the next step
@@ -154,7 +158,7 @@ class Wiring:
     def quarantine(self, flow: FlowConfig) -> Quarantine:
         """Return the quarantined records of a flow, and what sends them again."""
         audit = Audit(self.lake, now=self._now)
-        return Quarantine(self.lake, self.admin(flow.target), self.republish_settings(flow), audit=audit)
+        return Quarantine(self.lake, self.admin(flow.target), self.sending_settings(flow), audit=audit)
 
     def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows, and beside each that sent quarantined records again the flow that did it."""
