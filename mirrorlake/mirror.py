@@ -238,7 +238,7 @@ class Mirror:
             TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
         """
         flow = self.config.flow(plan.flow)
-        options = self._wiring.republish_settings(flow)
+        options = self._wiring.sending_settings(flow)
         apply_takeover(
             plan,
             flow,

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from typing import Any
@@ -250,16 +251,23 @@ class Wiring:
         """
         # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
         flow = self.config.bind(flow)
+        return replace(
+            self.sending_settings(flow),
+            duties=() if state.of_cluster(flow.source) else self._duties(flow),
+            selection=self._selection(flow),
+            paused=frozenset(state.topics_of(flow.name)),
+        )
+
+    def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
+        """Return what sending records of a flow needs to know; no clients are made, as duties need them."""
+        flow = self.config.bind(flow)
         cluster = self.config.cluster(flow.target)
         return RepublishSettings(
             flow=flow,
             producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
             reader_options=self.reader_options(flow.target),
             view=self.view(flow),
-            duties=() if state.of_cluster(flow.source) else self._duties(flow),
             beside=self.config.flows,
-            selection=self._selection(flow),
-            paused=frozenset(state.topics_of(flow.name)),
         )
 
     def view(self, flow: FlowConfig) -> View | None:
@@ -285,7 +293,7 @@ class Wiring:
     def quarantine(self, flow: FlowConfig) -> Quarantine:
         """Return the quarantined records of a flow, and what sends them again."""
         audit = Audit(self.lake, now=self.now)
-        return Quarantine(self.lake, self.admin(flow.target), self.republish_settings(flow), audit=audit)
+        return Quarantine(self.lake, self.admin(flow.target), self.sending_settings(flow), audit=audit)
 
     def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows, and beside each that sent quarantined records again the flow that did it."""

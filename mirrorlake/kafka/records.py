@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.border import Border, Need, client_log
 
 _POLL_S = 30.0
+# A partition that was just made or has just moved is led by somebody whom not every broker knows yet.
+_LEADER_UNKNOWN = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,9 @@ class RecordReader:
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset that is held and the one after the last that this reader sees."""
         with self._border.errors(f"read the ends of {topic}", _reading(topic)):
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_POLL_S)
+            for attempt in _until_led():
+                with attempt:
+                    low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_POLL_S)
         return int(low), int(high)
 
     def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
@@ -106,3 +111,14 @@ class RecordReader:
 
 def _reading(topic: str) -> Need:
     return Need(operation="READ", resource="TOPIC", name=topic)
+
+
+def _until_led() -> Retrying:
+    return Retrying(
+        retry=retry_if_exception(
+            lambda error: isinstance(error, KafkaException) and error.args[0].code() in _LEADER_UNKNOWN
+        ),
+        stop=stop_after_delay(_POLL_S),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        reraise=True,
+    )

@@ -58,6 +58,7 @@ def make_line(rng: np.random.Generator, topic: str, generation: int, partition: 
                 seq,
                 1,
                 None,
+                None,
             )
         )
         upstream.append(offsets)
