@@ -112,6 +112,7 @@ class LakeProducer:
         self._oldest = 0.0
         self._reports: deque[Callable[[], object]] = deque()
         self._under_way: _Batch | None = None
+        self._has_failed = False
         self._spread = 0
         self._produced = self._published = 0
         self._changed = threading.Condition()
@@ -262,25 +263,28 @@ class LakeProducer:
 
     def _is_due(self) -> bool:
         held, options = len(self._queue), self._options
-        return held > 0 and (
-            held >= options["batch.num.messages"]
-            or self._queued_bytes >= options["batch.size"]
-            or time.monotonic() - self._oldest >= options["linger.ms"] / 1000
-        )
+        if self._has_failed or held:
+            has_waited = time.monotonic() - self._oldest >= options["linger.ms"] / 1000
+            is_large = held >= options["batch.num.messages"] or self._queued_bytes >= options["batch.size"]
+            return has_waited or (is_large and not self._has_failed)
+        return False
 
     def _work(self) -> None:
         """Publish what is due, until the producer is closed; what fails is tried again after a pause."""
         failures = 0
         while True:
             with self._changed:
-                while not self._is_closed and not self._is_due() and self._under_way is None:
+                while not self._is_closed and not self._is_due():
                     linger = self._oldest + self._options["linger.ms"] / 1000 - time.monotonic()
-                    self._changed.wait(max(0.001, linger) if self._queue else None)
-                if not self._is_closed and failures:
+                    self._changed.wait(max(0.001, linger) if self._queue or self._has_failed else None)
+                if failures:
                     self._changed.wait_for(lambda: self._is_closed, min(2.0**failures, _LONGEST_PAUSE_S))
                 if self._is_closed:
                     return
             with self._sending:
+                # A flush may have been faster.
+                if not self._is_due():
+                    continue
                 try:
                     self._publish()
                     failures = 0
@@ -299,9 +303,14 @@ class LakeProducer:
             batch = self._under_way
         if batch is None:
             return
-        if batch.rows is None:
-            batch.rows = self._rows(batch.messages)
-        done = self._publisher.append(self._to_frame(batch.rows), batch_id=f"producer.{batch.name}", is_new=True)
+        try:
+            if batch.rows is None:
+                batch.rows = self._rows(batch.messages)
+            done = self._publisher.append(self._to_frame(batch.rows), batch_id=f"producer.{batch.name}", is_new=True)
+        except BaseException:
+            with self._changed:
+                self._has_failed, self._oldest = True, time.monotonic()
+            raise
         firsts = {(each.topic, each.partition): each.first_offset for each in done.partitions}
         places = zip(batch.rows["topic"].to_pylist(), batch.rows["partition"].to_pylist(), strict=True)
         with self._changed:
@@ -310,7 +319,7 @@ class LakeProducer:
                     self._reports.append(report)
                 self._queued_bytes -= message.size
             self._published += len(batch.messages)
-            self._under_way = None
+            self._under_way, self._has_failed = None, False
             self._changed.notify_all()
 
     def _rows(self, messages: list[Message]) -> pa.Table:
