@@ -100,6 +100,10 @@ class Wiring:
         """Return librdkafka's options of a consumer of the cluster."""
         return librdkafka_options(self._config.cluster(alias), role="consumer")
 
+    def producer_options(self, flow: FlowConfig) -> dict[str, str]:
+        """Return librdkafka's options of the flow's producers."""
+        return librdkafka_options(self._config.cluster(flow.target), role="producer", extra=flow.producer)
+
     def land_settings(self, alias: str) -> LandSettings:
         """Return what landing a source needs to know."""
         cluster = self._config.cluster(alias)
@@ -129,10 +133,9 @@ class Wiring:
 
     def republish_settings(self, flow: FlowConfig) -> RepublishSettings:
         """Return what republishing a flow needs to know, its duties included."""
-        cluster = self._config.cluster(flow.target)
         return RepublishSettings(
             flow=flow,
-            producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
+            producer_options=self.producer_options(flow),
             reader_options=self.reader_options(flow.target),
             view=self.view(flow),
             duties=self._duties(flow),
@@ -167,12 +170,11 @@ class Wiring:
 
     def _duties(self, flow: FlowConfig) -> list[Duty]:
         duties: list[Duty] = []
+        every_s = flow.sync.groups_interval.total_seconds()
         if flow.sync.groups:
-            every_s = flow.sync.groups_interval.total_seconds()
             duties.append(Duty(name="groups", every_s=every_s, do=self.group_sync(flow).once))
         elif flow.mm2.checkpoints:
             look, writer = self.group_sync(flow).plan, self._mm2_writer(flow)
-            every_s = flow.sync.groups_interval.total_seconds()
             duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, look())))
         duties += mm2_duties(
             flow,
