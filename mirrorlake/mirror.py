@@ -238,13 +238,12 @@ class Mirror:
             TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
         """
         flow = self.config.flow(plan.flow)
-        options = self._wiring.sending_settings(flow)
         apply_takeover(
             plan,
             flow,
             target=self.admin(flow.target),
-            producer_options=options.producer_options,
-            reader_options=options.reader_options,
+            producer_options=self._wiring.producer_options(flow),
+            reader_options=self._wiring.reader_options(flow.target),
             lake=self.lake,
             now=self._now(),
         )

@@ -182,6 +182,10 @@ class Wiring:
             now_ms=lambda: int(self.now().timestamp() * 1000),
         )
 
+    def producer_options(self, flow: FlowConfig) -> dict[str, str]:
+        """Return librdkafka's options of the flow's producers."""
+        return librdkafka_options(self.config.cluster(flow.target), role="producer", extra=flow.producer)
+
     def land_settings(self, alias: str) -> LandSettings:
         """Return what landing a source needs to know."""
         cluster = self.config.cluster(alias)
@@ -261,10 +265,9 @@ class Wiring:
     def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
         """Return what sending records of a flow needs to know; no clients are made, as duties need them."""
         flow = self.config.bind(flow)
-        cluster = self.config.cluster(flow.target)
         return RepublishSettings(
             flow=flow,
-            producer_options=librdkafka_options(cluster, role="producer", extra=flow.producer),
+            producer_options=self.producer_options(flow),
             reader_options=self.reader_options(flow.target),
             view=self.view(flow),
             beside=self.config.flows,
@@ -308,12 +311,11 @@ class Wiring:
         duties: list[Duty] = []
         # Nobody consumes from a lake cluster.
         has_groups = not self.config.cluster(flow.source).is_lake
+        every_s = flow.sync.groups_interval.total_seconds()
         if has_groups and flow.sync.groups:
-            every_s = flow.sync.groups_interval.total_seconds()
             duties.append(Duty(name="groups", every_s=every_s, do=self.group_sync(flow).once))
         elif has_groups and flow.mm2.checkpoints:
             look, writer = self.group_sync(flow).plan, self._mm2_writer(flow)
-            every_s = flow.sync.groups_interval.total_seconds()
             duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, look())))
         duties += mm2_duties(
             flow,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 
@@ -103,18 +104,10 @@ def topic_changes(
     >>> topic_changes(where="west", wanted=TopicSpec(name="t", partitions=3), actual=TopicSpec(name="t", partitions=3))
     []
     """
+    change = partial(Change, where=where, kind="topic", name=wanted.name, flow=flow)
     if actual is None:
-        return [
-            Change(
-                where=where,
-                kind="topic",
-                name=wanted.name,
-                action="create",
-                after={"partitions": wanted.partitions, "configs": dict(wanted.configs)},
-                reason="missing on the target",
-                flow=flow,
-            )
-        ]
+        made = {"partitions": wanted.partitions, "configs": dict(wanted.configs)}
+        return [change(action="create", after=made, reason="missing on the target")]
     changes = []
     if wanted.is_keyed and actual.partitions != wanted.partitions:
         changes.append(
@@ -132,42 +125,30 @@ def topic_changes(
         )
     elif actual.partitions < wanted.partitions:
         changes.append(
-            Change(
-                where=where,
-                kind="topic",
-                name=wanted.name,
+            change(
                 action="add_partitions",
                 before=actual.partitions,
                 after=wanted.partitions,
                 reason="the source has more partitions; keys of other producers may change partition",
-                flow=flow,
             )
         )
     differing = {key: value for key, value in wanted.configs.items() if actual.configs.get(key) != value}
     if differing:
         changes.append(
-            Change(
-                where=where,
-                kind="topic",
-                name=wanted.name,
+            change(
                 action="set_configs",
                 before={key: actual.configs.get(key) for key in differing},
                 after=differing,
                 reason="differs from the source",
-                flow=flow,
             )
         )
     if reset := sorted(given_up):
         changes.append(
-            Change(
-                where=where,
-                kind="topic",
-                name=wanted.name,
+            change(
                 action="reset_configs",
                 before={key: actual.configs.get(key) for key in reset},
                 after=dict.fromkeys(reset),
                 reason="was copied from the source, which takes its default now",
-                flow=flow,
             )
         )
     return changes

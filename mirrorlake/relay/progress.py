@@ -24,14 +24,25 @@ from mirrorlake.relay.schema import POSITIONS
 class CheckpointLocation:
     """The batches a query planned and finished in its checkpoint location; -1 for none.
 
-    `planned` and `committed` are the source's own offset documents of the newest such batch.
+    `planned_by_source` and `committed_by_source` are the sources' own offset documents of the newest such batch, in the
+    order of the query's sources; `planned` and `committed` those of its first, which is the only one of a mirror's query.
     """
 
     path: str
     last_planned: int
     last_committed: int
-    planned: Any = None
-    committed: Any = None
+    planned_by_source: tuple[Any, ...] = ()
+    committed_by_source: tuple[Any, ...] = ()
+
+    @property
+    def planned(self) -> Any:
+        """The offset document of the first source that was planned, or None."""
+        return next(iter(self.planned_by_source), None)
+
+    @property
+    def committed(self) -> Any:
+        """The offset document of the first source that was finished, or None."""
+        return next(iter(self.committed_by_source), None)
 
     @property
     def has_progress(self) -> bool:
@@ -49,8 +60,8 @@ def read_checkpoint_location(spark: SparkSession, path: str) -> CheckpointLocati
         path=path,
         last_planned=planned,
         last_committed=committed,
-        planned=_source_offsets(offsets.get(planned)),
-        committed=_source_offsets(offsets.get(committed)),
+        planned_by_source=_source_offsets(offsets.get(planned)),
+        committed_by_source=_source_offsets(offsets.get(committed)),
     )
 
 
@@ -66,21 +77,18 @@ def _numbered_files(spark: SparkSession, folder: str) -> dict[int, str]:
     return {int(row.name): row.value for row in rows if row.name.isdigit()}
 
 
-def _source_offsets(text: str | None) -> Any:
-    # Spark's OffsetSeqLog: version, metadata of the batch, then one line a source.
-    lines = (text or "").strip().split("\n")
-    return json.loads(lines[2]) if len(lines) > 2 and lines[2].startswith("{") else None
+def _source_offsets(text: str | None) -> tuple[Any, ...]:
+    # Spark's OffsetSeqLog: version, metadata of the batch, then one line a source; a dash for one without a batch.
+    lines = (text or "").strip().split("\n")[2:]
+    return tuple(json.loads(line) if line.startswith("{") else None for line in lines)
 
 
 def last_kafka_offsets(spark: SparkSession, path: str) -> dict[str, dict[str, int]]:
     """Return the offsets after the last finished batch of all Kafka sources of a query, `{"orders": {"0": 17}}`."""
-    offsets = _numbered_files(spark, f"{path}/offsets")
-    finished = max((batch for batch in _numbered_files(spark, f"{path}/commits") if batch in offsets), default=None)
     found: dict[str, dict[str, int]] = {}
-    for line in offsets[finished].strip().split("\n")[2:] if finished is not None else ():
-        document = json.loads(line) if line.startswith("{") else {}
+    for document in read_checkpoint_location(spark, path).committed_by_source:
         # A query may read other sources beside: a Delta source's line holds numbers and texts.
-        if all(isinstance(partitions, dict) for partitions in document.values()):
+        if document and all(isinstance(partitions, dict) for partitions in document.values()):
             found |= document
     return found
 

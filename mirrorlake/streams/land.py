@@ -95,7 +95,6 @@ class Lander:
         self._accounts = Accounts(lake, self._topics, alias=settings.alias, now=now)
         self._next_account = 0.0
         self._failure: BaseException | None = None
-        self._stop: threading.Event = threading.Event()
         self._batches = 0
         self._landed_until: datetime | None = None
 

@@ -1,4 +1,4 @@
-"""The ground that is the same for all: one source with the workload, and one target that is emptied after each pass."""
+"""The ground that is the same for all: one source with the workload, and targets that are emptied after each pass."""
 
 from __future__ import annotations
 
@@ -24,24 +24,36 @@ Say = Callable[[str], None]
 
 
 class Contest:
-    """Two brokers, the workload on one of them; a `with` block starts and ends them.
+    """A source with the workload and its targets, a broker each; a `with` block starts and ends them.
 
     Args:
         topics: the workload.
         seed: of its values.
         directory: where brokers and lakes may put their data.
         say: takes lines of progress.
+        targets: how many.
     """
 
-    def __init__(self, topics: Sequence[Topic], *, seed: int, directory: Path, say: Say) -> None:
+    def __init__(self, topics: Sequence[Topic], *, seed: int, directory: Path, say: Say, targets: int = 1) -> None:
         self.topics = topics
         self.directory = directory
         self.say = say
         self._seed = seed
         self._stack = ExitStack()
-        self.source, self.target = (
-            KafkaCluster(alias, directory=directory / alias, java_options=_HEAP) for alias in ("east", "central")
+        aliases = ("east", "central", *(f"central{number}" for number in range(2, targets + 1)))
+        self.source, *self.targets = (
+            KafkaCluster(alias, directory=directory / alias, java_options=_HEAP) for alias in aliases
         )
+
+    @property
+    def target(self) -> KafkaCluster:
+        """Return the first target."""
+        return self.targets[0]
+
+    @property
+    def clusters(self) -> list[KafkaCluster]:
+        """Return the source and the targets."""
+        return [self.source, *self.targets]
 
     @property
     def records(self) -> int:
@@ -51,13 +63,13 @@ class Contest:
     @property
     def brokers(self) -> list[ProcessTree]:
         """Return the brokers' processes."""
-        return [ProcessTree(cluster.pid) for cluster in (self.source, self.target) if cluster.pid is not None]
+        return [ProcessTree(cluster.pid) for cluster in self.clusters if cluster.pid is not None]
 
     def __enter__(self) -> Contest:
-        for cluster in (self.source, self.target):
+        for cluster in self.clusters:
             self._stack.callback(cluster.stop)
-        start_all([self.source, self.target])
-        self.say("two brokers are up")
+        start_all(self.clusters)
+        self.say(f"{len(self.clusters)} brokers are up")
         for topic in self.topics:
             _create(self.source, topic.name)
             fill(self.source.bootstrap_servers, topic, seed=self._seed, say=self.say)
@@ -70,16 +82,20 @@ class Contest:
         self._stack.close()
 
     def copy(self, name: Callable[[str], str]) -> Copy:
-        """Return the copy whose remote topics `name` gives."""
-        return Copy(self.target.bootstrap_servers, self.parts(name))
+        """Return the copy on the first target; `name` gives its remote topics."""
+        return self.copies(name)[0]
+
+    def copies(self, name: Callable[[str], str]) -> list[Copy]:
+        """Return the copies on all targets, in their order."""
+        return [Copy(target.bootstrap_servers, self.parts(name)) for target in self.targets]
 
     def parts(self, name: Callable[[str], str]) -> list[Part]:
         """Return the partitions of a complete copy."""
         return parts_of(self.topics, name)
 
     def clean(self, *, containing: str = "") -> None:
-        """Delete what a mirror left on both clusters, or only topics with this text in their name; let things settle."""
-        for cluster in (self.source, self.target):
+        """Delete what a mirror left on all clusters, or only topics with this text in their name; let things settle."""
+        for cluster in self.clusters:
             own = {topic.name for topic in self.topics} if cluster is self.source else set()
             client = _admin(cluster)
             names = [name for name in client.list_topics(timeout=30).topics if not name.startswith("__")]
@@ -89,10 +105,11 @@ class Contest:
         time.sleep(1.0)
 
     def _warm_up(self) -> None:
-        """Let the target write and the source read once: a JVM's first million records are dearer, whoever sends them."""
+        """Let the targets write and the source read once: a JVM's first million records are dearer, whoever sends them."""
         sample = Topic(name=_WARM_UP, records=min(400_000, self.records), value_bytes=500)
-        _create(self.target, sample.name)
-        fill(self.target.bootstrap_servers, sample, seed=self._seed, say=self.say)
+        for target in self.targets:
+            _create(target, sample.name)
+            fill(target.bootstrap_servers, sample, seed=self._seed, say=self.say)
         own = Copy(self.source.bootstrap_servers, self.parts(lambda name: name))
         own.prove(exactly_once=True)
         self.say("read the source back: complete")

@@ -206,9 +206,12 @@ class _Reader:
         """Yield all committed records."""
         self._consumer.assign([TopicPartition(part.topic, part.partition, 0) for part in parts])
         open_parts = len(parts)
+        heard = time.monotonic()
         while open_parts:
-            messages = self._consumer.consume(_BATCH, timeout=_SILENCE_S)
-            if not messages:
+            # `consume` waits until it has as many messages as it was asked for, or for the whole of its time-out.
+            messages = self._consumer.consume(_BATCH, timeout=_LOOK_S)
+            heard = time.monotonic() if messages else heard
+            if time.monotonic() - heard > _SILENCE_S:
                 raise IncompleteCopy(f"the target delivered nothing for {_SILENCE_S:.0f} s")
             for message in messages:
                 if (error := message.error()) is None:

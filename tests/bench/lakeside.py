@@ -101,9 +101,16 @@ class Session:
         self._start = time.monotonic() - self._born, self._tree.cpu_seconds()
 
     def measure(
-        self, subject: str, do: str, one: Pass, check: Callable[[], dict[str, float]], **arguments: str
+        self,
+        subject: str,
+        do: str,
+        one: Pass,
+        check: Callable[[], dict[str, float]],
+        *,
+        copies: int = 1,
+        **arguments: str,
     ) -> Measurement:
-        """Do something, measure it, and return the figure once `check` has proven the result.
+        """Do something that gives so many copies, measure it, and return the figure once `check` has proven the result.
 
         Raises:
             IncompleteCopy: what came out is not what went in.
@@ -112,8 +119,8 @@ class Session:
         watch = Stopwatch(self._tree, self._contest.brokers)
         answer = self.ask(do, one, **arguments)
         used = watch.read()
-        if answer["records"] != records:
-            raise IncompleteCopy(f"{subject}: {answer['records']} of {records} records")
+        if answer["records"] != copies * records:
+            raise IncompleteCopy(f"{subject}: {answer['records']} of {copies * records} records")
         start, self._start = self._start, None
         return Measurement(
             subject=subject,

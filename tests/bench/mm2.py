@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
@@ -50,15 +51,29 @@ def properties(subject: str, source: str, target: str, servers: Mapping[str, str
     return found
 
 
+def fan_out(
+    subject: str, source: str, targets: Sequence[str], servers: Mapping[str, str], *, rest_port: int
+) -> dict[str, str]:
+    """Return `mm2.properties` of one process with a flow to each target; the arguments are those of `properties`."""
+    found: dict[str, str] = {}
+    for target in targets:
+        found |= properties(subject, source, target, servers, rest_port=rest_port)
+        # Unless told otherwise, it sends heartbeats between every two clusters that it knows.
+        for other in targets:
+            if other != target:
+                found |= {f"{target}->{other}.enabled": "false", f"{target}->{other}.emit.heartbeats.enabled": "false"}
+    return {**found, "clusters": ",".join([source, *targets])}
+
+
 def measure(subject: str, number: int, contest: Contest) -> Measurement:
-    """Run MM2 until the target is complete; counted from its first mirrored record.
+    """Run MM2 until every target is complete; counted from its first mirrored record.
 
     Raises:
         IncompleteCopy: it ended, or did not mirror everything.
     """
     # An alias of its own a pass: a worker that is gone blocks its group for a minute.
     source = f"mm2{(MM2_DEFAULTS, MM2_TUNED, MM2_EXACTLY_ONCE).index(subject)}pass{number}"
-    copy = contest.copy(lambda name: f"{source}.{name}")
+    copies = contest.copies(lambda name: f"{source}.{name}")
     with _running(subject, source, contest) as process:
 
         def alive() -> None:
@@ -66,12 +81,17 @@ def measure(subject: str, number: int, contest: Contest) -> Measurement:
                 raise IncompleteCopy(f"MM2 ended with {process.returncode}")
 
         watch = Stopwatch(ProcessTree(process.pid), contest.brokers)
-        copy.await_first(alive, patience_s=_START_S)
-        start = watch.read()
-        watch.restart()
-        copy.await_complete(alive, patience_s=_COPY_S)
+        with ThreadPoolExecutor(len(copies)) as pool:
+            firsts = [pool.submit(copy.await_first, alive, patience_s=_START_S) for copy in copies]
+            wait(firsts, return_when=FIRST_COMPLETED)
+            start = watch.read()
+            watch.restart()
+            for first in firsts:
+                first.result()
+        for copy in copies:
+            copy.await_complete(alive, patience_s=_COPY_S)
         used = watch.read()
-    again = copy.prove(exactly_once=subject == MM2_EXACTLY_ONCE)
+    again = sum(copy.prove(exactly_once=subject == MM2_EXACTLY_ONCE) for copy in copies)
     contest.clean()
     return Measurement(
         subject=subject,
@@ -89,8 +109,9 @@ def measure(subject: str, number: int, contest: Contest) -> Measurement:
 @contextmanager
 def _running(subject: str, source: str, contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
     (rest_port,) = free_ports(1)
-    servers = {source: contest.source.bootstrap_servers, "central": contest.target.bootstrap_servers}
-    settings = properties(subject, source, "central", servers, rest_port=rest_port)
+    targets = {target.alias: target.bootstrap_servers for target in contest.targets}
+    servers = {source: contest.source.bootstrap_servers, **targets}
+    settings = fan_out(subject, source, list(targets), servers, rest_port=rest_port)
     mirror = MirrorMaker(contest.directory / source, settings, java_options=("-Xms1g", "-Xmx1g"))
     try:
         yield mirror.process

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from mirrorlake.cli import main
+from mirrorlake.mirror import Mirror
 
 ABORTED = b"aborted:"
 
@@ -61,8 +67,10 @@ def delete_ledgers(address: str) -> None:
     wait_until(lambda: not set(ledgers) & set(admin.list_topics(timeout=10).topics), "the ledgers are gone")
 
 
-def delete_topic(address: str, name: str) -> None:
+def delete_topic(address: str, name: str, *, missing_ok: bool = False) -> None:
     admin = AdminClient({"bootstrap.servers": address})
+    if missing_ok and name not in admin.list_topics(timeout=10).topics:
+        return
     for future in admin.delete_topics([name]).values():
         future.result()
     wait_until(lambda: name not in admin.list_topics(timeout=10).topics, f"{name} is gone")
@@ -168,6 +176,28 @@ def assert_equal_topics(source: Mapping[int, list[Record]], target: Mapping[int,
         )
 
 
+def commit(address: str, group: str, topic: str, positions: dict[int, int], metadata: str = "") -> None:
+    """Commit as a consumer that assigns its partitions itself does: a group without members."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
+    offsets = [TopicPartition(topic, p, offset, metadata=metadata) for p, offset in positions.items()]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def committed(address: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
+    found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
+    consumer.close()
+    return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+
+
+def end_of(address: str, topic: str, partition: int) -> int:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "ends"})
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+    consumer.close()
+    return int(end)
+
+
 def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 400.0) -> Any:
     """Poll a condition; fails with its name when it does not come true."""
     deadline = time.monotonic() + timeout
@@ -187,10 +217,12 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", **extra}
 
 
-def run_cli(*arguments: str, timeout: float = 300, **extra: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=timeout, env=environment(**extra), check=False
-    )
+def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, on the Spark session that the tests share; `Process` is one of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 class Process:
@@ -232,3 +264,24 @@ def running(log: Path, *arguments: str) -> Iterator[Process]:
     finally:
         if process.popen.poll() is None:
             process.kill()
+
+
+@contextmanager
+def staying_on(mirror: Mirror) -> Iterator[list[BaseException]]:
+    """Run a mirror in this process until the block ends; gives the list into which its failure is put, if it fails."""
+    stop, failures = threading.Event(), []
+
+    def run() -> None:
+        try:
+            mirror.run(stop=stop)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield failures
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures, failures

@@ -26,6 +26,13 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, s
     return int(ended.value.code or 0), captured.out, captured.err
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait 2 s instead of 15 for a cluster: where nobody listens, nobody will."""
+    monkeypatch.setattr("mirrorlake.kafka.admin.TIMEOUT_S", 2.0)
+
+
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("command", [["plan"], ["run", "--once"], ["land", "--source", "east", "--once"]])
 def test_an_unreachable_source_exits_4(
     command: list[str], central: KafkaCluster, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -39,6 +46,7 @@ def test_an_unreachable_source_exits_4(
     assert json.loads(out)["error"] == "ClusterUnreachable"
 
 
+@pytest.mark.usefixtures("impatient")
 def test_doctor_names_the_layer_that_fails(
     east: KafkaCluster, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

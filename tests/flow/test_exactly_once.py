@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+from pyspark.sql import SparkSession
 
 from mirrorlake.sandbox import KafkaCluster, start_all
 from tests.flow.kit import (
@@ -99,7 +101,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.parametrize("seed", [20261121])
-def test_law_f_kills_of_everything_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+def test_law_f_kills_of_everything_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     east, central = KafkaCluster("east"), KafkaCluster("central")
     start_all([east, central])
@@ -143,8 +145,9 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(tmp_path: Path, seed:
         writer.join(300)
         assert writer.failure is None, writer.failure
         assert not writer.is_alive()
-        for process in processes.values():
-            process.terminate()
+        # Side by side: each may take a batch to its end.
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Process.terminate, processes.values()))
         drained = run_cli("run", "--once", "--conf", str(conf))
         assert drained.returncode == 0, drained.stderr
         source, target = consume(east.bootstrap_servers, "orders"), consume(central.bootstrap_servers, "east.orders")

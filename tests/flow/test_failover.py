@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.java import CONSUMER, java
-from tests.flow.kit import ABORTED, create_topic, run_cli
+from tests.flow.kit import ABORTED, commit, committed, create_topic, end_of, run_cli
 from tests.servers.lakes import MakeMirror
 
 PARTITIONS = 4
@@ -52,19 +52,13 @@ def fill(address: str, topic: str) -> dict[int, list[tuple[int, bytes]]]:
 def commit_behind(
     address: str, group: str, topic: str, written: dict[int, list[tuple[int, bytes]]], behind: int
 ) -> None:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in written}
     share = behind // PARTITIONS
-    offsets = [TopicPartition(topic, p, records[-share][0] if share else ends[p]) for p, records in written.items()]
-    consumer.commit(offsets=offsets, asynchronous=False)
-    consumer.close()
-
-
-def positions_of(address: str, group: str, topic: str) -> dict[int, int]:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
-    found = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=20)
-    consumer.close()
-    return {tp.partition: max(tp.offset, 0) for tp in found}
+    commit(
+        address,
+        group,
+        topic,
+        {p: records[-share][0] if share else end_of(address, topic, p) for p, records in written.items()},
+    )
 
 
 def read_on(address: str, group: str, topic: str, expected: int) -> dict[int, list[bytes]]:
@@ -108,7 +102,7 @@ def test_law_a_five_groups_carry_on_when_the_source_is_gone(
     options = ("--isolation-level", "read_committed")
     arguments = ("--bootstrap-server", source.bootstrap_servers, "--topic", topic, "--group", java_group)
     java(CONSUMER, *arguments, *options, "--from-beginning", "--max-messages", str(JAVA_READ))
-    reached = {group: positions_of(source.bootstrap_servers, group, topic) for group in (*groups, java_group)}
+    reached = {group: committed(source.bootstrap_servers, group, topic, PARTITIONS) for group in (*groups, java_group)}
 
     flow = {"source": "east", "target": "central", "topics": "orders-.*", "groups": f".*-{tag}"}
     mirror = make_mirror({"east": source, "central": central}, [flow])
@@ -124,7 +118,7 @@ def test_law_a_five_groups_carry_on_when_the_source_is_gone(
     assert {row["action"] for row in recorded} == {"in_step"}, "the lake knows the groups when the source is gone"
 
     unread = {
-        group: {p: [value for offset, value in records if offset >= at[p]] for p, records in written.items()}
+        group: {p: [value for offset, value in records if offset >= at.get(p, 0)] for p, records in written.items()}
         for group, at in reached.items()
     }
     for group, behind in groups.items():

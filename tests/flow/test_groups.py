@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
@@ -21,44 +21,27 @@ from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
     ABORTED,
     Record,
+    commit,
+    committed,
     consume,
     create_topic,
     delete_records,
     delete_topic,
+    end_of,
     produce,
-    running,
+    staying_on,
     wait_until,
 )
 from tests.servers.lakes import MakeMirror
 
 FLOW = "east->central"
+# The flow of the tests that share a lake.
+SHARED = "shared"
 
 
 def names() -> tuple[str, str]:
     tag = uuid.uuid4().hex[:8]
     return f"orders-{tag}", f"billing-{tag}"
-
-
-def commit(address: str, group: str, topic: str, positions: dict[int, int], metadata: str = "") -> None:
-    """Commit as a consumer that assigns its partitions itself does: a group without members."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
-    offsets = [TopicPartition(topic, p, offset, metadata=metadata) for p, offset in positions.items()]
-    consumer.commit(offsets=offsets, asynchronous=False)
-    consumer.close()
-
-
-def committed(address: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
-    found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
-    consumer.close()
-    return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
-
-
-def end_of(address: str, topic: str, partition: int) -> int:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "ends"})
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-    consumer.close()
-    return int(end)
 
 
 @contextmanager
@@ -116,25 +99,42 @@ def transactions(address: str, topic: str, count: int, *, every: int, partitions
 
 
 def by_partition(mirror: Mirror, group: str) -> dict[int, GroupPosition]:
-    return {p.resume.source.partition: p for p in mirror[FLOW].groups() if p.group == group}
+    return {p.resume.source.partition: p for p in mirror[SHARED].groups() if p.group == group}
+
+
+@pytest.fixture(scope="module")
+def topics(request: pytest.FixtureRequest, east: KafkaCluster) -> list[str]:
+    """Topics of 2 partitions with transactions and aborted records: one for each test of this file that wants one."""
+    tests = [item for item in request.session.items if item.path == request.path]
+    count = sum("mirrored" in getattr(item, "fixturenames", ()) for item in tests)
+    prefix = f"orders-{uuid.uuid4().hex[:8]}"
+    made = [f"{prefix}-{number}" for number in range(count)]
+    for topic in made:
+        create_topic(east.bootstrap_servers, topic, 2)
+        transactions(east.bootstrap_servers, topic, 30, every=7)
+    return made
+
+
+@pytest.fixture(scope="module")
+def mirror_for(
+    topics: list[str], east: KafkaCluster, central: KafkaCluster, make_shared_mirror: MakeMirror
+) -> Callable[..., Mirror]:
+    """Mirror all of the topics in one run; return what makes the mirror with one test's settings of the same flow."""
+    prefix = topics[0].rpartition("-")[0]
+    flow = {"name": SHARED, "source": "east", "target": "central", "topics": f"{prefix}-.*", "groups": "none"}
+
+    def make(**settings: Any) -> Mirror:
+        return make_shared_mirror({"east": east, "central": central}, [{**flow, "sync": {"groups": False}, **settings}])
+
+    make().run(once=True)
+    return make
 
 
 @pytest.fixture
-def mirrored(east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror) -> tuple[Mirror, str, str]:
-    """A mirrored topic of 2 partitions with transactions and aborted records."""
-    topic, group = names()
-    create_topic(east.bootstrap_servers, topic, 2)
-    transactions(east.bootstrap_servers, topic, 30, every=7)
-    flow = {
-        "source": "east",
-        "target": "central",
-        "topics": "orders-.*",
-        "sync": {"groups": False},
-        "groups": f"{group}.*",
-    }
-    mirror = make_mirror({"east": east, "central": central}, [flow])
-    mirror.run(once=True)
-    return mirror, topic, group
+def mirrored(mirror_for: Callable[..., Mirror], topics: list[str]) -> tuple[Mirror, str, str]:
+    """A mirrored topic and a group that are no other test's."""
+    _, group = names()
+    return mirror_for(groups=f"{group}.*"), topics.pop(), group
 
 
 def test_law_a_every_position_is_exact(
@@ -145,7 +145,7 @@ def test_law_a_every_position_is_exact(
     tip = end_of(east.bootstrap_servers, topic, 0)
     for offset in range(tip + 1):
         commit(east.bootstrap_servers, f"{group}-{offset}", topic, {0: offset})
-    plan = {p.group: p for p in mirror[FLOW].groups()}
+    plan = {p.group: p for p in mirror[SHARED].groups()}
     assert len(plan) == tip + 1, "every group is in the plan"
     for offset in range(tip + 1):
         found = plan[f"{group}-{offset}"]
@@ -162,9 +162,9 @@ def test_groups_are_moved_once_and_go_on_exactly(
     positions = {0: 40, 1: 95}
     commit(east.bootstrap_servers, group, topic, positions, metadata="left by billing")
     commit(east.bootstrap_servers, f"{group}-half", topic, {1: 3})
-    done = mirror[FLOW].apply_groups()
+    done = mirror[SHARED].apply_groups()
     assert len(done.moves) == 3, str(done)
-    again = mirror[FLOW].apply_groups()
+    again = mirror[SHARED].apply_groups()
     assert [p.action for p in again] == ["in_step"] * 3, f"law G: applied twice it changes nothing: {again}"
     assert committed(central.bootstrap_servers, f"{group}-half", f"east.{topic}", 2).keys() == {1}
     wanted = unread(consume(east.bootstrap_servers, topic), positions)
@@ -180,7 +180,7 @@ def test_what_must_not_be_moved_is_held_back_with_its_reason(
     mirror, topic, group = mirrored
     remote = f"east.{topic}"
     commit(east.bootstrap_servers, group, topic, {0: 20, 1: 20})
-    mirror[FLOW].apply_groups()
+    mirror[SHARED].apply_groups()
     moved = committed(central.bootstrap_servers, group, remote, 2)
     commit(central.bootstrap_servers, group, remote, {0: moved[0] + 30})
     found = by_partition(mirror, group)
@@ -189,7 +189,7 @@ def test_what_must_not_be_moved_is_held_back_with_its_reason(
     assert found[1].action == "in_step"
     commit(east.bootstrap_servers, group, topic, {1: 60})
     with member(central.bootstrap_servers, group, remote, expected=0):
-        done = mirror[FLOW].apply_groups()
+        done = mirror[SHARED].apply_groups()
         assert {p.action for p in done} == {"hold"}
         assert any("has members" in p.reason for p in done)
     assert by_partition(mirror, group)[1].action == "move"
@@ -207,7 +207,7 @@ def test_groups_ahead_wait_and_go_on_later(
     assert not any(p.resume.exact for p in waiting.values())
     mirror.land("east", once=True)
     assert [p.resume.records_again for p in by_partition(mirror, group).values()] == [50, 50]
-    mirror.republish(FLOW, once=True)
+    mirror.republish(SHARED, once=True)
     after = by_partition(mirror, group)
     target = consume(central.bootstrap_servers, f"east.{topic}")
     assert all(p.resume.exact for p in after.values())
@@ -254,8 +254,8 @@ def test_positions_outlive_the_source(
 ) -> None:
     mirror, topic, group = mirrored
     commit(east.bootstrap_servers, group, topic, {0: 33, 1: 44})
-    planned = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[FLOW].apply_groups()}
-    found = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[FLOW].groups(recorded=True)}
+    planned = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[SHARED].apply_groups()}
+    found = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[SHARED].groups(recorded=True)}
     assert found == planned
 
 
@@ -263,7 +263,7 @@ def test_positions_kept_outside_of_kafka_come_back_in_their_shape(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
 ) -> None:
     mirror, topic, _ = mirrored
-    offsets = mirror[FLOW].offsets
+    offsets = mirror[SHARED].offsets
     checkpoint = tmp_path / "query"
     reader = mirror.spark.readStream.format("kafka").option("kafka.bootstrap.servers", east.bootstrap_servers)
     stream = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
@@ -290,7 +290,7 @@ def test_groups_of_the_new_protocol_are_groups_too(
     mirror, topic, group = mirrored
     new = {"group.protocol": "consumer"}
     with member(east.bootstrap_servers, group, topic, expected=100, **new):
-        assert not len(mirror[FLOW].groups()), "nothing is committed yet"
+        assert not len(mirror[SHARED].groups()), "nothing is committed yet"
     found = by_partition(mirror, group)
     assert found
     assert all(p.action == "move" and p.resume.exact for p in found.values())
@@ -309,50 +309,37 @@ def test_the_map_stays_exact_when_both_clusters_have_deleted_the_records(
         delete_records(central.bootstrap_servers, remote, partition, target[partition][-1].offset)
     rows = [(topic, partition, record.offset) for partition, records in source.items() for record in records]
     asked = mirror.spark.createDataFrame(rows, "topic string, partition int, offset bigint")
-    found = mirror[FLOW].offsets.translate_table(asked).collect()
+    found = mirror[SHARED].offsets.translate_table(asked).collect()
     placed = {(row.partition, row.offset): row.downstream_offset for row in found}
     for partition, records in source.items():
         assert [placed[partition, r.offset] for r in records] == [r.offset for r in target[partition]]
     commit(east.bootstrap_servers, group, topic, {0: 3})
-    [behind] = mirror[FLOW].groups()
+    [behind] = mirror[SHARED].groups()
     assert behind.resume.exact, "the consumer goes on where retention left it, here as there"
 
 
-def test_groups_of_a_deleted_topic_are_nobody_s_trouble(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
-) -> None:
-    mirror, topic, group = mirrored
-    commit(east.bootstrap_servers, group, topic, {0: 30})
-    mirror[FLOW].apply_groups()
-    delete_topic(east.bootstrap_servers, topic)
-    assert not len(mirror[FLOW].groups())
-    assert committed(central.bootstrap_servers, group, f"east.{topic}", 2).keys() == {0}, "what was moved stays"
-
-
 def test_a_flow_that_stays_on_keeps_its_groups_in_step(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
+    mirrored: tuple[Mirror, str, str],
+    mirror_for: Callable[..., Mirror],
+    east: KafkaCluster,
+    central: KafkaCluster,
 ) -> None:
     _, topic, group = mirrored
-    document = json.loads((tmp_path / "mirror.yml").read_text())
-    document["flows"][0]["sync"] = {"groups_interval": "1s"}
-    (tmp_path / "mirror.yml").write_text(json.dumps(document))
-    remote = f"east.{topic}"
-    with running(tmp_path / "log", "run", "--conf", str(tmp_path / "mirror.yml")) as process:
+    mirror = mirror_for(groups=f"{group}.*", sync={"groups_interval": "1s"})
+    with staying_on(mirror) as failures:
         produce(east.bootstrap_servers, topic, 100, seed=9)
         ends = {p: records[-1].offset + 1 for p, records in consume(east.bootstrap_servers, topic).items()}
         commit(east.bootstrap_servers, group, topic, ends)
 
         def is_in_step() -> bool:
-            assert process.popen.poll() is None, process.output
-            target = consume(central.bootstrap_servers, remote)
+            target = consume(central.bootstrap_servers, f"east.{topic}")
             due = {p: records[-1].offset + 1 for p, records in target.items()}
-            return (
+            return bool(failures) or (
                 sum(map(len, target.values())) == 140 * 2 + 100
-                and committed(central.bootstrap_servers, group, remote, 2) == due
+                and committed(central.bootstrap_servers, group, f"east.{topic}", 2) == due
             )
 
         wait_until(is_in_step, "the group stands at the end of the remote topic")
-        assert process.terminate() == 0, process.output
 
 
 def test_the_sql_of_the_docs_runs(mirrored: tuple[Mirror, str, str]) -> None:
@@ -366,3 +353,14 @@ def test_the_sql_of_the_docs_runs(mirrored: tuple[Mirror, str, str]) -> None:
             where = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
             statement = re.sub(rf"\b(FROM|JOIN) {table.name}\b", rf"\1 delta.`{where}`", statement)
         mirror.spark.sql(statement).collect()
+
+
+def test_groups_of_a_deleted_topic_are_nobody_s_trouble(
+    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
+) -> None:
+    mirror, topic, group = mirrored
+    commit(east.bootstrap_servers, group, topic, {0: 30})
+    mirror[SHARED].apply_groups()
+    delete_topic(east.bootstrap_servers, topic)
+    assert not len(mirror[SHARED].groups())
+    assert committed(central.bootstrap_servers, group, f"east.{topic}", 2).keys() == {0}, "what was moved stays"

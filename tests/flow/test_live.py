@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
@@ -15,6 +16,7 @@ from tests.flow.kit import (
     produce,
     run_cli,
     running,
+    staying_on,
     wait_until,
     write_conf,
 )
@@ -31,17 +33,7 @@ def test_new_topics_and_partitions_are_mirrored_without_a_restart(
     produce(east.bootstrap_servers, first, 50, partitions=1)
     flow = {"source": "east", "target": "central", "topics": f"{prefix}-.*"}
     mirror = make_mirror({"east": east, "central": central}, [flow])
-    stop, failures = threading.Event(), []
-
-    def run() -> None:
-        try:
-            mirror.run(stop=stop)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with staying_on(mirror) as failures:
         names = lambda: mirror.admin("central").topic_names()  # noqa: E731
         wait_until(lambda: f"east.{first}" in names() or failures, "the first topic is mirrored")
         create_topic(east.bootstrap_servers, second, 3, retention_ms="86400000")
@@ -58,10 +50,6 @@ def test_new_topics_and_partitions_are_mirrored_without_a_restart(
             )
 
         wait_until(arrived, "both topics with all their partitions are mirrored")
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures, failures
     for name in (first, second):
         assert_equal_topics(consume(east.bootstrap_servers, name), consume(central.bootstrap_servers, f"east.{name}"))
     assert mirror.admin("central").configs([f"east.{second}"])[f"east.{second}"] == {"retention.ms": "86400000"}
@@ -69,7 +57,7 @@ def test_new_topics_and_partitions_are_mirrored_without_a_restart(
 
 
 def test_sigterm_ends_a_run_cleanly_and_the_next_one_goes_on(
-    east: KafkaCluster, central: KafkaCluster, tmp_path: Path
+    east: KafkaCluster, central: KafkaCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = topic_name()
     delete_ledgers(central.bootstrap_servers)

@@ -2,7 +2,8 @@
 
 Each line of its bash blocks is run as it stands, but for what a machine without a cluster needs: `.venv/bin/` is this
 environment, conf/demo.yml listens on free ports, the demo writes fewer records, and spark-submit takes the connector and
-Delta from the sandbox's jars instead of `--packages`.
+Delta from the sandbox's jars instead of `--packages`. Commands that need a Spark session share one in this process: that
+a process of its own starts one is shown by the demo and by spark-submit.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from mirrorlake.sandbox import find_java
 from mirrorlake.sandbox.jars import jars
-from tests.flow.kit import environment
+from tests.flow.kit import environment, run_cli
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +65,21 @@ def as_run_here(line: str) -> list[str]:
     return [sys.executable, "-m", "mirrorlake", *words[1:]]
 
 
-def test_every_command_of_the_readme_works(place: Path) -> None:
+def run_as_process(line: str, place: Path) -> tuple[int, str]:
+    java_home = str(find_java().spark_java_home)
+    env = environment(JAVA_HOME=java_home, PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT))
+    result = subprocess.run(
+        as_run_here(line), cwd=place, env=env, capture_output=True, text=True, timeout=400, check=False
+    )
+    return result.returncode, result.stdout[-2000:] + result.stderr[-3000:]
+
+
+def run_here(line: str) -> tuple[int, str]:
+    done = run_cli(*shlex.split(line)[1:])
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_every_command_of_the_readme_works(place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     # The sandbox is up while the job of the cluster section runs, so that its clusters are there.
     lines = readme_commands()
     submit = [line for line in lines if line.startswith("spark-submit")]
@@ -71,17 +87,15 @@ def test_every_command_of_the_readme_works(place: Path) -> None:
     down = rest.pop()
     assert len(submit) == 1
     assert "sandbox down" in down
-    java_home = str(find_java().spark_java_home)
-    env = environment(JAVA_HOME=java_home, PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT))
+    monkeypatch.chdir(place)
     for line in [*rest, *submit, down]:
+        is_alone = line == "make demo" or line.startswith("spark-submit") or " sandbox " in line
         if line == "make demo":
             shutil.rmtree(place / "lake", ignore_errors=True)
-        result = subprocess.run(
-            as_run_here(line), cwd=place, env=env, capture_output=True, text=True, timeout=400, check=False
-        )
+        code, said = run_as_process(line, place) if is_alone else run_here(line)
         # A doctor that looks at empty clusters finds that no topic is there yet.
         allowed = (0, 1) if " doctor " in line else (0,)
-        assert result.returncode in allowed, f"{line}\n{result.stdout[-2000:]}\n{result.stderr[-3000:]}"
-        assert "Traceback" not in result.stderr, line
+        assert code in allowed, f"{line}\n{said}"
+        assert "Traceback" not in said, line
         if line == "make demo":
             shutil.rmtree(place / "lake")

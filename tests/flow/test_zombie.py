@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
     Process,
@@ -21,7 +23,9 @@ from tests.flow.map_check import assert_map_is_exact
 from tests.flow.test_laws import topic_name
 
 
-def test_law_f_a_woken_zombie_writes_nothing(east: KafkaCluster, central: KafkaCluster, tmp_path: Path) -> None:
+def test_law_f_a_woken_zombie_writes_nothing(
+    east: KafkaCluster, central: KafkaCluster, spark: SparkSession, tmp_path: Path
+) -> None:
     topic = topic_name()
     delete_ledgers(central.bootstrap_servers)
     create_topic(east.bootstrap_servers, topic, 2)

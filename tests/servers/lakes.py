@@ -1,4 +1,4 @@
-"""Mirrors for one test each: shared brokers and session, a lake of their own."""
+"""Mirrors for one test, or for one file: shared brokers and session, a lake of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.load import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import delete_ledgers, write_conf
+from tests.flow.kit import delete_topic, write_conf
 
 MakeMirror = Callable[..., Mirror]
 
@@ -29,19 +29,32 @@ def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return folder / "lake"
 
 
-@pytest.fixture
-def make_mirror(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> MakeMirror:
-    """Make a mirror from clusters and flows; a second call keeps the lake and takes the new settings."""
+def mirror_maker(spark: SparkSession, empty_lake: Path, folder: Path) -> MakeMirror:
+    """Return what makes mirrors with one lake and one settings file in a folder; a later call takes the new settings."""
     forgotten: set[str] = set()
 
     def make(clusters: dict[str, KafkaCluster], flows: list[dict[str, Any]], **cluster_settings: Any) -> Mirror:
-        if not (tmp_path / "lake").exists():
-            shutil.copytree(empty_lake, tmp_path / "lake")
+        if not (folder / "lake").exists():
+            shutil.copytree(empty_lake, folder / "lake")
         addresses = {alias: cluster.bootstrap_servers for alias, cluster in clusters.items()}
-        for alias in set(addresses) - forgotten:
-            # A new lake wants new ledgers: those of earlier tests name positions that this lake never had.
-            delete_ledgers(addresses[alias])
-            forgotten.add(alias)
-        return Mirror(load(write_conf(tmp_path, addresses, flows, **cluster_settings)), spark=spark)
+        config = load(write_conf(folder, addresses, flows, **cluster_settings))
+        # A new lake wants new ledgers: those of earlier tests name positions that this lake never had.
+        for flow in config.flows:
+            if flow.name not in forgotten:
+                delete_topic(addresses[flow.target], flow.ledger_topic, missing_ok=True)
+                forgotten.add(flow.name)
+        return Mirror(config, spark=spark)
 
     return make
+
+
+@pytest.fixture
+def make_mirror(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> MakeMirror:
+    """Make mirrors of one test, its lake and its `mirror.yml` in `tmp_path`."""
+    return mirror_maker(spark, empty_lake, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def make_shared_mirror(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> MakeMirror:
+    """Make mirrors that the tests of one file share: no other mirror of the file may use their flows' names."""
+    return mirror_maker(spark, empty_lake, tmp_path_factory.mktemp("shared"))
