@@ -15,16 +15,15 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.relay.files import COLUMNS
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import with_downstream
+from mirrorlake.relay.schema import RELAY
 from mirrorlake.rules.viewed import View
 
 Views = Mapping[str, View]
 Batches = Iterator[pa.RecordBatch]
 _PLACE = ("topic", "partition", "offset")
 _SOURCE = ("source_topic", "generation", "source_partition", "upstream_offset")
-_SCHEMA = (
-    "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
-    "headers array<struct<key:string,value:binary>>"
-)
+_CONTENT = COLUMNS[1:]
+_SCHEMA = ", ".join(f"`{name}` {RELAY.columns[name][0]}" for name in (*_PLACE, *_CONTENT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ def expected_records(lake: Lake, runs: DataFrame, views: Views) -> Expected | No
         rows = with_downstream(lake.relay(row.source), mine)
         view = views.get(row.flow)
         if row.view is None:
-            records.append(rows.select(*_PLACE, "timestamp", "key", "value", "headers"))
+            records.append(rows.select(*_PLACE, *_CONTENT))
         elif view is not None and view.version == row.view:
             records.append(through(rows, view))
         else:
@@ -91,13 +90,11 @@ def _views_of(rows: pa.RecordBatch, view: View) -> Batches:
         part = rows.slice(start, end - start)
         upstream = part.column("upstream_offset")
         given = pa.RecordBatch.from_arrays(
-            [upstream, *(part.column(name) for name in COLUMNS[1:])],
+            [upstream, *(part.column(name) for name in _CONTENT)],
             names=list(COLUMNS),
         )
         seen = view(SourcePartition(*keys[start]), given).records
         found = np.searchsorted(upstream.to_numpy(), seen.column("offset").to_numpy())
         place = part.select(list(_PLACE)).take(pa.array(found))
-        content = [seen.column(name) for name in ("timestamp", "key", "value", "headers")]
-        yield pa.RecordBatch.from_arrays(
-            [*place.columns, *content], names=[*_PLACE, "timestamp", "key", "value", "headers"]
-        )
+        content = [seen.column(name) for name in _CONTENT]
+        yield pa.RecordBatch.from_arrays([*place.columns, *content], names=[*_PLACE, *_CONTENT])

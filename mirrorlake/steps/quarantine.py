@@ -19,6 +19,7 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import SOURCE_KEY, with_downstream
 from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD
+from mirrorlake.relay.withheld import each_offset
 from mirrorlake.steps.rules import rule_changes
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.republish_settings import RepublishSettings
@@ -82,14 +83,8 @@ class Quarantine:
             F.col("source_partition").alias("partition"),
             F.col("upstream_offset").alias("offset"),
         )
-        filtered = (
-            self._lake.meta(WITHHELD)
-            .where((F.col("flow") == again) & (F.col("kind") != QUARANTINED))
-            .select(*SOURCE_KEY, F.explode("ranges").alias("part"))
-            .select(
-                *SOURCE_KEY, F.explode(F.expr("sequence(part.first, part.first + part.length - 1)")).alias("offset")
-            )
-        )
+        withheld = self._lake.meta(WITHHELD).where((F.col("flow") == again) & (F.col("kind") != QUARANTINED))
+        filtered = each_offset(withheld).select(*_RECORD)
         return mine.join(sent.unionByName(filtered), _RECORD, "left_anti").select(*mine.columns)
 
     def summary(self) -> list[Quarantined]:

@@ -7,9 +7,9 @@ table is appended to on its own, so each knows by itself which ledger record it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,9 +20,10 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD, Table
+from mirrorlake.relay.withheld import each_offset
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ class LedgerCopy:
         version = self._epoch * 2**32 + self._appends
         for table in _TABLES:
             fresh = [record for record in records if self._lacks(table, record)]
-            rows = _rows(table, self._flow, fresh)
+            rows = _ROWS[table.name](self._flow, fresh)
             if table is QUARANTINE and rows:
                 self._append(self._with_bytes(rows), table, version=version)
             elif rows:
@@ -157,24 +158,16 @@ class LedgerCopy:
 
     def _with_bytes(self, rows: list[tuple[Any, ...]]) -> DataFrame:
         """Return the quarantined records as the relay holds them."""
-        spans = self._lake.spark.createDataFrame(rows, WITHHELD.ddl)
-        offsets = spans.withColumn("range", F.explode("ranges")).withColumn(
-            "offset", F.explode(F.expr("sequence(range.first, range.first + range.length - 1)"))
-        )
+        offsets = each_offset(self._lake.spark.createDataFrame(rows, WITHHELD.ddl))
+        told = {name: [row[at] for row in rows] for at, name in enumerate(WITHHELD.columns)}
+        # Literals let Delta leave out files, which a join does not.
         relay = self._lake.relay(self._source).where(
-            F.col("topic").isin(sorted({row[1] for row in rows}))
-            & F.col("offset").between(min(row[4] for row in rows), max(row[5] for row in rows))
+            F.col("topic").isin(sorted(set(told["topic"])))
+            & F.col("offset").between(min(told["first_offset"]), max(told["last_offset"]))
         )
-        told = F.broadcast(offsets.withColumnRenamed("withheld_at", "quarantined_at"))
-        joined = relay.join(told, [*_SOURCE_KEY, "offset"])
+        offsets = F.broadcast(offsets.withColumnRenamed("withheld_at", "quarantined_at"))
+        joined = relay.join(offsets, [*_SOURCE_KEY, "offset"])
         return joined.select(*QUARANTINE.columns).coalesce(1)
-
-
-def _rows(table: Table, flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]]:
-    if table is OFFSET_MAP:
-        return map_rows(flow, records)
-    rows = withheld_rows(flow, records)
-    return rows if table is WITHHELD else [row for row in rows if row[8] == QUARANTINED]
 
 
 def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]]:
@@ -203,8 +196,10 @@ def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]
     ]
 
 
-def withheld_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]]:
-    """Return what ledger records tell of withheld records as rows of `withheld`."""
+def withheld_rows(
+    flow: str, records: Sequence[LedgerRecord], *, kinds: Collection[str] = (FILTERED, QUARANTINED)
+) -> list[tuple[Any, ...]]:
+    """Return what ledger records tell of withheld records of some kinds as rows of `withheld`."""
     return [
         (
             flow,
@@ -225,8 +220,16 @@ def withheld_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any,
         )
         for record in records
         for item in record.withheld
+        if item.kind in kinds
     ]
 
 
 def _committed_at(record: LedgerRecord) -> datetime:
     return datetime.fromtimestamp(record.committed_at_ms / 1000, tz=timezone.utc)
+
+
+_ROWS: Mapping[str, Callable[[str, Sequence[LedgerRecord]], list[tuple[Any, ...]]]] = {
+    OFFSET_MAP.name: map_rows,
+    WITHHELD.name: withheld_rows,
+    QUARANTINE.name: partial(withheld_rows, kinds=(QUARANTINED,)),
+}
