@@ -23,6 +23,7 @@ from mirrorlake.config.load import load, loads
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.hops import HOP_KEY
 from mirrorlake.model.json_path import parse_path
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.rules.build import flow_view
@@ -556,6 +557,13 @@ def test_headers_are_dropped_and_renamed_in_place() -> None:
         assert [row and [(one["key"], one["value"]) for one in row] for row in rows] == [e or e for e in expected]
         assert (found.records.schema, found.withheld) == (source.schema, ())
     assert view({"headers": {"drop": "zzz"}})(SOURCE, records).records is records
+
+
+def test_no_rule_takes_away_where_a_record_has_been() -> None:
+    records = batch(b"v", headers=[[(HOP_KEY, b"east"), ("x", b"1")]])
+    for rule in ({"drop": ".*"}, {"rename": {HOP_KEY: "x-hop"}}):
+        found = view({"headers": rule})(SOURCE, records).records.column("headers").to_pylist()[0]
+        assert (HOP_KEY, b"east") in [(one["key"], one["value"]) for one in found], "it would go round for ever"
 
 
 # -- functions --------------------------------------------------------------------------------------------------------
