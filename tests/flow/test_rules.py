@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -83,7 +84,7 @@ def files_that_hold(folder: Path, original: bytes) -> list[str]:
 
 
 def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, key: None
+    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, key: None, event_log: Path
 ) -> None:
     topic = topic_name("orders")
     create_topic(east.bootstrap_servers, topic, 1)
@@ -125,6 +126,10 @@ def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
         _check_explanations(mirror, feeder, topic)
     for original in (CARD, SSN, EMAIL, INTERNAL):
         assert files_that_hold(Path(central.directory), original) == [], "the original stands on the target"
+        assert files_that_hold(event_log, original) == []
+    assert files_that_hold(event_log, topic.encode()), "the log is that of these queries"
+    for written in (KEY, KEY.encode().hex(), base64.b64encode(KEY.encode()).decode()):
+        assert files_that_hold(event_log, written.encode()) == [], "the key stands in Spark's event log"
     relay = mirror.lake.relay("east").where(F.col("topic") == topic).orderBy("offset")
     assert [row.value and bytes(row.value) for row in relay.collect()] == [value for _, value in RECORDS]
     assert [one.differences for one in mirror.verify()] == [(), ()]

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from mirrorlake.wiring import local_session
 
-    session = local_session(cores="2")
+    # Every event of every test's queries is kept: what must not be told can be looked for (`event_log`).
+    folder = tmp_path_factory.mktemp("event_log")
+    settings = {"enabled": "true", "dir": folder.as_uri(), "compress": "false"}
+    given = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
+        session = local_session(cores="2")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def event_log(spark: SparkSession) -> Path:
+    """Where Spark's event log is."""
+    return Path(spark.conf.get("spark.eventLog.dir", "").removeprefix("file://"))
