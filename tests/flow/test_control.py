@@ -108,7 +108,8 @@ def test_a_running_mirror_follows_edits_and_pauses_without_a_gap_or_a_repeat(
             assert not failures, failures
 
         place.wait(central, a)
-        assert set(queries(spark)) == {"land east", "republish east->central"}
+        # The backfill sends before the stream's query begins.
+        until(lambda: set(queries(spark)) == {"land east", "republish east->central"}, "both streams run")
 
         edited = make_mirror(clusters, [place.flow("central", a, b), place.flow("west", a)])
         assert [(change.where, change.action, change.kind, change.name) for change in edited.plan().changes][:2] == [
@@ -129,6 +130,7 @@ def test_a_running_mirror_follows_edits_and_pauses_without_a_gap_or_a_repeat(
         edited["east->central"].resume()
         place.wait(west, a)
         place.wait(central, a, b)
+        until(lambda: len(queries(spark)) == 3, "the backfills are over, too")
         before = queries(spark)
 
         edited["east->central"].pause(b)

@@ -99,6 +99,7 @@ def test_both_data_centres_get_everything_and_the_one_that_was_down_catches_up(
 
     grown = mirror_with(8)
     assert [(change.where, change.action, change.after) for change in grown.plan().changes] == [
+        ("settings", "change", {f"topics.{topic}.partitions": 8}),
         ("east", "add_partitions", 8),
         ("madrid", "add_partitions", 8),
     ]
