@@ -68,6 +68,8 @@ class Groups:
             ClusterError: the cluster does not answer, or does not allow the look.
         """
         with self._border.errors("list consumer groups", _group("DESCRIBE", "*")):
+            # Asking every broker for its groups waits without an end for a first broker to ask (librdkafka 2.16.1).
+            self._client.list_topics(timeout=TIMEOUT_S)
             found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
             if found.errors:
                 raise found.errors[0]

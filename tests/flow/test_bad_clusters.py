@@ -29,7 +29,8 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, s
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait 2 s instead of 15 for a cluster: where nobody listens, nobody will."""
-    monkeypatch.setattr("mirrorlake.kafka.admin.TIMEOUT_S", 2.0)
+    for asker in ("admin", "groups"):
+        monkeypatch.setattr(f"mirrorlake.kafka.{asker}.TIMEOUT_S", 2.0)
 
 
 @pytest.mark.usefixtures("impatient")
