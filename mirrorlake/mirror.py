@@ -33,6 +33,7 @@ from mirrorlake.steps import conflicts as conflicts_step
 from mirrorlake.steps import control as control_step
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
+from mirrorlake.steps import query as query_step
 from mirrorlake.steps import rules as rules_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
@@ -411,6 +412,48 @@ class Mirror:
             >>> mirror.conflicts("orders", within="5 minutes").show()  # doctest: +SKIP
         """
         return conflicts_step.conflicts(self.lake, self.config.flows, topic, within=length_of(within))
+
+    def sql(self, query: str, **values: Any) -> DataFrame:
+        """Return the answer to a SQL query over the lake; tables have names, whatever their paths are.
+
+        `records` are the records of all sources, with `source`, `key_text` and `value_text`; `relay_east` is the relay of
+        `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. Temporary views of the session,
+        which a table of yours with the same name is hidden behind.
+
+        Args:
+            query: the query; `:topic` in it stands for the argument `topic`.
+            **values: what such markers stand for.
+
+        Raises:
+            UsageError: a table is not there yet.
+
+        Example:
+            >>> mirror.sql("SELECT topic, count(*) FROM records GROUP BY topic").show()  # doctest: +SKIP
+        """
+        return query_step.sql(self.lake, self.config.sources, query, values)
+
+    def json_view(
+        self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
+    ) -> DataFrame:
+        """Make a view of a source topic with the members of its JSON values, and return it: `value.amount`.
+
+        Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`, `key`
+        (text), `value` (null for tombstones and what is no JSON) and `value_text`. It shows what is in the relays when it
+        is asked, under the same name in SQL cells and in `sql`, as long as the session lives.
+
+        Args:
+            topic: the source topic.
+            name: of the view; the topic's with `_` for what SQL would have quoted.
+            schema: the type of the values, as `STRUCT<amount: DOUBLE>`; else that of the newest records.
+            newest: how many records decide about the type.
+
+        Raises:
+            UsageError: no record of the topic holds a JSON object, and no schema is given.
+
+        Example:
+            >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP
+        """
+        return query_step.json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)
 
     @property
     def history(self) -> History:
