@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mirrorlake.model.plan import Change as Change
     from mirrorlake.model.plan import Plan as Plan
     from mirrorlake.model.policy import original_topic as original_topic
+    from mirrorlake.notebook.params import params as params
     from mirrorlake.rules.functions import register as register
 
 __version__ = "0.1.0"
@@ -60,8 +61,9 @@ _HOME = {
     "hops": "mirrorlake.model.hops",
     "import_mm2": "mirrorlake.config.mm2_import",
     "load": "mirrorlake.mirror",
-    "register": "mirrorlake.rules.functions",
     "original_topic": "mirrorlake.model.policy",
+    "params": "mirrorlake.notebook.params",
+    "register": "mirrorlake.rules.functions",
     "sandbox": "",
 }
 
@@ -87,6 +89,7 @@ __all__ = [
     "import_mm2",
     "load",
     "original_topic",
+    "params",
     "register",
     "sandbox",
 ]
