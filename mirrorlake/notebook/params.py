@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from IPython.core.getipython import get_ipython
-
 from mirrorlake.errors import UsageError
+from mirrorlake.notebook.display import running_shell
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "")
 
@@ -29,7 +28,7 @@ def params(**defaults: bool | int | float | str) -> SimpleNamespace:
         >>> params(records=300).records
         300
     """
-    shell = get_ipython()
+    shell = running_shell()
     dbutils = shell.user_ns.get("dbutils") if shell is not None else None
     widgets = getattr(dbutils, "widgets", None)
     if widgets is None:

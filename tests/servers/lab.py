@@ -40,7 +40,7 @@ _DONE = re.compile(r"\[\d+\]")
 # Longer than any cell that is waited for; a condition that comes true ends the wait.
 _WAIT_MS = 400_000
 _OPEN_MS = 120_000
-_FAILED = "[data-mime-type='application/vnd.jupyter.error']"
+_FAILED = "Traceback (most recent call last)"
 _SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     # Else cells out of sight are not in the page, and cannot be asserted.
@@ -187,7 +187,7 @@ def run_notebook(lab: Lab, window: Page) -> Iterator[RunNotebook]:
         window.get_by_role("menu").get_by_text("Run All Cells", exact=True).click()
         notebook = window.locator(".jp-Notebook")
         done = notebook.locator(".jp-CodeCell .jp-InputPrompt").last.filter(has_text=_DONE)
-        failed = notebook.locator(_FAILED).or_(window.locator(".jp-Dialog"))
+        failed = notebook.locator(".jp-OutputArea-output", has_text=_FAILED).or_(window.locator(".jp-Dialog"))
         try:
             expect(done.or_(failed).first).to_be_visible(timeout=_WAIT_MS)
             assert failed.count() == 0, failed.first.inner_text()

@@ -97,7 +97,9 @@ def test_its_parameters_are_all_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*NOTEBOOKS, *sorted((HOUSE / "docs").rglob("*.md")), HOUSE / "README.md"], ids=lambda path: path.name
+    "path",
+    [*NOTEBOOKS, *sorted((HOUSE / "docs").rglob("*.md")), FOLDER / "README.md", HOUSE / "README.md"],
+    ids=lambda path: path.name,
 )
 def test_links_lead_somewhere(path: Path) -> None:
     texts = [cell.source for cell in cells(path, "markdown")] if path.suffix == ".ipynb" else [path.read_text()]
