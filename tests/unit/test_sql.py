@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import mirrorlake as ml
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.params import read
-from mirrorlake.relay.views import ddl_of, json_sql, quoted, records_sql, view_name
+from mirrorlake.relay.sql import ddl_of, json_sql, quoted, records_sql, view_name
 
 
 def test_types_of_json_are_types_that_from_json_takes() -> None:
