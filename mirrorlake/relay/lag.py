@@ -98,7 +98,20 @@ def latency(tables: LagTables, *, bucket_s: int = 60) -> DataFrame:
         tables: `offset_map`, `relays` and `flows` count.
         bucket_s: length of a time bucket in seconds.
     """
-    return _frame(LATENCY.replace("{bucket_us}", str(bucket_s * 1_000_000)), tables)
+    return _frame(with_bucket(LATENCY, bucket_s), tables)
+
+
+def with_bucket(text: str, bucket_s: int) -> str:
+    """Return the text of `latency` with the length of its time buckets filled in."""
+    return text.replace("{bucket_us}", str(bucket_s * 1_000_000))
+
+
+def bounds(tables: LagTables) -> DataFrame:
+    """Return between which offsets records waited: `source`, `topic`, `generation`, `partition`, `lowest`, `highest`.
+
+    `lag` and `rpo` need no other records of the relays; `highest` is the first offset that they do not need.
+    """
+    return _frame(BOUNDS, tables)
 
 
 def rpo(tables: LagTables) -> DataFrame:
@@ -126,7 +139,7 @@ looks AS (
     FROM {{samples}} WHERE error IS NULL GROUP BY subject, name, observed_at)
 ),
 held AS (
-  SELECT kind, flow, {_KEY}, group_id, position, subject, name, look AS first_look,
+  SELECT /*+ BROADCAST(looks) */ kind, flow, {_KEY}, group_id, position, subject, name, look AS first_look,
     least(next_complete, newest + 1, lead(look) OVER (PARTITION BY kind, flow, {_KEY}, group_id ORDER BY look)) - 1 AS last_look
   FROM (
     SELECT *, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
@@ -140,8 +153,8 @@ ways AS (
   SELECT DISTINCT flow, source, source_topic, generation, source_partition, target, target_topic, target_partition FROM runs
 ),
 on_targets AS (
-  SELECT w.flow, w.source, w.source_topic, w.generation, w.source_partition, w.target, w.target_topic, w.target_partition,
-    h.group_id, h.position, h.subject, h.name, h.first_look, h.last_look
+  SELECT /*+ BROADCAST(w) */ w.flow, w.source, w.source_topic, w.generation, w.source_partition, w.target, w.target_topic,
+    w.target_partition, h.group_id, h.position, h.subject, h.name, h.first_look, h.last_look
   FROM held h JOIN ways w ON h.source = w.target AND h.topic = w.target_topic AND h.partition = w.target_partition
   WHERE h.kind = 'group' AND h.position IS NOT NULL
 ),
@@ -162,18 +175,16 @@ beside AS (
     FROM runs)
 ),
 standing AS (
-  SELECT h.kind, h.flow, h.source, h.topic, h.generation, h.partition, h.group_id, h.position, h.source AS cluster,
+  SELECT /*+ BROADCAST(c) */ h.kind, c.flow, h.source, h.topic, h.generation, h.partition, h.group_id, h.position, h.source AS cluster,
     false AS is_translated, h.subject, h.name, h.first_look, h.last_look
-  FROM (
-    SELECT h.kind, c.flow, h.source, h.topic, h.generation, h.partition, h.group_id, h.position,
-      h.subject, h.name, h.first_look, h.last_look
-    FROM held h JOIN carried c ON h.source = c.source AND h.topic = c.topic AND h.generation = c.generation
-      AND h.partition = c.partition
-    WHERE h.kind <> 'republished'
-    UNION ALL
-    SELECT kind, flow, source, topic, generation, partition, group_id, position, subject, name, first_look, last_look
-    FROM held WHERE kind = 'republished') h
-  WHERE h.position IS NOT NULL
+  FROM held h JOIN carried c ON h.source = c.source AND h.topic = c.topic AND h.generation = c.generation
+    AND h.partition = c.partition
+  WHERE h.kind <> 'republished' AND h.position IS NOT NULL
+  UNION ALL
+  SELECT h.kind, h.flow, h.source, h.topic, h.generation, h.partition, h.group_id, h.position, f.target,
+    false, h.subject, h.name, h.first_look, h.last_look
+  FROM held h JOIN {{flows}} f ON f.flow = h.flow
+  WHERE h.kind = 'republished' AND h.position IS NOT NULL
   UNION ALL
   SELECT 'group', flow, source, source_topic, generation, source_partition, group_id,
     CASE WHEN unread IS NULL THEN NULL
@@ -184,8 +195,8 @@ standing AS (
   FROM beside WHERE is_run = 0
 ),
 seen AS (
-  SELECT l.observed_at, s.kind, s.flow, s.source, s.topic, s.generation, s.partition, s.group_id, s.position, s.cluster,
-    s.is_translated,
+  SELECT /*+ BROADCAST(l) */ l.observed_at, s.kind, s.flow, s.source, s.topic, s.generation, s.partition, s.group_id,
+    s.position, s.cluster, s.is_translated,
     max(IF(kind = 'last_stable', position, NULL)) OVER together AS end_position,
     max(IF(kind = 'reached', position, NULL)) OVER together AS landed,
     max(IF(kind = 'republished', position, NULL)) OVER together AS republished
@@ -210,12 +221,12 @@ bounds AS (
 kept_back AS (
   SELECT scope, {_KEY}, explode(flatten(transform(ranges, r -> sequence(r.first, r.first + r.length - 1)))) AS offset
   FROM (
-    SELECT b.scope, b.source, w.topic, w.generation, w.partition, w.ranges
+    SELECT /*+ BROADCAST(b) */ b.scope, b.source, w.topic, w.generation, w.partition, w.ranges
     FROM {{withheld}} w JOIN bounds b ON w.flow = b.scope AND w.topic = b.topic AND w.generation = b.generation
       AND w.partition = b.partition AND w.last_offset >= b.lowest AND w.first_offset < b.highest)
 ),
 records AS (
-  SELECT b.scope, r.source, r.topic, r.generation, r.partition, r.offset, r.timestamp
+  SELECT /*+ BROADCAST(b) */ b.scope, r.source, r.topic, r.generation, r.partition, r.offset, r.timestamp
   FROM {{relays}} r JOIN bounds b ON r.source = b.source AND r.topic = b.topic AND r.generation = b.generation
     AND r.partition = b.partition AND r.offset >= b.lowest AND r.offset < b.highest
   LEFT ANTI JOIN kept_back k ON k.scope = b.scope AND k.source = r.source AND k.topic = r.topic
@@ -237,7 +248,7 @@ beside_records AS (
     SELECT NULL, NULL, scope, {_KEY}, NULL, NULL, NULL, NULL, NULL, NULL, offset, 1, struct(offset, timestamp)
     FROM records)
 )
-SELECT observed_at, flow, b.source, b.topic, b.generation, b.partition, hop, group_id, position, end_position,
+SELECT /*+ BROADCAST(n) */ observed_at, flow, b.source, b.topic, b.generation, b.partition, hop, group_id, position, end_position,
   IF(end_position IS NULL, NULL, greatest(end_position - position, 0)) AS offset_lag,
   IF(position < known_end AND oldest.offset < known_end, oldest.timestamp, NULL) AS waiting_since,
   CASE WHEN position >= known_end THEN 0
@@ -248,6 +259,8 @@ FROM beside_records b JOIN newest n ON b.source = n.source AND b.topic = n.topic
   AND b.partition = n.partition
 WHERE is_record = 0
 """  # noqa: S608  no value enters the text
+
+BOUNDS = f"WITH {_HOPS} SELECT * FROM bounds"  # noqa: S608  no value enters the text
 
 # Every record between a position and the end counts once: the records at or behind the one, less those at or behind the other.
 RPO = f"""
@@ -270,8 +283,8 @@ counted AS (
     SELECT NULL, NULL, scope, {_KEY}, NULL, NULL, offset, NULL, 1, struct(offset, timestamp) FROM records)
 ),
 partitions AS (
-  SELECT observed_at, flow, c.source, c.topic, c.generation, c.partition, known_end, any_value(n.newest_landed) AS landed,
-    position, sum(sign * behind) AS records, max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS since
+  SELECT /*+ BROADCAST(n) */ observed_at, flow, c.source, c.topic, c.generation, c.partition, known_end,
+    any_value(n.newest_landed) AS landed, position, sum(sign * behind) AS records, max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS since
   FROM counted c JOIN newest n ON c.source = n.source AND c.topic = n.topic AND c.generation = n.generation
     AND c.partition = n.partition
   WHERE is_record = 0
