@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mirrorlake.relay.lake import quote
+
 # The view over all relays.
 RECORDS = "records"
 
@@ -37,14 +39,14 @@ def records_sql(relays: Mapping[str, str]) -> str:
         *(f"try_validate_utf8(CAST(`{name}` AS STRING)) AS {name}_text" for name in _BYTES),
     ]
     return "\nUNION ALL\n".join(
-        f"SELECT {quoted(alias)} AS source, {', '.join(columns)} FROM {relay}"  # noqa: S608 - the lake's own names
+        f"SELECT {quote(alias)} AS source, {', '.join(columns)} FROM {relay}"  # noqa: S608 - the lake's own names
         for alias, relay in sorted(relays.items())
     )
 
 
 def topic_sql(relays: Mapping[str, str], topic: str) -> str:
     """Return the query of one topic's records (see `records_sql`)."""
-    return f"SELECT * FROM ({records_sql(relays)}) WHERE topic = {quoted(topic)}"  # noqa: S608 - quoted
+    return f"SELECT * FROM ({records_sql(relays)}) WHERE topic = {quote(topic)}"  # noqa: S608 - quoted
 
 
 def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
@@ -60,7 +62,7 @@ def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
     text = "value_text"
     return (
         f"SELECT source, {', '.join(f'`{name}`' for name in _PLACE)}, landed_at, key_text AS key,"  # noqa: S608 - quoted
-        f" CASE WHEN try_parse_json({text}) IS NOT NULL THEN from_json({text}, {quoted(schema)}) END AS value, {text}"
+        f" CASE WHEN try_parse_json({text}) IS NOT NULL THEN from_json({text}, {quote(schema)}) END AS value, {text}"
         f" FROM ({topic_sql(relays, topic)})"
     )
 
@@ -105,8 +107,3 @@ def view_name(topic: str) -> str:
     """
     name = re.sub(r"\W", "_", topic, flags=re.ASCII)
     return f"_{name}" if name[0].isdigit() else name
-
-
-def quoted(text: str) -> str:
-    """Return a text as a SQL literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -104,6 +104,12 @@ def test_offset_map_check(execute: Execute, place: Place) -> None:
     assert "in_a_hole" in shown(notebook), "an offset without a record is not told as such"
 
 
+def test_lag_and_objectives(execute: Execute, place: Place) -> None:
+    write_sales(place["east"], region="east", records=RECORDS, seed=2)
+    notebook = execute("30_lag_and_objectives", conf=str(place.conf))
+    assert "missed the objective of 120 s" in shown(notebook, "text/plain")
+
+
 def test_query_the_lake(execute: Execute, place: Place) -> None:
     notebook = execute("60_query_the_lake", conf=str(place.conf))
     assert "customer-0" in shown(notebook), "the busiest customer is not shown"

@@ -35,8 +35,8 @@ def code(cell: nbformat.NotebookNode) -> ast.Module:
 
 
 def test_every_job_of_a_notebook_has_its_notebook() -> None:
-    wanted = {"00_tour", "10_set_up_a_mirror", "20_offset_map_check", "60_query_the_lake", "70_migrate_from_mm2"}
-    assert wanted <= names()
+    wanted = {"00_tour", "10_set_up_a_mirror", "20_offset_map_check", "30_lag_and_objectives", "60_query_the_lake"}
+    assert wanted | {"70_migrate_from_mm2"} <= names()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -13,7 +13,8 @@ from IPython.core.interactiveshell import InteractiveShell
 import mirrorlake as ml
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.params import read
-from mirrorlake.relay.sql import ddl_of, json_sql, quoted, records_sql, view_name
+from mirrorlake.relay.lake import quote
+from mirrorlake.relay.sql import ddl_of, json_sql, records_sql, view_name
 
 
 def test_types_of_json_are_types_that_from_json_takes() -> None:
@@ -31,7 +32,7 @@ def test_a_view_name_needs_no_quotes(topic: str) -> None:
 
 @given(st.text())
 def test_a_literal_ends_where_it_should(text: str) -> None:
-    inside = quoted(text)[1:-1].replace("\\\\", "").replace("\\'", "")
+    inside = quote(text)[1:-1].replace("\\\\", "").replace("\\'", "")
     assert "'" not in inside
     assert not inside.endswith("\\")
 
