@@ -492,7 +492,7 @@ class Mirror(Shown):
         """Make a view of a source topic with the members of its JSON values, and return it: `value.amount`.
 
         Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`, `key`
-        (text), `value` (null for tombstones and what is no JSON) and `value_text`. It shows what is in the relays when it
+        (text), `value` (null for tombstones and what is no JSON object) and `value_text`. It shows what is in the relays when it
         is asked, under the same name in SQL cells and in `sql`, as long as the session lives.
 
         Args:

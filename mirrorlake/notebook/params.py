@@ -16,7 +16,7 @@ def params(**defaults: bool | int | float | str) -> SimpleNamespace:
     """Return the parameters of this notebook, each with the type of its default.
 
     On Databricks each becomes a text widget at the top of the notebook, which a job's parameters fill. Elsewhere they are
-    what was given: papermill and nbmake write theirs below the cell that is tagged `parameters`.
+    what was given: papermill writes its own below the cell that is tagged `parameters`.
 
     Args:
         **defaults: values by name, as the parameters cell sets them.

@@ -52,7 +52,7 @@ def topic_sql(relays: Mapping[str, str], topic: str) -> str:
 def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
     """Return the query of one topic's records with the members of their values: `value.amount`.
 
-    `value` is null for tombstones and for what is no JSON; `value_text` tells them apart.
+    `value` is null for tombstones and for what is no JSON object; `value_text` tells them apart.
 
     Args:
         relays: relays by alias, as SQL names them.
@@ -62,7 +62,8 @@ def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
     text = "value_text"
     return (
         f"SELECT source, {', '.join(f'`{name}`' for name in _PLACE)}, landed_at, key_text AS key,"  # noqa: S608 - quoted
-        f" CASE WHEN try_parse_json({text}) IS NOT NULL THEN from_json({text}, {quote(schema)}) END AS value, {text}"
+        f" CASE WHEN startswith(ltrim({text}), '{{') AND try_parse_json({text}) IS NOT NULL"
+        f" THEN from_json({text}, {quote(schema)}) END AS value, {text}"
         f" FROM ({topic_sql(relays, topic)})"
     )
 
@@ -74,7 +75,7 @@ def json_type(records: DataFrame, *, newest: int) -> DataFrame:
         records: rows of the view of all relays, of one topic.
         newest: how many are looked at; the rows are read once.
     """
-    objects = records.where(F.col("value_text").startswith("{"))
+    objects = records.where(F.ltrim("value_text").startswith("{"))
     latest = objects.orderBy(F.col("landed_at").desc(), F.col("offset").desc()).limit(newest)
     return latest.agg(F.schema_of_variant_agg(F.try_parse_json("value_text")).alias("type"))
 

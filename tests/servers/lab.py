@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import psutil
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 
@@ -171,6 +171,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             viewport={"width": 1280, "height": 900},
         )
         browser.set_default_timeout(_OPEN_MS)
+        expect.set_options(timeout=_OPEN_MS)
         yield browser.pages[0]
         browser.close()
 
@@ -200,10 +201,12 @@ def run_notebook(lab: Lab, window: Page) -> Iterator[RunNotebook]:
     lab.end_kernels()
 
 
-def screenshot(page: Page, name: str, **options: Any) -> Path:
-    """Keep a picture of the page and print where it is."""
+def screenshot(page: Page, name: str, *, at: Locator | None = None) -> Path:
+    """Keep a picture of the page, with a place of it in sight, and print where the picture is."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     path = SCREENSHOTS / f"{name}.png"
-    page.screenshot(path=path, **options)
+    if at is not None:
+        at.first.scroll_into_view_if_needed()
+    page.screenshot(path=path)
     print(f"screenshot: {path.relative_to(HOUSE)}")  # noqa: T201 - whoever ran the test looks there
     return path
