@@ -7,7 +7,7 @@ never written: each becomes a reference `${env:NAME}`, and the caller is told wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,9 @@ _TIMES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"))
 _BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
+Keep = Callable[[str, str], None]
+
+
 @dataclass(slots=True)
 class Written:
     """Settings as plain content in the order of a settings file.
@@ -46,8 +49,12 @@ class Written:
         return yaml_of(self.content)
 
 
-def written(config: MirrorConfig) -> Written:
+def written(config: MirrorConfig, *, keep: Keep = lambda *_: None) -> Written:
     """Return the settings as a person would write them; resolves no reference and holds no secret.
+
+    Args:
+        config: the settings.
+        keep: is told each reference that takes the place of a secret, and the secret as it stood there.
 
     Example:
         >>> from mirrorlake.config.load import loads
@@ -72,17 +79,17 @@ def written(config: MirrorConfig) -> Written:
         servers = cluster.get("bootstrap_servers")
         if servers is not None:
             cluster["bootstrap_servers"] = servers[0] if len(servers) == 1 else servers
-        _hide(cluster.get("client", {}), f"clusters.{alias}.client", alias, found)
+        _hide(cluster.get("client", {}), f"clusters.{alias}.client", alias, found, keep)
     for index, flow in enumerate(found.content["flows"]):
         name = flow["name"]
         if name == f"{flow['source']}->{flow['target']}":
             del flow["name"]
-        _hide(flow.get("producer", {}), f"flows[{index}].producer", f"{name}_producer", found)
+        _hide(flow.get("producer", {}), f"flows[{index}].producer", f"{name}_producer", found, keep)
         placement = flow.get("placement")
         if isinstance(placement, dict) and "map" in placement:
             placement["map"] = {_number(key): _numbered(pairs) for key, pairs in placement["map"].items()}
         for place, rule in enumerate(flow.get("rules", ())):
-            _rule(rule, place, f"flows[{index}].rules[{place}]", name, found)
+            _rule(rule, place, f"flows[{index}].rules[{place}]", name, found, keep)
     return found
 
 
@@ -154,9 +161,11 @@ def _with_unit(text: str) -> str:
     return text
 
 
-def _hide(options: dict[str, Any], place: str, owner: str, found: Written) -> None:
+def _hide(options: dict[str, Any], place: str, owner: str, found: Written, keep: Keep) -> None:
     for key in [key for key, text in options.items() if not _may_be_shown(key, str(text))]:
-        options[key] = _reference(f"{place}.{key}", variable(owner, key), found)
+        name, secret = variable(owner, key), str(options[key])
+        options[key] = _reference(f"{place}.{key}", name, found)
+        keep(options[key], secret)
 
 
 def _may_be_shown(key: str, text: str) -> bool:
@@ -177,17 +186,30 @@ def _reference(place: str, name: str, found: Written) -> str:
     return f"${{env:{name}}}"
 
 
-def _rule(rule: dict[str, Any], place: int, where: str, flow: str, found: Written) -> None:
+def _rule(rule: dict[str, Any], place: int, where: str, flow: str, found: Written, keep: Keep) -> None:
     name = rule.pop("name", "")
+    for action in ("mask", "remove", "null"):
+        if action in rule:
+            rule[action] = [_path(text) for text in rule[action]]
     hashed = rule.get("hash")
     if hashed is not None:
+        hashed["fields"] = [_path(text) for text in hashed["fields"]]
         key = hashed["key"].replace("$${", "${") if has_reference(hashed["key"].replace("$${", "${")) else hashed["key"]
         shown = is_reference(key) and ":-" not in key
         hashed["key"] = key if shown else _reference(f"{where}.hash.key", variable(flow, name, "key"), found)
+        if not shown:
+            keep(hashed["key"], key)
     if name != f"rule-{place + 1}":
         rule_content = {"name": name, **rule}
         rule.clear()
         rule.update(rule_content)
+
+
+def _path(text: str) -> str:
+    """Return a JSON path without its `$`, as people write it."""
+    if text.startswith("$.."):
+        return text[1:]
+    return text[2:] if text.startswith("$.") else text
 
 
 def _number(key: Any) -> Any:
