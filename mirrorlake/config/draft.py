@@ -47,13 +47,13 @@ class ClusterDraft:
         return cls(
             alias=alias,
             servers=_line(settings.get("bootstrap_servers", ""), ","),
-            security=client.pop("security.protocol", "PLAINTEXT"),
-            mechanism=client.pop("sasl.mechanism", "SCRAM-SHA-512"),
-            username=client.pop("sasl.username", ""),
-            password=client.pop("sasl.password", ""),
-            ca=client.pop("ssl.ca.location", ""),
+            security=client.get("security.protocol", "PLAINTEXT"),
+            mechanism=client.get("sasl.mechanism", "SCRAM-SHA-512"),
+            username=client.get("sasl.username", ""),
+            password=client.get("sasl.password", ""),
+            ca=client.get("ssl.ca.location", ""),
             never_leave=_line(settings.get("never_leave", "")),
-            rest={**settings, "client": client},
+            rest=settings,
         )
 
     @property
@@ -74,24 +74,31 @@ class ClusterDraft:
         """
         if self.rest.get("kind") == "lake":
             return {**self.rest, "never_leave": self.never_leave}
+        wanted = {
+            "security.protocol": "" if self.security == "PLAINTEXT" else self.security,
+            "ssl.ca.location": self.ca,
+        }
         client = dict(self.rest.get("client", {}))
-        if self.security != "PLAINTEXT":
-            client["security.protocol"] = self.security
-        if self.ca:
-            client["ssl.ca.location"] = self.ca
-        if self.logs_in and "sasl.jaas.config" not in client:
-            password = self.password or self.usual_reference
-            if not is_reference(password) or ":-" in password:
-                raise UsageError(
-                    f"the password of {self.alias} is no reference",
-                    consequence="it is not kept: a settings file is no place for a password",
-                    remedy=f"write {self.usual_reference} or ${{secret:scope/key}}, and type the password where it is hidden",
-                )
-            client |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": password}
+        if "sasl.jaas.config" not in client:
+            wanted |= self._login()
+        for key, value in wanted.items():
+            client.pop(key, None) if not value else client.update({key: value})
         others = {key: value for key, value in self.rest.items() if key not in ("bootstrap_servers", "client")}
         # Commas inside ${env:NAME:-default} part nothing.
         servers = {"bootstrap_servers": re.split(r"\s*,(?![^{]*\})\s*", self.servers.strip())}
         return {**others, **servers, **({"client": client} if client else {}), "never_leave": self.never_leave}
+
+    def _login(self) -> dict[str, str]:
+        if not self.logs_in:
+            return dict.fromkeys(("sasl.mechanism", "sasl.username", "sasl.password"), "")
+        password = self.password or self.usual_reference
+        if not is_reference(password) or ":-" in password:
+            raise UsageError(
+                f"the password of {self.alias} is no reference",
+                consequence="it is not kept: a settings file is no place for a password",
+                remedy=f"write {self.usual_reference} or ${{secret:scope/key}}, and type the password where it is hidden",
+            )
+        return {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": password}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,11 @@ def written(config: MirrorConfig, *, keep: Keep = lambda *_: None) -> Written:
     for key, value in content.items():
         found.content[key] = _plain(value, key)
     for alias, cluster in found.content["clusters"].items():
+        for options in (
+            cluster.get("client", {}),
+            *(one.get("configs", {}) for one in cluster.get("topics", {}).values()),
+        ):
+            _unquote(options)
         servers = cluster.get("bootstrap_servers")
         if servers is not None:
             cluster["bootstrap_servers"] = servers[0] if len(servers) == 1 else servers
@@ -85,6 +90,8 @@ def written(config: MirrorConfig, *, keep: Keep = lambda *_: None) -> Written:
         if name == f"{flow['source']}->{flow['target']}":
             del flow["name"]
         _hide(flow.get("producer", {}), f"flows[{index}].producer", f"{name}_producer", found, keep)
+        for options in (flow.get("producer", {}), *flow.get("sync", {}).get("configs_override", {}).values()):
+            _unquote(options)
         placement = flow.get("placement")
         if isinstance(placement, dict) and "map" in placement:
             placement["map"] = {_number(key): _numbered(pairs) for key, pairs in placement["map"].items()}
@@ -159,6 +166,15 @@ def _with_unit(text: str) -> str:
             if length % unit == 0:
                 return f"{length // unit} {word}"
     return text
+
+
+def _unquote(options: dict[str, Any]) -> None:
+    """Write `30000` and `true` for options that both clients take as text, as people do."""
+    for key, text in options.items():
+        if text in ("true", "false"):
+            options[key] = text == "true"
+        elif text.isdecimal() and text.isascii() and str(int(text)) == text:
+            options[key] = int(text)
 
 
 def _hide(options: dict[str, Any], place: str, owner: str, found: Written, keep: Keep) -> None:
