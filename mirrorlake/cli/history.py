@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Annotated
 
 import typer
 
-from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
+from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, time_of
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import UsageError
 from mirrorlake.model.history import HistoryChange, HistoryState
@@ -33,7 +32,7 @@ def history(
         )
     if (apply and back is None) or (end is not None and start is None):
         raise UsageError("--apply goes with --back, --to with --from", remedy="mirrorlake history --help")
-    times = {name: _time(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
+    times = {name: time_of(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
     from mirrorlake.mirror import load
 
     mirror, output = load(conf), Output(as_json=as_json)
@@ -50,18 +49,6 @@ def history(
             f"{plan}\n{len(plan)} change(s) {'applied' if apply else 'to apply with --apply'}" if plan else str(plan)
         )
     return 0
-
-
-def _time(text: str) -> datetime:
-    remedy = "write 2026-01-01T00:00:00Z"
-    try:
-        # Python 3.10 does not read the Z.
-        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except ValueError:
-        raise UsageError(f"'{text}' is no ISO 8601 time", remedy=remedy) from None
-    if found.tzinfo is None:
-        raise UsageError(f"'{text}' has no time zone", remedy=remedy)
-    return found.astimezone(timezone.utc)
 
 
 def _show_state(output: Output, state: HistoryState) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrorlake.config.load import loads
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema import ClusterConfig, MirrorConfig
 from mirrorlake.config.secrets import is_reference
 from mirrorlake.config.values import policy as read_policy
 from mirrorlake.config.written import variable, written, yaml_of
@@ -192,6 +192,20 @@ class FlowDraft:
                 value = text if key in ("keep", "drop") else [part.strip() for part in text.split(",") if part.strip()]
                 own.append({**before, "name": name, key: value})
         return [*own, *others]
+
+
+def check_cluster(draft: ClusterDraft) -> ClusterConfig:
+    """Return a cluster's part of the settings, checked as in a file where it is the source of a flow.
+
+    Raises:
+        ConfigError: it has faults; all of them are named.
+        UsageError: the password is no reference.
+    """
+    other = ClusterDraft(alias="other-end" if draft.alias != "other-end" else "other", servers="127.0.0.1:9092")
+    flow = FlowDraft(source=draft.alias, target=other.alias, topics="any")
+    # What may not leave is judged with the flow that takes topics from it.
+    whole = Draft(clusters=(replace(draft, never_leave=""), other), flow=flow).config()
+    return whole.cluster(draft.alias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
