@@ -64,7 +64,7 @@ def offsets(
     document |= {key: value for key, value in asdict(found).items() if key not in ("offset", "partition", "status")}
     output.document(document)
     direction = "<-" if reverse else "->"
-    output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found}")
+    output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found.sheet().summary()}")
     return 0
 
 

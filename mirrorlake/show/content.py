@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from html import escape as _escape
 from unicodedata import category
 
-from mirrorlake.show.numbers import NOTHING, count
+from mirrorlake.show.numbers import NOTHING, count, plural
 
 # Joiners belong to letters (Persian) and to emoji; all other format characters can turn what is read around (U+202E).
 _KEPT = {"\u200c", "\u200d"}
@@ -74,7 +74,7 @@ def payload(data: bytes | None, limit: int | None = 120) -> str:
     text = _text(data)
     if data is None or not data:
         return "‹null›" if data is None else "‹empty›"
-    total = f"({count(len(data))} byte{'s' if len(data) > 1 else ''})"
+    total = f"({plural(len(data), 'byte')})"
     is_cut = limit is not None and len(data) > limit
     if text is None:
         return f"0x{bytes(data[:limit]).hex()}{'…' if is_cut else ''} {total}"
