@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mirrorlake import errors as errors
     from mirrorlake import sandbox as sandbox
+    from mirrorlake import show as show
     from mirrorlake.config.mm2_import import import_mm2 as import_mm2
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
     from mirrorlake.handles import FlowHandle as FlowHandle
@@ -63,6 +64,7 @@ _HOME = {
     "register": "mirrorlake.rules.functions",
     "original_topic": "mirrorlake.model.policy",
     "sandbox": "",
+    "show": "",
 }
 
 __all__ = [
@@ -89,6 +91,7 @@ __all__ = [
     "original_topic",
     "register",
     "sandbox",
+    "show",
 ]
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirrorlake.notebook.display import show
 from mirrorlake.notebook.render import FORMATTERS
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["load_ipython_extension"]
+__all__ = ["load_ipython_extension", "show"]
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
