@@ -51,7 +51,7 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
     if not known:
         return CatchUp(eta_ms=None, reason="nothing was sampled yet")
     last = known[-1]
-    waiting = int(last.offset_lag or 0)
+    waiting = last.waiting or 0
     if waiting == 0:
         return CatchUp(eta_ms=0, reason="nothing waits")
     span_s = (last.observed_at - known[0].observed_at).total_seconds()
@@ -140,7 +140,7 @@ def retention_risk(
         lost = held[-1].offset - samples[-1].position
         reason = f"the first offset that is left is {held[-1].offset}, the position {samples[-1].position}"
         return RetentionRisk(at_risk=True, by="lost", left_ms=0, soonest_ms=0, lost=lost, reason=reason)
-    if not samples or samples[-1].offset_lag in (0, None):
+    if not samples or samples[-1].waiting in (0, None):
         return _NO_RISK
     eta_ms = catch_up(samples).eta_ms
     found = [
@@ -177,11 +177,12 @@ def _by_age(samples: Sequence[Sample], retention_ms: int | None, now: datetime) 
 def _slope(samples: Sequence[Sample]) -> float:
     """Return by how much the age of the oldest waiting record grows in a unit of time, 1 at most: time goes no faster.
 
-    0 where nothing waited at some moment of the window: what waits now came later and says nothing about a trend.
+    0 where nothing waited at some moment of the window: what waits now came later and says nothing about a trend; and where
+    too few samples tell.
     """
     first, last = samples[0], samples[-1]
     span_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
-    if any(sample.waiting_since is None for sample in samples) or span_ms <= 0:
+    if len(samples) < FEWEST_SAMPLES or any(s.waiting_since is None for s in samples) or span_ms <= 0:
         return 0.0
     ages = [(s.observed_at - s.waiting_since).total_seconds() * 1000 for s in (first, last) if s.waiting_since]
     return min(1.0, (ages[-1] - ages[0]) / span_ms)
@@ -213,7 +214,7 @@ def _by_size(samples: Sequence[Sample], held: Sequence[Earliest]) -> RetentionRi
 def _since_last_step_back(window: Sequence[Sample]) -> list[Sample]:
     known: list[Sample] = []
     for sample in sorted(window, key=lambda one: one.observed_at):
-        if sample.end_position is None or sample.offset_lag is None:
+        if sample.end_position is None or sample.waiting is None:
             continue
         if known and sample.position < known[-1].position:
             known = []

@@ -11,9 +11,9 @@ The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, 
     7  else                                                  OK
 
 What a mirror changes: the end is looked at together with the position, so a topic at rest has lag 0 and is OK however long
-it rests; a sample is seen from outside, so a group that died looks like one that stands still (STALL), and STOP says that the
-looking itself has ended: the mirror that samples is gone, or the group's positions are. A window that cannot tell is UNKNOWN
-with the reason, and never OK.
+it rests, also where only transaction markers or filtered records are behind. A sample is seen from outside, so a group that
+died looks like one that stands still (STALL), and STOP says that the looking itself has ended: the mirror that samples is
+gone, or the group's positions are. A window that cannot tell is UNKNOWN with the reason, and never OK.
 """
 
 from __future__ import annotations
@@ -67,6 +67,14 @@ class Sample:
     offset_lag: int | None = None
     waiting_since: datetime | None = None
     time_lag_ms: int | None = None
+
+    @property
+    def waiting(self) -> int | None:
+        """Records that wait, at most: 0 where the offsets behind are known to hold none, None where the end is not known.
+
+        Transaction markers and records that a rule kept back are offsets, and nobody waits for them.
+        """
+        return 0 if self.time_lag_ms == 0 and self.waiting_since is None else self.offset_lag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +139,10 @@ def judge(
     is_old = silent_s > span_s
     lag = current_lag
     if lag is None:
-        if len(samples) >= FEWEST_SAMPLES and is_old and last.offset_lag == 0:
+        if len(samples) >= FEWEST_SAMPLES and is_old and last.waiting == 0:
             why = f"nothing waited {silent_s:.0f} s ago, and nobody has looked since; the window spans {span_s:.0f} s"
             return found(Verdict.UNKNOWN, why)
-        lag = last.offset_lag
+        lag = last.waiting
     if lag is None:
         return found(Verdict.UNKNOWN, "the end was not known at the last sample")
     if lag == 0:
@@ -147,7 +155,7 @@ def judge(
     if (fell := _rewound(samples)) is not None:
         before, after = fell
         return found(Verdict.REWIND, f"the position went back, {before} to {after}, and has not come back")
-    lags = [sample.offset_lag for sample in samples if sample.offset_lag is not None]
+    lags = [waiting for sample in samples if (waiting := sample.waiting) is not None]
     if 0 in lags:
         return found(Verdict.OK, "nothing waited at some moment of the window")
     if all(sample.position == last.position for sample in samples):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -30,7 +31,7 @@ def looks(
             end_position=None if lag is None else position + lag,
             offset_lag=lag,
             waiting_since=waiting_since if lag else None,
-            time_lag_ms=0 if not lag else None,
+            time_lag_ms=0 if lag == 0 else None,
         )
         for index, (position, lag) in enumerate(zip(positions, lags, strict=True))
     ]
@@ -133,6 +134,17 @@ def test_what_is_no_longer_looked_at_and_waited_is_a_stop(window: list[Sample]) 
         assert found in (Verdict.UNKNOWN, Verdict.OK)
     else:
         assert found is (Verdict.STOP if window[-1].offset_lag else Verdict.UNKNOWN)
+
+
+def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_back() -> None:
+    window = [
+        Sample(observed_at=at(s), position=10, end_position=12, offset_lag=2, time_lag_ms=0) for s in (0, 100, 200)
+    ]
+    assert judge(window, now=at(210)).verdict is Verdict.OK
+    assert judge(window, now=at(210)).offset_lag == 2
+    assert catch_up(window).eta_ms == 0
+    in_future = [replace(sample, waiting_since=at(1000)) for sample in window]
+    assert judge(in_future, now=at(210)).verdict is Verdict.STALL, "a timestamp ahead of the clock: its record waits"
 
 
 def test_the_worst_counts_and_what_is_unknown_hides_nothing() -> None:
