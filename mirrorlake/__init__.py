@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mirrorlake.model.status import PartitionStatus as PartitionStatus
     from mirrorlake.model.status import Status as Status
     from mirrorlake.model.verify import VerifyReport as VerifyReport
+    from mirrorlake.notebook.console import console as console
     from mirrorlake.rules.functions import register as register
     from mirrorlake.running import Landing as Landing
     from mirrorlake.running import Republishing as Republishing
@@ -86,6 +87,7 @@ _HOME = {
     "Translation": "mirrorlake.model.offset_map",
     "UnknownPartition": "mirrorlake.model.offset_map",
     "VerifyReport": "mirrorlake.model.verify",
+    "console": "mirrorlake.notebook.console",
     "errors": "",
     "from_settings": "mirrorlake.mirror",
     "hops": "mirrorlake.model.hops",
@@ -128,6 +130,7 @@ __all__ = [
     "UnknownPartition",
     "VerifyReport",
     "__version__",
+    "console",
     "errors",
     "from_settings",
     "hops",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, time_of
+from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import UsageError
 
@@ -31,9 +31,10 @@ def history(
         )
     if (apply and back is None) or (end is not None and start is None):
         raise UsageError("--apply goes with --back, --to with --from", remedy="mirrorlake history --help")
-    times = {name: time_of(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
+    from mirrorlake.config.values import moment
     from mirrorlake.mirror import load
 
+    times = {name: moment(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
     mirror, output = load(conf), Output(as_json=as_json)
     if "at" in times:
         state = mirror.history.at(times["at"])

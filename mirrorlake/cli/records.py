@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, time_of
+from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
 
 Cluster = Annotated[str, typer.Option("--cluster", help="The alias of the cluster: a source or a target.")]
@@ -30,6 +30,7 @@ def records(
     as_json: Json = False,
 ) -> int:
     """Show records of one partition of a cluster, or of its relay, by offset or time."""
+    from mirrorlake.config.values import moment
     from mirrorlake.mirror import load
 
     output = Output(as_json=as_json)
@@ -38,13 +39,14 @@ def records(
         topic,
         partition,
         offset=offset,
-        at=None if at is None else time_of(at),
+        at=None if at is None else moment(at),
         count=count,
         relay=relay,
         generation=generation,
     )
     output.document(page.as_dict())
-    output.say(str(page))
+    # Every record, but not megabytes of each.
+    output.say(page.to_text(rows=count))
     return 0
 
 
@@ -63,5 +65,5 @@ def passport(
     output = Output(as_json=as_json)
     found = load(conf).passport(cluster, topic, partition, offset, generation=generation)
     output.document(found.as_dict())
-    output.say(str(found))
+    output.show(found)
     return 0 if found.accounted_for else 1
