@@ -284,7 +284,8 @@ counted AS (
 ),
 partitions AS (
   SELECT /*+ BROADCAST(n) */ observed_at, flow, c.source, c.topic, c.generation, c.partition, known_end,
-    any_value(n.newest_landed) AS landed, position, sum(sign * behind) AS records, max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS since
+    any_value(n.newest_landed) AS landed, position, sum(sign * behind) AS records,
+    max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS since
   FROM counted c JOIN newest n ON c.source = n.source AND c.topic = n.topic AND c.generation = n.generation
     AND c.partition = n.partition
   WHERE is_record = 0

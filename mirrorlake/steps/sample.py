@@ -185,6 +185,10 @@ class Sampler:
         at = self._now()
         for (_, alias), topics in found.items():
             self._living[alias] = topics
+        for alias in set(sources) - self._living.keys():
+            # It has not answered since this sampler was made: its topics as the lake knows them.
+            known = SourceTopics(self._lake, alias).load()
+            self._living[alias] = {name: _Topic(topic.generation, topic.partitions) for name, topic in known.items()}
         held = round_.ask({("cluster", a): partial(self._held_by_groups, sites, a) for a in sites.groups})
         for alias in round_.away:
             _leave_out(sites, round_, alias, round_.errors["cluster", alias])
