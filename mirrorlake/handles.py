@@ -14,6 +14,7 @@ from mirrorlake.model.status import FlowStatus
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.running import Ran, Republishing
 from mirrorlake.show import Sheet, Shown
+from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.rules import RulesShown, RuleTrial, list_rules
@@ -48,6 +49,11 @@ class FlowHandle(Shown):
     def offsets(self) -> Offsets:
         """The offset map."""
         return Offsets(self._mirror, self.config.name)
+
+    @property
+    def lag(self) -> Lag:
+        """How far each hop of this flow is and was behind, in offsets and in time."""
+        return self._mirror.lag_of(self.name)
 
     @property
     def quarantine(self) -> Quarantine:

@@ -17,6 +17,7 @@ from mirrorlake.config.faults import Finding, fault_error, finding_error
 from mirrorlake.config.flow import FlowConfig, Mm2Config
 from mirrorlake.config.lake_topics import LakeTopicConfig, topics_by_name
 from mirrorlake.config.route import denied_from
+from mirrorlake.config.sampling import SamplingConfig
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher
 from mirrorlake.errors import ConfigError, Fault, UsageError
@@ -31,6 +32,7 @@ __all__ = [
     "LandConfig",
     "MirrorConfig",
     "Mm2Config",
+    "SamplingConfig",
     "SyncConfig",
 ]
 
@@ -207,6 +209,7 @@ class MirrorConfig(Settings):
     flows: Annotated[tuple[FlowConfig, ...], BeforeValidator(values.filled)] = Field(
         description="a list of {source, target, topics}"
     )
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="positions over time")
 
     _path: Path | None = PrivateAttr(default=None)
 
@@ -239,7 +242,7 @@ class MirrorConfig(Settings):
     def read_from(self, path: Path | None) -> None:
         """Tell every part which file and place it came from, for errors at the edge."""
         self._path = path
-        parts: list[tuple[str, Settings]] = [("lake", self.lake)]
+        parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         for place, part in parts:
