@@ -74,7 +74,9 @@ def written(config: MirrorConfig, *, keep: Keep = lambda *_: None) -> Written:
     content = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     found = Written({})
     for key, value in content.items():
-        found.content[key] = _plain(value, key)
+        # A section that knows where it was written differs from its default by that alone.
+        if value != {}:
+            found.content[key] = _plain(value, key)
     for alias, cluster in found.content["clusters"].items():
         for options in (
             cluster.get("client", {}),

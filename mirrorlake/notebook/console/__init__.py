@@ -15,6 +15,7 @@ button does is a public call that works without a browser:
 | Save the settings | `config.save.save(text, path)` |
 | Apply | `Mirror.apply(flow, plan=plan)` |
 | Look now | `Mirror.status()` |
+| Read the samples | `steps.lag_lines.lag_lines(mirror.lag)` |
 | Groups: Look | `Mirror.plan_groups(flow)` |
 | Records: Look | `Mirror.beside(flow, topic, partition)` |
 | a record | `Mirror.passport(cluster, topic, partition, offset)` |
@@ -34,7 +35,8 @@ Every control has a class of its own, for styles and for tests in a browser:
   `ml-flow-sync-acls`, `ml-groups-preview`
 - review: `ml-lake-root`, `ml-review`, `ml-yaml` (its text in `ml-yaml-text`), `ml-plan`, `ml-save-path`, `ml-save-replace`,
   `ml-save`, `ml-saved`, `ml-confirm`, `ml-apply`, `ml-applied`
-- status: `ml-status-fresh`, `ml-status-rows`, `ml-status-chart`, `ml-status-refresh`, `ml-status-live`
+- status: `ml-status-fresh`, `ml-status-rows`, `ml-status-chart`, `ml-status-refresh`, `ml-status-live`;
+  `ml-lag-since`, `ml-lag-measure`, `ml-lag-refresh`, `ml-lag-fresh`, `ml-lag-chart`
 - groups: `ml-groups-flow`, `ml-groups-name`, `ml-groups-held`, `ml-groups-look`, `ml-groups-rows`
 - records: `ml-records-flow`, `ml-records-topic`, `ml-records-partition`, `ml-records-side`, `ml-records-seek`,
   `ml-records-offset`, `ml-records-time`, `ml-records-count`, `ml-records-look`, `ml-records-older`, `ml-records-newer`, and per

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.status import Status
-from mirrorlake.notebook.charts import lag_chart
 from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.desk import Desk
 from mirrorlake.notebook.console.feeds import Feed
-from mirrorlake.notebook.console.store import Reading, Store
-from mirrorlake.show import badge, duration, escape, moment
+from mirrorlake.notebook.console.freshness import freshness
+from mirrorlake.notebook.console.lag import LagView
+from mirrorlake.notebook.console.store import Store
+from mirrorlake.steps.lag_lines import LINE_COLUMNS
 
 STATUS = "status"
 EVERY_S = 5.0
 # Three questions without an answer.
 STALE = timedelta(seconds=3 * EVERY_S)
-HOPS = ("landed", "republished")
-_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_lag_ms")
 
 
 def hop_lags(status: Status) -> dict[tuple[str, str], int]:
@@ -44,21 +44,7 @@ def lag_frame(store: Store) -> Any:
     import pandas as pd
 
     rows = [(at, *name.split("|", 1), None, lag, None) for name in store.names() for at, lag in store.series(name)]
-    return pd.DataFrame(rows, columns=[*_COLUMNS])
-
-
-def freshness(reading: Reading, now: datetime, limit: timedelta = STALE) -> str:
-    """Return how fresh a reading is as HTML: stale data is marked, and why it is stale is said."""
-    age = reading.age(now)
-    if age is None:
-        return badge("waiting for the first answer", "off").html() if reading.problem is None else _stale(reading)
-    said = f" as of {escape(moment(reading.at, date=False))}, {escape(duration(age))} ago"
-    return (_stale(reading) if reading.is_stale(now, limit) else badge("live", "good").html()) + said
-
-
-def _stale(reading: Reading) -> str:
-    why = "" if reading.problem is None else f" <span>{escape(reading.problem.splitlines()[0])}</span>"
-    return badge("stale", "bad").html() + why
+    return pd.DataFrame(rows, columns=[*LINE_COLUMNS])
 
 
 class StatusView:
@@ -78,13 +64,11 @@ class StatusView:
         self.rows = controls.html("status-rows")
         self.refresh = controls.button("status-refresh", "Look now")
         self.live = controls.switch("status-live", f"Look every {EVERY_S:.0f} s", value=False)
-        self.chart = _figure()
-        self.widget = controls.column(
-            controls.row(self.refresh, self.live),
-            self.head,
-            *([self.chart] if self.chart is not None else []),
-            self.rows,
-        )
+        self.chart = figure("status-chart")
+        self.lag = LagView(store, desk, mirror)
+        drawn = [self.chart] if self.chart is not None else []
+        buttons = controls.row(self.refresh, self.live)
+        self.widget = controls.column(buttons, self.head, *drawn, self.rows, self.lag.widget)
         self._drawn: object = None
         desk.on_click(self.refresh, self.feed.once)
         self.live.observe(desk.guarded(self._switch), "value")
@@ -94,8 +78,10 @@ class StatusView:
     def _switch(self) -> None:
         if self.live.value:
             self.feed.start()
+            self.lag.feed.start()
         else:
             self.feed.stop()
+            self.lag.feed.stop()
 
     def _ask(self) -> Status | None:
         mirror = self._mirror()
@@ -109,7 +95,7 @@ class StatusView:
     def render(self) -> None:
         """Show the newest reading and how old it is; the chart moves only with a new one."""
         reading = self._store.reading(STATUS)
-        self.head.value = freshness(reading, self._store.now())
+        self.head.value = freshness(reading, self._store.now(), STALE)
         if reading.value is None:
             self.rows.value = "" if self._mirror() is not None else "There is no mirror yet: set one up first."
             return
@@ -118,38 +104,4 @@ class StatusView:
         self._drawn = reading.at
         self.rows.value = reading.value.to_html()
         if self.chart is not None:
-            draw(self.chart, lag_frame(self._store))
-
-
-def _figure() -> Any:
-    """Return an empty chart that can be changed in place; None where plotly cannot draw in widgets (no anywidget)."""
-    try:
-        import plotly.graph_objects as go
-
-        figure = go.FigureWidget()
-    except ImportError:
-        return None
-    figure.add_class("ml-status-chart")
-    return figure
-
-
-def draw(chart: Any, frame: Any) -> None:
-    """Change a chart in place to what the frame says, in one message to the browser.
-
-    Lines that stay are changed, new ones added; a chart that was zoomed stays zoomed.
-    """
-    wanted = {trace.name: trace for trace in lag_chart(frame, measure="offsets").data} if len(frame) else {}
-    held = {trace.name: trace for trace in chart.data}
-    if set(held) - set(wanted):
-        chart.data = []
-        held = {}
-    if not held:
-        figure = lag_chart(frame, measure="offsets")
-        chart.update_layout(figure.layout)
-    with chart.batch_update():
-        for name, trace in wanted.items():
-            if name in held:
-                held[name].x, held[name].y = trace.x, trace.y
-    new = [trace for name, trace in wanted.items() if name not in held]
-    if new:
-        chart.add_traces(new)
+            draw(self.chart, lag_frame(self._store), measure="offsets")
