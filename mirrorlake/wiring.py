@@ -95,6 +95,7 @@ class Wiring:
         self._mm2_writers: dict[str, Mm2Writer] = {}
         self._publishing = threading.Lock()
         self._publishers: dict[str, Publisher] = {}
+        self._made_for: frozenset[str] = frozenset()
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -478,14 +479,14 @@ class Wiring:
         """Return records of a partition as a cluster or its relay holds them."""
         cluster = self._may_be_seen(alias, where.topic)
         if relay or cluster.is_lake:
-            self.lake.create_all(self.config.sources)
+            self._tables_made()
             return browse_relay(self.lake, alias, where, generation=generation, **seek)
         return browse_cluster(self.admin(alias), self.reader_options(alias), where, **seek)
 
     def passport(self, alias: str, where: TopicPartition, offset: int, *, generation: int | None) -> Passport:
         """Return the passport of a record."""
         self._may_be_seen(alias, where.topic)
-        self.lake.create_all(self.config.sources)
+        self._tables_made()
         registry = Registry(lake=self.lake, flows=self.config.flows, maps=self.known_maps)
         return registry.passport(alias, where, offset, generation=generation)
 
@@ -499,3 +500,10 @@ class Wiring:
                 topic=topic,
             )
         return cluster
+
+    def _tables_made(self) -> None:
+        # A dozen looks at the lake, which a person who turns pages would wait for each time.
+        sources = frozenset(self.config.sources)
+        if sources != self._made_for:
+            self.lake.create_all(sources)
+            self._made_for = sources

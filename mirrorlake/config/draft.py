@@ -14,9 +14,11 @@ from typing import Any
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema import ClusterConfig, MirrorConfig
 from mirrorlake.config.secrets import is_reference
+from mirrorlake.config.topics import NameMatcher
 from mirrorlake.config.values import policy as read_policy
 from mirrorlake.config.written import variable, written, yaml_of
 from mirrorlake.errors import UsageError
+from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
 
 SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -199,10 +201,14 @@ def check_cluster(draft: ClusterDraft) -> ClusterConfig:
 
     Raises:
         ConfigError: it has faults; all of them are named.
-        UsageError: the password is no reference.
+        UsageError: the password is no reference, or never_leave no selection.
     """
     other = ClusterDraft(alias="other-end" if draft.alias != "other-end" else "other", servers="127.0.0.1:9092")
     flow = FlowDraft(source=draft.alias, target=other.alias, topics="any")
+    try:
+        NameMatcher(parse_patterns(draft.never_leave, required=False))
+    except PatternError as error:
+        raise UsageError(f"never_leave of {draft.alias}: {error.problem}", remedy=error.remedy) from None
     # What may not leave is judged with the flow that takes topics from it.
     whole = Draft(clusters=(replace(draft, never_leave=""), other), flow=flow).config()
     return whole.cluster(draft.alias)
@@ -240,6 +246,11 @@ class Draft:
         drafts = [FlowDraft.of(settings) for settings in content["flows"]]
         chosen = next((one for one in drafts if one.called == flow), FlowDraft())
         return cls(clusters=clusters, flow=chosen, root=content["lake"].get("root", ""), base=content)
+
+    @property
+    def flows(self) -> tuple[FlowDraft, ...]:
+        """The flows that the file has already."""
+        return tuple(FlowDraft.of(settings) for settings in self.base.get("flows", ()))
 
     def content(self) -> dict[str, Any]:
         """Return the settings as `from_settings` takes them; nothing is checked yet but passwords."""

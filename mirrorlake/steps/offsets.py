@@ -112,12 +112,7 @@ def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: in
 
 def translate_back(lake: Lake, flow: str, *, topic: str, partition: int, offset: int) -> Translation:
     """Return which upstream record stands at a downstream offset; `topic` is the remote topic."""
-    return standing_in(_runs(lake, flow), topic=topic, partition=partition, offset=offset)
-
-
-def standing_in(runs: DataFrame, *, topic: str, partition: int, offset: int) -> Translation:
-    """Return which upstream record stands at a downstream offset, by rows of `offset_map` of one flow."""
-    runs = runs.where((F.col("target_topic") == topic) & (F.col("target_partition") == partition))
+    runs = _runs(lake, flow).where((F.col("target_topic") == topic) & (F.col("target_partition") == partition))
     start = F.col("first_downstream")
     before = runs.where(start <= offset).orderBy(start.desc()).limit(1)
     after = runs.where(start > offset).orderBy(start.asc()).limit(1)

@@ -6,7 +6,7 @@ passport says so in words, and says plainly where it does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,13 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.model.browse import Landing, Missing, Origin, Outcome, Passport, in_words
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import Exact, NotYetRepublished, UnknownPartition
-from mirrorlake.model.withheld import FILTERED, QUARANTINED
+from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import landed_positions
 from mirrorlake.relay.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
 from mirrorlake.steps.browse import at_source, explain, landed_record, with_times
 from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.offsets import standing_in, to_run
+from mirrorlake.steps.offsets import to_run
 
 Maps = Callable[[Sequence[FlowConfig]], KnownMaps]
 
@@ -88,20 +87,13 @@ class Registry:
             return False
         return bool(self.lake.relay(cluster).where(F.col("topic") == topic).limit(1).count())
 
-    def _origins(self, cluster: str, where: TopicPartition, offset: int) -> Iterable[Origin]:
-        table = self.lake.meta(OFFSET_MAP)
-        for flow in self.flows:
-            if flow.target != cluster:
-                continue
-            for name in (flow.name, flow.redrive_name):
-                at: dict[str, Any] = {"topic": where.topic, "partition": where.partition, "offset": offset}
-                found = standing_in(table.where(F.col("flow") == name), **at)
-                if isinstance(found, NotYetRepublished | UnknownPartition) and name == flow.name:
-                    # The newest runs may stand in the ledger only (DESIGN 9).
-                    known = self._known([flow])
-                    found = standing_in(known.runs, **at) if known else found
-                if isinstance(found, Exact) and isinstance(found.partition, SourcePartition):
-                    yield Origin(flow=flow.name, cluster=flow.source, source=found.partition, offset=found.offset)
+    def _origins(self, cluster: str, where: TopicPartition, offset: int) -> Iterator[Origin]:
+        flows = [flow for flow in self.flows if flow.target == cluster]
+        found = list(_standing(flows, self.lake.meta(OFFSET_MAP), where, offset)) if flows else []
+        # The newest runs may stand in the ledgers only (DESIGN 9).
+        if flows and not found and (known := self._known(flows)) is not None:
+            found = list(_standing(flows, known.runs, where, offset))
+        yield from found
 
     def _known(self, flows: Sequence[FlowConfig]) -> KnownMaps | None:
         try:
@@ -168,14 +160,13 @@ class Registry:
                     )
                     yield Outcome(flow=flow.name, target=flow.target, status="not_landed", words=words)
             return
-        tables = self.lake.meta(OFFSET_MAP), self.lake.meta(WITHHELD)
         known: KnownMaps | None = None
-        told = {flow.name: _told(flow, *tables, source, offset) for flow in flows}
-        silent = [flow for flow in flows if told[flow.name] is None and flow.carries(source.topic)]
+        told = _told(flows, self.lake.meta(OFFSET_MAP), self.lake.meta(WITHHELD), source, offset)
+        silent = [flow for flow in flows if flow.name not in told and flow.carries(source.topic)]
         if silent and (known := self._known(silent)) is not None:
-            told |= {flow.name: _told(flow, known.runs, known.withheld, source, offset) for flow in silent}
+            told |= _told(silent, known.runs, known.withheld, source, offset)
         for flow in flows:
-            yield told[flow.name] or self._silent(flow, source, offset, row, known)
+            yield told.get(flow.name) or self._silent(flow, source, offset, row, known)
 
     def _silent(
         self, flow: FlowConfig, source: SourcePartition, offset: int, row: Any, known: KnownMaps | None
@@ -203,53 +194,77 @@ class Registry:
         )
 
 
+def _standing(flows: Sequence[FlowConfig], runs: DataFrame, where: TopicPartition, offset: int) -> Iterator[Origin]:
+    """Return what stands at a downstream offset, by the runs of flows that lead there and of their re-drives."""
+    names = {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
+    rows = runs.where(
+        F.col("flow").isin([*names])
+        & (F.col("target_topic") == where.topic)
+        & (F.col("target_partition") == where.partition)
+        & (F.col("first_downstream") <= offset)
+        & (F.col("first_downstream") + F.col("record_count") > offset)
+    )
+    for row in rows.limit(1).collect():
+        flow, run = names[row.flow], to_run(row)
+        yield Origin(flow=flow.name, cluster=flow.source, source=run.source, offset=run.upstream_of(offset))
+
+
 def _told(
-    flow: FlowConfig, runs: DataFrame, withheld: DataFrame, source: SourcePartition, offset: int
-) -> Outcome | None:
-    """Return what a flow and its re-drive have told of a record; None where they are silent."""
-    names = [flow.redrive_name, flow.name]
+    flows: Sequence[FlowConfig], runs: DataFrame, withheld: DataFrame, source: SourcePartition, offset: int
+) -> dict[str, Outcome]:
+    """Return what flows and their re-drives have told of a record, by flow; the silent ones are left out."""
+    names = {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
     mine = runs.where(
-        F.col("flow").isin(names)
+        F.col("flow").isin([*names])
         & (F.col("source_topic") == source.topic)
         & (F.col("generation") == source.generation)
         & (F.col("source_partition") == source.partition)
         & (F.col("first_upstream") <= offset)
         & (F.col("last_upstream") >= offset)
-    ).withColumn("committed_ms", F.unix_millis("committed_at"))
-    for row in mine.collect():
-        run = to_run(row)
-        if (downstream := run.downstream_of(offset)) is not None:
-            again = row.flow == flow.redrive_name
-            return Outcome(
-                flow=flow.name,
-                target=flow.target,
-                status="republished",
-                words=f"{flow.target} {run.target}@{downstream}"
-                + (", sent again from the quarantine" if again else ""),
-                place=run.target,
-                offset=downstream,
-                lane=row.lane,
-                ledger_seq=row.ledger_seq,
-                committed_at_ms=row.committed_ms,
-                redriven=again,
-            )
-    kept = (
-        at_source(withheld, source)
-        .where(
-            F.col("flow").isin(names)
-            & (F.col("first_offset") <= offset)
-            & (F.col("last_offset") >= offset)
-            & F.exists("ranges", lambda part: (part.first <= offset) & (part.first + part.length > offset))
-        )
-        .withColumn("committed_ms", F.unix_millis("withheld_at"))
     )
-    # A re-drive that filtered the record has the last word; one that quarantined it again says what the flow said.
-    rows = sorted(
-        kept.collect(), key=lambda row: (row.flow == flow.redrive_name and row.kind == FILTERED, row.committed_ms)
+    kept = at_source(withheld, source).where(
+        F.col("flow").isin([*names])
+        & (F.col("first_offset") <= offset)
+        & (F.col("last_offset") >= offset)
+        & F.exists("ranges", lambda part: (part.first <= offset) & (part.first + part.length > offset))
     )
-    if not rows:
-        return None
-    row = rows[-1]
+    # What was sent has the last word, then a re-drive that filtered the record, then what was told last.
+    found = {
+        names[row.flow].name: _withheld(names[row.flow], row) for row in sorted(_timed(kept, "withheld_at"), key=_rank)
+    }
+    for row in _timed(mine, "committed_at"):
+        if (downstream := to_run(row).downstream_of(offset)) is not None:
+            flow = names[row.flow]
+            found[flow.name] = _republished(flow, row, downstream)
+    return found
+
+
+def _timed(rows: DataFrame, column: str) -> list[Any]:
+    return list(rows.withColumn("told_ms", F.unix_millis(column)).collect())
+
+
+def _rank(row: Any) -> tuple[bool, int]:
+    return row.kind != QUARANTINED, row.told_ms
+
+
+def _republished(flow: FlowConfig, row: Any, downstream: int) -> Outcome:
+    place = TopicPartition(row.target_topic, row.target_partition)
+    again = row.flow == flow.redrive_name
+    return Outcome(
+        flow=flow.name,
+        target=flow.target,
+        status="republished",
+        words=f"{flow.target} {place}@{downstream}" + (", sent again from the quarantine" if again else ""),
+        place=place,
+        offset=downstream,
+        lane=row.lane,
+        ledger_seq=row.ledger_seq,
+        committed_at_ms=row.told_ms,
+        redriven=again,
+    )
+
+
+def _withheld(flow: FlowConfig, row: Any) -> Outcome:
     verb = "quarantined" if row.kind == QUARANTINED else "filtered"
     why = f", because {row.reason}" if row.reason else ""
     return Outcome(
@@ -259,7 +274,7 @@ def _told(
         words=f"{verb} by the rule {row.rule}{why}",
         lane=row.lane,
         ledger_seq=row.ledger_seq,
-        committed_at_ms=row.committed_ms,
+        committed_at_ms=row.told_ms,
         rule=row.rule,
         rule_version=row.rule_version,
         reason=row.reason or None,

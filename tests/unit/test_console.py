@@ -18,6 +18,7 @@ import mirrorlake.notebook.console as rooms
 from mirrorlake.config import secrets
 from mirrorlake.config.load import loads
 from mirrorlake.config.secrets import forget_typed, resolve
+from mirrorlake.config.written import written
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.browse import Beside, BrowsedRecord, Landing, Missing, Outcome, Page, Passport
@@ -151,9 +152,13 @@ def test_a_password_is_in_no_widget_no_yaml_and_no_message(
     assert console.strip.problems == []
     assert "sasl.password: ${env:EAST_SASL_PASSWORD}" in console.wizard.draft().yaml
     assert resolve("${env:EAST_SASL_PASSWORD}") == SECRET, "kept for this session"
-    view.reference.value = "not a reference"
+    for mistake in (SECRET, f"${{env:X:-{SECRET}}}"):
+        view.reference.value = mistake
+        assert view.reference.value == "", "typed into the wrong field"
+        assert "takes a reference only" in console.strip.problems[0]
+    view.reference.value = "${secret:kafka/east}"
     view.password.value = SECRET
-    assert "holds no reference" in console.strip.problems[0]
+    assert resolve("${secret:kafka/east}") == SECRET
 
     async def leak() -> None:
         raise StoreError(f"the cluster said: {SECRET}", remedy=f"use {SECRET!r}")
@@ -236,6 +241,23 @@ def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(cons
     assert view.apply.disabled
     view.apply.click()
     assert len(mirror.applied) == 1
+
+
+def test_a_flow_of_the_settings_is_opened_and_written_back_as_it_was(clock: Clock) -> None:
+    mirror = ml.load(str(Path(__file__).parents[2] / "conf" / "example.yml"))
+    with Console(mirror, now=clock) as console:
+        flow = console.wizard.flow
+        flow.chosen.value = "east->central"
+        assert console.strip.problems == []
+        assert console.wizard.draft().yaml == written(mirror.config).yaml
+        flow.topics.value = "orders"
+        assert str(console.wizard.draft().config().flow("east->central").topics) == "orders"
+        flow.chosen.value = "a new flow"
+        assert flow.topics.value == ""
+        view = console.wizard.clusters
+        view.chosen.value, view.never_leave.value = "central", "(("
+        view.add.click()
+        assert "never_leave of central" in console.strip.problems[0]
 
 
 def test_any_edit_takes_a_review_back(console: Console) -> None:

@@ -29,7 +29,7 @@ Every control has a class of its own, for styles and for tests in a browser:
   `ml-cluster-ca`, `ml-cluster-mechanism`, `ml-cluster-username`, `ml-cluster-reference`, `ml-cluster-password` (reports when it
   is left, and is emptied at once), `ml-cluster-password-kept`, `ml-cluster-never-leave`, `ml-cluster-test`, `ml-cluster-add`,
   `ml-cluster-remove`, `ml-cluster-result`
-- flow: `ml-flow-source`, `ml-flow-target`, `ml-flow-name`, `ml-flow-topics`, `ml-flow-exclude`, `ml-flow-look`,
+- flow: `ml-flow-choose`, `ml-flow-source`, `ml-flow-target`, `ml-flow-name`, `ml-flow-topics`, `ml-flow-exclude`, `ml-flow-look`,
   `ml-flow-preview`, `ml-flow-policy`, `ml-flow-separator`, `ml-flow-template`, `ml-rule-keep`, `ml-rule-drop`, `ml-rule-mask`,
   `ml-rule-remove`, `ml-flow-groups`, `ml-flow-exclude-groups`, `ml-flow-sync-groups`, `ml-flow-sync-configs`,
   `ml-flow-sync-acls`, `ml-groups-preview`

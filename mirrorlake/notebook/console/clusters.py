@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mirrorlake.config.draft import MECHANISMS, SECURITY, ClusterDraft, check_cluster
-from mirrorlake.config.secrets import keep_for_session
+from mirrorlake.config.secrets import is_reference, keep_for_session
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk
@@ -37,7 +37,9 @@ class ClustersView:
         self.ca = controls.text("cluster-ca", "CA file", hint="a PEM file that driver and workers can read")
         self.mechanism = controls.choice("cluster-mechanism", "Login", MECHANISMS, "SCRAM-SHA-512")
         self.username = controls.text("cluster-username", "User")
-        self.reference = controls.text("cluster-reference", "Password is in", hint="${env:NAME} or ${secret:scope/key}")
+        self.reference = controls.text(
+            "cluster-reference", "Password is in", hint="${env:NAME} or ${secret:scope/key}", live=False
+        )
         self.password = controls.password("cluster-password", "Type it here")
         self.kept = controls.html("cluster-password-kept")
         self.never_leave = controls.text(
@@ -64,6 +66,7 @@ class ClustersView:
         self.chosen.observe(desk.guarded(self._fill), "value")
         self.security.observe(desk.guarded(self._show_login), "value")
         self.password.observe(desk.guarded(self._take_password), "value")
+        self.reference.observe(desk.guarded(self._check_reference), "value")
         desk.on_click(self.test, self.on_test)
         desk.on_click(self.add, self.on_add)
         desk.on_click(self.remove, self.on_remove)
@@ -121,6 +124,17 @@ class ClustersView:
         self._render()
         self._changed()
 
+    def _check_reference(self) -> None:
+        """Empty the field of anything but a reference: who types a password there must not find it in the notebook."""
+        text = self.reference.value.strip()
+        if text and (not is_reference(text) or ":-" in text):
+            self.reference.value = ""
+            raise UsageError(
+                "the field 'Password is in' takes a reference only",
+                consequence="what stood there was not kept",
+                remedy="write ${env:NAME} or ${secret:scope/key}, and type the password in the field below",
+            )
+
     def _take_password(self) -> None:
         """Keep what was typed for this session, under the reference that the settings will hold, and empty the field."""
         typed = self.password.value
@@ -131,15 +145,7 @@ class ClustersView:
         if not self.reference.value.strip():
             self.reference.value = ClusterDraft(alias=self.alias.value.strip() or "cluster").usual_reference
         reference = self.reference.value.strip()
-        try:
-            keep_for_session(reference, typed)
-        except ValueError as error:
-            # Who typed the password into the wrong field must not see it again in a message.
-            raise UsageError(
-                "the field 'Password is in' holds no reference",
-                consequence="nothing was kept",
-                remedy="write ${env:NAME} or ${secret:scope/key} there, and type the password again",
-            ) from error.__cause__
+        keep_for_session(reference, typed)
         kept = badge("kept in memory for this session", "good").html()
         self.kept.value = f"{kept} The settings hold <code>{escape(reference)}</code>; a job needs it to be set."
 

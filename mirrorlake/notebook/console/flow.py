@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from mirrorlake.notebook.console.desk import Desk, told
 from mirrorlake.show import badge, escape, table
 from mirrorlake.steps.try_cluster import group_names, try_cluster
 
+_NEW = "a new flow"
 _EXCLUDED, _GROUPS_EXCLUDED = str(DEFAULT_EXCLUDE_TOPICS), str(DEFAULT_EXCLUDE_GROUPS)
 
 
@@ -23,14 +24,19 @@ class FlowView:
 
     Args:
         desk: runs the looks at the source.
-        flow: what the form begins with.
+        flows: those that the settings have already; the form begins with a new one.
         draft: returns the whole draft, with this form's flow in it.
         changed: is called when the form changed.
     """
 
-    def __init__(self, desk: Desk, flow: FlowDraft, *, draft: Callable[[], Draft], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, desk: Desk, flows: Iterable[FlowDraft], *, draft: Callable[[], Draft], changed: Callable[[], None]
+    ) -> None:
         self._desk = desk
-        self._begin = flow
+        flow = self._begin = FlowDraft()
+        self._flows = {one.called: one for one in flows}
+        self._filling = False
+        self.chosen = controls.choice("flow-choose", "Flow", [_NEW, *self._flows], _NEW)
         self._draft = draft
         self._changed = changed
         self.topics_there: dict[str, tuple[str, ...]] = {}
@@ -57,7 +63,7 @@ class FlowView:
         without = _GROUPS_EXCLUDED if flow.exclude_groups is None else flow.exclude_groups
         self.exclude_groups = controls.text("flow-exclude-groups", "Groups left out", value=without)
         self.groups_preview = controls.html("groups-preview")
-        self.ends = controls.column(self.source, self.target, self.name)
+        self.ends = controls.column(self.chosen, self.source, self.target, self.name)
         self.selection = controls.column(self.topics, self.exclude, self.look)
         self.naming = controls.column(self.policy, self.separator, self.template)
         self.isolation = controls.column(self.keep, self.drop, self.mask, self.remove)
@@ -80,6 +86,7 @@ class FlowView:
             self.followers,
         )
         desk.on_click(self.look, self.on_look)
+        self.chosen.observe(desk.guarded(self._fill), "value")
         for field in self._fields():
             field.observe(desk.guarded(self._edited), "value")
 
@@ -150,7 +157,30 @@ class FlowView:
         self.groups_there[alias] = await self._desk.ask(group_names, config, alias)
         self.render()
 
+    def _fill(self) -> None:
+        """Fill the form with the chosen flow."""
+        flow = self._begin = self._flows.get(self.chosen.value, FlowDraft())
+        self._filling = True
+        try:
+            ends = [value for _, value in self.source.options]
+            self.source.value = flow.source if flow.source in ends else ""
+            self.target.value = flow.target if flow.target in [value for _, value in self.target.options] else ""
+            self.name.value, self.topics.value = flow.name, flow.topics
+            self.exclude.value = _EXCLUDED if flow.exclude_topics is None else flow.exclude_topics
+            self.policy.value, self.separator.value, self.template.value = flow.policy, flow.separator, flow.template
+            self.keep.value, self.drop.value = flow.keep, flow.drop
+            self.mask.value, self.remove.value = flow.mask, flow.remove
+            self.groups.value = flow.groups
+            self.exclude_groups.value = _GROUPS_EXCLUDED if flow.exclude_groups is None else flow.exclude_groups
+            self.sync_groups.value, self.sync_configs.value = flow.sync_groups, flow.sync_configs
+            self.sync_acls.value = flow.sync_acls
+        finally:
+            self._filling = False
+        self._edited()
+
     def _edited(self) -> None:
+        if self._filling:
+            return
         self.render()
         self._changed()
 

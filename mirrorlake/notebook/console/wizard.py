@@ -39,7 +39,7 @@ class Wizard:
     ) -> None:
         self._begin = begin
         self.clusters = ClustersView(desk, begin.clusters, self._clusters_changed)
-        self.flow = FlowView(desk, begin.flow, draft=self.draft, changed=self._changed)
+        self.flow = FlowView(desk, begin.flows, draft=self.draft, changed=self._changed)
         self.review = ReviewView(
             desk, draft=self.draft, open_mirror=open_mirror, applied=applied, root=begin.root or "./lake"
         )
