@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
@@ -71,7 +71,9 @@ def browse_cluster(
         def read(start: int) -> Page:
             begin = min(max(start, low), high)
             found = reader.read(where.topic, where.partition, begin) if begin < high else iter(())
-            records = tuple(_bounded((_seen(where.topic, one) for one in found), count, max_bytes))
+            # A busy partition grows while it is read: the page ends where the end was.
+            held = takewhile(lambda one: one.offset < high, found)
+            records = tuple(_bounded((_seen(where.topic, one) for one in held), count, max_bytes))
             cut = len(records) == count or sum(record.size for record in records) >= max_bytes
             following = records[-1].offset + 1 if cut else high
             removed = [Missing(first=start, last=begin - 1, kind="removed")] if start < begin else []

@@ -172,12 +172,13 @@ def test_a_password_is_in_no_widget_no_yaml_and_no_message(
     assert SECRET not in everywhere
 
 
-def test_a_secret_that_stands_in_the_settings_stays_in_memory(clock: Clock) -> None:
+@pytest.mark.parametrize("password", [SECRET, f"${{env:MIRRORLAKE_NO_SUCH:-{SECRET}}}"])
+def test_a_secret_that_stands_in_the_settings_stays_in_memory(clock: Clock, password: str) -> None:
     client = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.username": "me",
-        "sasl.password": SECRET,
+        "sasl.password": password,
     }
     east = {"bootstrap_servers": "e:9092", "client": client}
     mirror = Mirror(loads(json.dumps({**SETTINGS, "clusters": {**SETTINGS["clusters"], "east": east}})))  # type: ignore[dict-item]

@@ -104,7 +104,8 @@ class ReviewView:
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
             return
         self.reviewed = Reviewed(name, text, mirror, plan)
-        self.plan.value = _plan_html(plan)
+        # All of it: what is not seen is not agreed to.
+        self.plan.value = plan.to_html(rows=None)
 
     async def on_save(self) -> None:
         """Write the reviewed settings to the file."""
@@ -135,9 +136,3 @@ class ReviewView:
         """Put the buttons in and out of use by what was reviewed and typed."""
         self.save.disabled = self.reviewed is None
         self.apply.disabled = self.reviewed is None or self.confirm.value.strip() != self.reviewed.flow
-
-
-def _plan_html(plan: Plan) -> str:
-    """Return a plan as it shows itself."""
-    shown = getattr(plan, "_repr_html_", None)
-    return shown() if shown is not None else f"<pre>{escape_lines(str(plan))}</pre>"

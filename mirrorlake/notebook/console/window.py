@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.draft import Draft
 from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.config.secrets import keep_for_session
+from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
 from mirrorlake.config.written import written
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.desk import Desk, Strip
@@ -43,7 +44,10 @@ class Console:
         self, mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
     ) -> None:
         self.mirror = mirror
-        self._spark = spark
+        # Where there is one, it is found on this thread only: those that do the work would start another.
+        self._spark = spark or SparkSession.getActiveSession()
+        if mirror is not None and self._spark is not None:
+            _ = mirror.spark
         self._ticking: asyncio.Task[None] | None = None
         self.store = Store(now=now)
         self.strip = Strip(now)
@@ -126,4 +130,10 @@ def _begin(mirror: Mirror | None) -> Draft:
     """Return the draft of a mirror's settings at a new flow; secrets that stand there in the open stay in memory only."""
     if mirror is None:
         return Draft()
-    return Draft.of(written(mirror.config, keep=keep_for_session).content)
+    return Draft.of(written(mirror.config, keep=_keep).content)
+
+
+def _keep(reference: str, text: str) -> None:
+    # What cannot be resolved here is asked for when it is needed, with the reference in the message.
+    with suppress(BadReferenceError):
+        keep_for_session(reference, expand(text))
