@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mirrorlake.show import Badge, Sheet, Shown, Table, badge, count, plural, table
+from mirrorlake.show import Badge, Sheet, Shown, Table, badge, plural, table
 
 # More of them say nothing more, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
@@ -78,7 +78,7 @@ class VerifyReport(Shown):
         return Sheet(
             title=f"verify {self.flow}",
             badge=_badge(self),
-            facts=(f"{count(self.verified)} records verified", plural(len(self.partitions), "partition")),
+            facts=(f"{plural(self.verified, 'record')} verified", plural(len(self.partitions), "partition")),
             parts=_parts([self]) if self.partitions or self.differences else ("nothing was landed yet",),
         )
 
@@ -109,7 +109,7 @@ class VerifyReports(Shown, list[VerifyReport]):
         return Sheet(
             title="verify",
             badge=badge("equal" if self.equal else "different"),
-            facts=(plural(len(self), "flow"), f"{count(sum(one.verified for one in self))} records verified"),
+            facts=(plural(len(self), "flow"), f"{plural(sum(one.verified for one in self), 'record')} verified"),
             parts=(*([table("", columns, flows)] if len(flows) > 1 else []), *_parts(self, named=True)),
         )
 

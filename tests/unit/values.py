@@ -29,6 +29,7 @@ from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, Ve
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.show import Shown
 from mirrorlake.steps.doctor import Finding, Findings
+from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.steps.rules import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.steps.takeover import PartitionTakeover, TakeoverPlan
@@ -170,6 +171,7 @@ def every(text: str) -> list[Shown]:
         ),
         RulesShown([shown]),
         Findings([Finding(layer="cluster", subject=text, ok=False, detail=text, fix=text)]),
+        MovedPositions(document={text: {"0": 7}}, resumes=(group_position(text).resume,)),
         pause,
         landing,
         sending,
