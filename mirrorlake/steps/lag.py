@@ -157,7 +157,10 @@ class Lag:
             .agg(F.max("observed_at").alias("observed_at"))
         )
         mine = tables.positions.where(F.col("group_id").isNull() | (F.col("group_id") == group))
-        found = relay_lag.lag(self._pruned(replace(tables, positions=mine))).where(F.col("group_id") == group)
+        since = min((row.observed_at for row in newest.collect()), default=time).astimezone(timezone.utc)
+        found = relay_lag.lag(self._pruned(replace(tables, positions=mine, since=since))).where(
+            F.col("group_id") == group
+        )
         return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
 
     def create_views(self, *, days: int = 7) -> list[str]:
@@ -207,7 +210,7 @@ class Lag:
             )
         # Later positions say what has been landed since: the past is told with today's knowledge.
         known = tables.positions.where((F.col("observed_at") >= F.lit(begin)) & F.col("kind").isin(*KINDS))
-        return replace(tables, positions=known, samples=samples)
+        return replace(tables, positions=known, samples=samples, since=start)
 
     def _pruned(self, tables: LagTables) -> LagTables:
         """Return the tables with the relays cut to the records that waited; the files' statistics leave out all others."""
