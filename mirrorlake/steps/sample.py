@@ -86,7 +86,7 @@ class Sample:
 
     def __str__(self) -> str:
         seen = sum(len(look.positions) for look in self.looks)
-        lines = [f"{seen:,} positions seen, {self.changed:,} written"]
+        lines = [f"positions: {seen:,} seen, {self.changed:,} written"]
         return "\n".join(lines + [f"{look.subject} {look.name}: {look.error}" for look in self.unanswered])
 
 
