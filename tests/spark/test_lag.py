@@ -25,6 +25,7 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.samples import remember, tidy
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, Table
 from mirrorlake.relay.views import create_views
+from mirrorlake.steps import lag as lag_step
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
@@ -326,3 +327,23 @@ def test_views_stay_in_a_catalog(spark: SparkSession) -> None:
             assert spark.table(name).count() == 0
     finally:
         spark.sql("DROP SCHEMA lag_views CASCADE")
+
+
+def test_relays_are_cut_to_what_waited_by_partition_and_where_these_are_many_by_topic(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = spark.createDataFrame(
+        [("east", topic, 1, p, offset) for topic in "ab" for p in (0, 1) for offset in range(5)],
+        "source string, topic string, generation int, partition int, offset long",
+    )
+    place = Row("source", "topic", "generation", "partition", "lowest", "highest")
+    bounds = [place("east", "a", 1, 0, 1, 3), place("east", "a", 1, 0, 2, 4), place("east", "a", 1, 1, 0, 1)]
+
+    def left() -> list[tuple[Any, ...]]:
+        rows = held.where(lag_step._within(bounds)).collect()
+        return sorted((row.topic, row.partition, row.offset) for row in rows)
+
+    assert left() == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 0)]
+    monkeypatch.setattr(lag_step, "_MOST_CONDITIONS", 1)
+    assert left() == [("a", p, offset) for p in (0, 1) for offset in range(4)]
+    assert held.where(lag_step._within([])).count() == 0
