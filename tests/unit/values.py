@@ -11,8 +11,10 @@ from mirrorlake.model.browse import Beside, BrowsedRecord, Missing, Origin, Outc
 from mirrorlake.model.browse import Landing as InRelay
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.forecast import CatchUp
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
 from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Seen
+from mirrorlake.model.lag import Judgement, Verdict
 from mirrorlake.model.offset_map import (
     BeforeFirst,
     Exact,
@@ -29,6 +31,7 @@ from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, Ve
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.show import Shown
 from mirrorlake.steps.doctor import Finding, Findings
+from mirrorlake.steps.judge import HopPlace, HopVerdict, LagVerdict
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.steps.rules import RuleShown, RulesShown, RuleTrial, TrialReason
@@ -180,5 +183,15 @@ def every(text: str) -> list[Shown]:
         passport(text),
         Beside(flow=text, source=page(text), notes=(text,)),
         FlowPreview(flow=text, topics=(TopicPreview(topic=text, verdict="mirrored", remote=text),), others=3),
+        LagVerdict(
+            hops=(
+                HopVerdict(
+                    place=HopPlace(flow=text, source=text, topic=text, generation=1, partition=0, hop="landed"),
+                    judgement=Judgement(verdict=Verdict.STOP, reason=text),
+                    catch_up=CatchUp(eta_ms=None, reason=text),
+                    retention=None,
+                ),
+            )
+        ),
         Tried(alias=text, ok=False, problem=text, remedy=text),
     ]
