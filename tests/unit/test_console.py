@@ -524,6 +524,7 @@ def test_stored_scripts_stay_text_on_every_side_and_in_the_passport(clock: Clock
         view.lists["source"].index = 1
         assert library.asked[-1] == ("east", "orders", 0, 4)
         assert "filtered" in view.passport.value
+        assert not re.search(r"<(script|img)", page_html(console.widget))
         view.newer.click()
         assert library.asked[-1][1]["offset"] == 6
         view.older.click()

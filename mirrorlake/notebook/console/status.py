@@ -75,13 +75,21 @@ class StatusView:
         store.watch(desk.guarded(self.render))
         self.render()
 
+    def start(self) -> None:
+        """Look every few seconds, where an event loop runs."""
+        self.live.value = True
+        # The box may be ticked since a loop that has ended, as after a script's `asyncio.run`.
+        self.feed.start()
+        self.lag.feed.start()
+
+    def stop(self) -> None:
+        """Stop looking."""
+        self.live.value = False
+        self.feed.stop()
+        self.lag.feed.stop()
+
     def _switch(self) -> None:
-        if self.live.value:
-            self.feed.start()
-            self.lag.feed.start()
-        else:
-            self.feed.stop()
-            self.lag.feed.stop()
+        (self.start if self.live.value else self.stop)()
 
     def _ask(self) -> Status | None:
         mirror = self._mirror()

@@ -80,7 +80,7 @@ class Console:
     def start(self) -> None:
         """Begin to look every few seconds, where an event loop runs; called when the console is displayed."""
         if self.mirror is not None:
-            self.status.live.value = True
+            self.status.start()
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -90,7 +90,7 @@ class Console:
 
     def stop(self) -> None:
         """Stop looking; what is shown stays and grows stale."""
-        self.status.live.value = False
+        self.status.stop()
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
