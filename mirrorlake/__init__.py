@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mirrorlake.model.status import PartitionStatus as PartitionStatus
     from mirrorlake.model.status import Status as Status
     from mirrorlake.model.verify import VerifyReport as VerifyReport
+    from mirrorlake.notebook.console import console as console
     from mirrorlake.notebook.params import params as params
     from mirrorlake.rules.functions import register as register
     from mirrorlake.running import Landing as Landing
@@ -87,6 +88,7 @@ _HOME = {
     "Translation": "mirrorlake.model.offset_map",
     "UnknownPartition": "mirrorlake.model.offset_map",
     "VerifyReport": "mirrorlake.model.verify",
+    "console": "mirrorlake.notebook.console",
     "errors": "",
     "from_settings": "mirrorlake.mirror",
     "hops": "mirrorlake.model.hops",
@@ -130,6 +132,7 @@ __all__ = [
     "UnknownPartition",
     "VerifyReport",
     "__version__",
+    "console",
     "errors",
     "from_settings",
     "hops",

@@ -16,14 +16,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
+from mirrorlake.config.preview import FlowPreview, preview
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.config.shown import mirror_sheet
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.browse import Beside, Page, Passport
 from mirrorlake.model.control import Pause
 from mirrorlake.model.edits import SETTINGS
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
@@ -43,6 +46,7 @@ from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
+from mirrorlake.steps.beside import Anchor, read_beside
 from mirrorlake.steps.history import History
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
@@ -440,6 +444,110 @@ class Mirror(Shown):
             )
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
         return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
+
+    def browse(
+        self,
+        cluster: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int | None = None,
+        at: datetime | None = None,
+        relay: bool = False,
+        generation: int | None = None,
+        count: int = 20,
+        max_bytes: int = 2**20,
+    ) -> Page:
+        """Return records of one partition as they stand on a cluster, or as they were landed from it; commits nothing (law H).
+
+        Args:
+            cluster: the alias of a source or a target; of a lake cluster the relay is read.
+            topic: the topic, as it is called there.
+            partition: the partition.
+            offset: first offset wanted; the newest records without it and without `at`.
+            at: or the first record at or after a time, which knows its zone.
+            relay: read the relay of the cluster instead.
+            generation: the life of a topic that was created again, in the relay; None for the newest.
+            count: the most records, 1 to 1 000.
+            max_bytes: the most bytes of keys, values and headers; one record is always given.
+
+        Raises:
+            UsageError: there is no such partition, or nothing of it was landed.
+            TopicDenied: the settings say that the topic never leaves the cluster, not to a screen either.
+            ClusterError: the cluster does not answer.
+
+        Example:
+            >>> mirror.browse("central", "east.orders", 0, offset=1139, count=5)  # doctest: +SKIP
+        """
+        return self._wiring.browse(
+            cluster,
+            TopicPartition(topic, partition),
+            relay=relay,
+            generation=generation,
+            offset=offset,
+            at=at,
+            count=count,
+            max_bytes=max_bytes,
+        )
+
+    def beside(
+        self,
+        flow: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        anchor: Anchor = "source",
+        offset: int | None = None,
+        at: datetime | None = None,
+        count: int = 20,
+    ) -> Beside:
+        """Return the same records on source, relay and target of a flow; a side that cannot be read is noted.
+
+        Args:
+            flow: the flow's name.
+            topic: the source topic.
+            partition: the partition on the anchor's side.
+            anchor: source, relay or target: the side that `offset` or `at` is meant on.
+            offset: first offset wanted there; the newest records without it and without `at`.
+            at: or the first record at or after a time.
+            count: the most records of each side, 1 to 1 000.
+
+        Raises:
+            UsageError, TopicDenied, ClusterError: as `browse`, of the anchor's side.
+        """
+        where = TopicPartition(topic, partition)
+        seek: dict[str, Any] = {"anchor": anchor, "offset": offset, "at": at, "count": count}
+        return read_beside(self.lake, self.config.flow(flow), where, browse=self.browse, **seek)
+
+    def preview(self, flow: str) -> FlowPreview:
+        """Return which topics of its source a flow mirrors under which names, and which it leaves out and why.
+
+        Raises:
+            ClusterError: the source does not answer.
+        """
+        settings = self.config.flow(flow)
+        return preview(settings, self._wiring.source(settings.source).topic_names())
+
+    def passport(
+        self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None
+    ) -> Passport:
+        """Return where one record stands everywhere, or why it does not, from its coordinates on any side (law E).
+
+        Args:
+            cluster: the alias of the cluster on which the coordinates hold: a source, or a target.
+            topic: the topic, as it is called there.
+            partition: the partition there.
+            offset: the offset there.
+            generation: the life of a source topic that was created again; None for the newest that holds the offset.
+
+        Raises:
+            UsageError: there is no such cluster.
+            TopicDenied: the settings say that the topic never leaves the cluster.
+
+        Example:
+            >>> print(mirror.passport("central", "east.orders", 0, 1139))  # doctest: +SKIP
+        """
+        return self._wiring.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
 
     def quarantine(self, flow: str) -> Quarantine:
         """Return the records of a flow that no rule could judge, and the call that sends them again."""

@@ -14,14 +14,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.plain import identity, plain
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.errors import ClusterError, UsageError
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.errors import ClusterError, TopicDenied, UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.browse import Page, Passport
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
@@ -38,10 +40,12 @@ from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.browse import browse_cluster, browse_relay
 from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.maps import KnownMaps, known_maps, recorded_maps
 from mirrorlake.steps.merged import Family, family
+from mirrorlake.steps.passport import Registry
 from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Publisher
 from mirrorlake.steps.quarantine import Quarantine
@@ -91,6 +95,7 @@ class Wiring:
         self._mm2_writers: dict[str, Mm2Writer] = {}
         self._publishing = threading.Lock()
         self._publishers: dict[str, Publisher] = {}
+        self._made_for: frozenset[str] = frozenset()
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -374,7 +379,7 @@ class Wiring:
             self.lake,
             flows,
             look=lambda: self.sampler().look(),
-            maps=lambda: self.known_maps(flows),
+            runs=lambda names: self.known_maps([flow for flow in flows if flow.name in names]).runs.drop("source"),
             reader=lambda alias: RecordReader(alias, self.reader_options(alias)),
             now=self.now,
         )
@@ -469,3 +474,36 @@ class Wiring:
     def side(self, alias: str) -> verify_step.Side:
         """Return a cluster as verify reads it."""
         return verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
+
+    def browse(self, alias: str, where: TopicPartition, *, relay: bool, generation: int | None, **seek: Any) -> Page:
+        """Return records of a partition as a cluster or its relay holds them."""
+        cluster = self._may_be_seen(alias, where.topic)
+        if relay or cluster.is_lake:
+            self._tables_made()
+            return browse_relay(self.lake, alias, where, generation=generation, **seek)
+        return browse_cluster(self.admin(alias), self.reader_options(alias), where, **seek)
+
+    def passport(self, alias: str, where: TopicPartition, offset: int, *, generation: int | None) -> Passport:
+        """Return the passport of a record."""
+        self._may_be_seen(alias, where.topic)
+        self._tables_made()
+        registry = Registry(lake=self.lake, flows=self.config.flows, maps=self.known_maps)
+        return registry.passport(alias, where, offset, generation=generation)
+
+    def _may_be_seen(self, alias: str, topic: str) -> ClusterConfig:
+        cluster = self.config.cluster(alias)
+        if NameMatcher(self.config.never_leave(alias)).matches(topic):
+            raise TopicDenied(
+                f"the settings say that {topic} never leaves {alias}",
+                consequence="its records are not shown either",
+                remedy=f"look at it on {alias} itself, or take it out of clusters.{alias}.never_leave",
+                topic=topic,
+            )
+        return cluster
+
+    def _tables_made(self) -> None:
+        # A dozen looks at the lake, which a person who turns pages would wait for each time.
+        sources = frozenset(self.config.sources)
+        if sources != self._made_for:
+            self.lake.create_all(sources)
+            self._made_for = sources

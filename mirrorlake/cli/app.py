@@ -24,6 +24,7 @@ from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
 from mirrorlake.cli.rebuild import rebuild
+from mirrorlake.cli.records import passport, records
 from mirrorlake.cli.rules import rules
 from mirrorlake.cli.sample import sample
 from mirrorlake.cli.stopping import in_background
@@ -232,6 +233,8 @@ app.command("resume")(resume)
 app.command("rules")(rules)
 app.command("conflicts")(conflicts)
 app.command("rebuild")(rebuild)
+app.command("records")(records)
+app.command("passport")(passport)
 app.command("sample")(sample)
 app.command("lag")(lag)
 

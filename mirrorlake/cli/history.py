@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Annotated
@@ -32,9 +31,10 @@ def history(
         )
     if (apply and back is None) or (end is not None and start is None):
         raise UsageError("--apply goes with --back, --to with --from", remedy="mirrorlake history --help")
-    times = {name: _time(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
+    from mirrorlake.config.values import moment
     from mirrorlake.mirror import load
 
+    times = {name: moment(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
     mirror, output = load(conf), Output(as_json=as_json)
     if "at" in times:
         state = mirror.history.at(times["at"])
@@ -53,15 +53,3 @@ def history(
         if plan:
             output.say(f"{len(plan)} change(s) {'applied' if apply else 'to apply with --apply'}")
     return 0
-
-
-def _time(text: str) -> datetime:
-    remedy = "write 2026-01-01T00:00:00Z"
-    try:
-        # Python 3.10 does not read the Z.
-        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except ValueError:
-        raise UsageError(f"'{text}' is no ISO 8601 time", remedy=remedy) from None
-    if found.tzinfo is None:
-        raise UsageError(f"'{text}' has no time zone", remedy=remedy)
-    return found.astimezone(timezone.utc)

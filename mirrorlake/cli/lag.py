@@ -10,6 +10,7 @@ import typer
 
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
+from mirrorlake.errors import UsageError
 
 if TYPE_CHECKING:
     pass
@@ -21,7 +22,9 @@ def lag(
     since: Annotated[
         str | None, typer.Option("--since", help="What was sampled since then, like 1h; a fresh look without it.")
     ] = None,
-    views: Annotated[bool, typer.Option("--views", help="Create the SQL views lag, latency and rpo.")] = False,
+    views: Annotated[
+        bool, typer.Option("--views", help="Create the SQL views lag, latency and rpo on a catalog.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Show offset lag and time lag of each hop: source end, landed, republished, consumed by each group."""
@@ -30,6 +33,11 @@ def lag(
     mirror, output = load(conf), Output(as_json=as_json)
     told = mirror.lag if flow is None else mirror.lag_of(flow)
     if views:
+        if not mirror.lake.is_catalog:
+            raise UsageError(
+                "the lake is a path, where views last no longer than a session",
+                remedy="mirror.create_views() in the notebook or the program that asks",
+            )
         created = told.create_views()
         output.document({"views": created})
         output.say(f"created: {', '.join(created)}")

@@ -116,8 +116,12 @@ class ClusterConfig(Settings):
         default=None, validate_default=True, description="host:port of one or more brokers"
     )
     client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
-    land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
     never_leave: Exclusion = Field(default=TopicPattern(), description="topics that no flow may take from this cluster")
+    land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
+    partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")
+    topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
+        default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
+    )
 
     @field_validator("never_leave")
     @classmethod
@@ -127,11 +131,6 @@ class ClusterConfig(Settings):
         except PatternError as error:
             raise fault_error(error.problem, error.remedy) from None
         return never_leave
-
-    partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")
-    topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
-        default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
-    )
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> ClusterConfig:

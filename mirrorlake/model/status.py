@@ -105,7 +105,7 @@ class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
 
     def sheet(self) -> Sheet:
         """Return the verdict, the totals, and a row a partition; what is not in step comes first."""
-        parts: tuple[str | Table, ...] = (_rows(self.partitions),) if self.partitions else ("no topic to mirror yet",)
+        parts = (_rows([self]),) if self.partitions else ("no topic to mirror yet",)
         return Sheet(title=self.flow, badge=badge(self.verdict), facts=(*self._facts(), self.observed_at), parts=parts)
 
 
@@ -146,31 +146,45 @@ class Status(_Totals, Shown, Mapping[str, FlowStatus]):
         return {"flows": [flow.as_dict() for flow in self.flows]}
 
     def sheet(self) -> Sheet:
-        """Return the verdict and totals of all flows, and the sheet of each."""
+        """Return the verdict and totals of all flows, a row a flow and a row a partition; what is not in step comes first."""
+        columns = ["flow", "partitions", "offset lag", "time lag", "verdict"]
+        flows = [
+            (one.flow, len(one), one.offset_lag, _length(one.time_lag_ms), badge(one.verdict))
+            for one in sorted(self.flows, key=lambda one: _rank(one.verdict))
+        ]
         return Sheet(
             title="Status",
             badge=badge(self.verdict),
             facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
-            parts=tuple(flow.sheet() for flow in self.flows),
+            parts=(
+                *([table("", columns, flows)] if len(flows) > 1 else []),
+                *([_rows(self.flows, named=True)] if self._partitions() else []),
+            ),
         )
 
 
-def _rows(partitions: Sequence[PartitionStatus]) -> Table:
+def _rows(flows: Sequence[FlowStatus], *, named: bool = False) -> Table:
     columns = ["topic", "partition", "source end", "landed", "republished", "offset lag", "time lag", "verdict"]
+    rows = sorted(((one.flow, row) for one in flows for row in one), key=lambda found: _rank(found[1].verdict))
     return table(
         "",
-        columns,
+        ["flow", *columns] if named else columns,
         [
             (
+                *([flow] if named else []),
                 row.topic,
                 *map(str, (row.partition, row.source_end, row.landed, row.republished)),
                 row.offset_lag,
-                None if row.time_lag_ms is None else timedelta(milliseconds=row.time_lag_ms),
+                _length(row.time_lag_ms),
                 badge(row.verdict),
             )
-            for row in sorted(partitions, key=lambda row: _rank(row.verdict))
+            for flow, row in rows
         ],
     )
+
+
+def _length(ms: int | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)
 
 
 def _rank(verdict: str) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mirrorlake.show import Sheet, Shown, Table, badge, count, plural, table
+from mirrorlake.show import Badge, Sheet, Shown, Table, badge, plural, table
 
 # More of them say nothing more, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
@@ -74,24 +75,11 @@ class VerifyReport(Shown):
 
     def sheet(self) -> Sheet:
         """Return the verdict, the differences where there are any, and a row a partition."""
-        found = len(self.differences)
-        words = f"{plural(found, 'difference')}{' or more' if found >= MOST_DIFFERENCES else ''}"
-        parts: list[str | Table] = []
-        if found:
-            columns = ["where", "problem", "topic", "partition", "offset"]
-            rows = [(d.where, badge(d.problem), d.topic, str(d.partition), str(d.offset)) for d in self.differences]
-            parts.append(table("differences", columns, rows))
-        columns = ["topic", "generation", "partition", "landed", "republished", "withheld", "verified"]
-        proofs = [
-            (p.topic, str(p.generation), str(p.partition), p.landed, p.republished, p.withheld, p.verified)
-            for p in sorted(self.partitions, key=lambda p: p.verified == p.republished)
-        ]
-        parts.append(table("partitions" if found else "", columns, proofs) if proofs else "nothing was landed yet")
         return Sheet(
             title=f"verify {self.flow}",
-            badge=badge("equal") if self.equal else badge(words, "bad"),
-            facts=(f"{count(self.verified)} records verified", plural(len(self.partitions), "partition")),
-            parts=tuple(parts),
+            badge=_badge(self),
+            facts=(f"{plural(self.verified, 'record')} verified", plural(len(self.partitions), "partition")),
+            parts=_parts([self]) if self.partitions or self.differences else ("nothing was landed yet",),
         )
 
 
@@ -112,10 +100,50 @@ class VerifyReports(Shown, list[VerifyReport]):
         }
 
     def sheet(self) -> Sheet:
-        """Return the verdict on all flows, and the sheet of each."""
+        """Return the verdict on all flows, a row a flow, the differences and a row a partition; what differs comes first."""
+        columns = ["flow", "result", "records verified", "partitions"]
+        flows = [
+            (one.flow, _badge(one), one.verified, len(one.partitions))
+            for one in sorted(self, key=lambda report: report.equal)
+        ]
         return Sheet(
             title="verify",
             badge=badge("equal" if self.equal else "different"),
-            facts=(plural(len(self), "flow"), f"{count(sum(one.verified for one in self))} records verified"),
-            parts=tuple(one.sheet() for one in self),
+            facts=(plural(len(self), "flow"), f"{plural(sum(one.verified for one in self), 'record')} verified"),
+            parts=(*([table("", columns, flows)] if len(flows) > 1 else []), *_parts(self, named=True)),
         )
+
+
+def _badge(report: VerifyReport) -> Badge:
+    found = len(report.differences)
+    words = f"{plural(found, 'difference')}{' or more' if found >= MOST_DIFFERENCES else ''}"
+    return badge("equal") if report.equal else badge(words, "bad")
+
+
+def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Table, ...]:
+    first = ["flow"] if named else []
+    differences = [
+        (*([one.flow] if named else []), d.where, badge(d.problem), d.topic, str(d.partition), str(d.offset))
+        for one in reports
+        for d in one.differences
+    ]
+    proofs = [
+        (
+            *([one.flow] if named else []),
+            *(p.topic, str(p.generation), str(p.partition)),
+            *(p.landed, p.republished, p.withheld, p.verified),
+        )
+        for one, p in sorted(
+            ((one, p) for one in reports for p in one.partitions),
+            key=lambda found: found[1].verified == found[1].republished,
+        )
+    ]
+    counted = ["topic", "generation", "partition", "landed", "republished", "withheld", "verified"]
+    return (
+        *(
+            [table("differences", [*first, "where", "problem", "topic", "partition", "offset"], differences)]
+            if differences
+            else []
+        ),
+        *([table("partitions" if differences else "", [*first, *counted], proofs)] if proofs else []),
+    )

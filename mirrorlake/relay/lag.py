@@ -12,6 +12,7 @@ was filtered, aborted or compacted.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from datetime import datetime, timezone
 
 from pyspark.sql import DataFrame
 
@@ -67,7 +68,8 @@ class LagTables:
 
     `positions`, `samples`, `offset_map` and `withheld` are the side tables; `relays` holds the rows of all relays with a column
     `source`, the alias; `flows` has `flow`, `source` and `target`. Each may be cut to what a question needs: positions and
-    samples from a complete look on, relays to the offsets between positions and ends.
+    samples from a complete look on, relays to the offsets between positions and ends. Moments before `since` say where
+    positions stood, and are not shown themselves.
     """
 
     positions: DataFrame
@@ -76,6 +78,7 @@ class LagTables:
     withheld: DataFrame
     relays: DataFrame
     flows: DataFrame
+    since: datetime | None = None
 
 
 def lag(tables: LagTables) -> DataFrame:
@@ -120,7 +123,10 @@ def rpo(tables: LagTables) -> DataFrame:
 
 
 def _frame(text: str, tables: LagTables) -> DataFrame:
-    named = {each.name: getattr(tables, each.name) for each in fields(tables) if f"{{{each.name}}}" in text}
+    frames = {each.name: getattr(tables, each.name) for each in fields(tables) if each.name != "since"}
+    named = {name: frame for name, frame in frames.items() if f"{{{name}}}" in text}
+    since = (tables.since or datetime(1970, 1, 1, tzinfo=timezone.utc)).astimezone(timezone.utc)
+    text = text.replace("{since}", f"timestamp'{since:%Y-%m-%dT%H:%M:%S.%fZ}'")
     return tables.flows.sparkSession.sql(text, **named)
 
 
@@ -132,14 +138,16 @@ _HOPS = f"""
 looks AS (
   SELECT *, last(IF(complete, look, NULL), true) OVER (
       PARTITION BY subject, name ORDER BY look DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS next_complete,
-    max(look) OVER (PARTITION BY subject, name) AS newest
+    max(look) OVER (PARTITION BY subject, name) AS newest,
+    min(IF(observed_at >= {{since}}, look, NULL)) OVER (PARTITION BY subject, name) AS first_shown
   FROM (
     SELECT subject, name, observed_at, max(complete) AS complete,
       row_number() OVER (PARTITION BY subject, name ORDER BY observed_at) AS look
     FROM {{samples}} WHERE error IS NULL GROUP BY subject, name, observed_at)
 ),
 held AS (
-  SELECT /*+ BROADCAST(looks) */ kind, flow, {_KEY}, group_id, position, subject, name, look AS first_look,
+  SELECT /*+ BROADCAST(looks) */ kind, flow, {_KEY}, group_id, position, subject, name,
+    greatest(look, coalesce(first_shown, newest + 1)) AS first_look,
     least(next_complete, newest + 1, lead(look) OVER (PARTITION BY kind, flow, {_KEY}, group_id ORDER BY look)) - 1 AS last_look
   FROM (
     SELECT *, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
@@ -284,7 +292,8 @@ counted AS (
 ),
 partitions AS (
   SELECT /*+ BROADCAST(n) */ observed_at, flow, c.source, c.topic, c.generation, c.partition, known_end,
-    any_value(n.newest_landed) AS landed, position, sum(sign * behind) AS records, max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS since
+    any_value(n.newest_landed) AS landed, position, sum(sign * behind) AS records,
+    max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS since
   FROM counted c JOIN newest n ON c.source = n.source AND c.topic = n.topic AND c.generation = n.generation
     AND c.partition = n.partition
   WHERE is_record = 0

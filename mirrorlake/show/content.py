@@ -6,6 +6,7 @@ terminal as a control sequence, nor a page as markup.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape as _escape
 from unicodedata import category
@@ -16,6 +17,8 @@ from mirrorlake.show.numbers import NOTHING, count, plural
 _KEPT = {"\u200c", "\u200d"}
 # Signs that no payload of ours begins with, so that a text cannot pass for a null or for bytes.
 _OWN = ("‹", "0x", "“")
+# Control characters but tab and line ends: binary formats have them, also where their bytes are UTF-8 by chance.
+_BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _MUTED = "font-style:italic;color:var(--jp-ui-font-color2,inherit)"
 
 
@@ -109,6 +112,4 @@ def _text(data: bytes | None) -> str | None:
         text = bytes(data or b"").decode("utf-8")
     except UnicodeDecodeError:
         return None
-    if text.isprintable():
-        return text
-    return None if any(category(char) == "Cc" and char not in "\t\r\n" for char in text) else text
+    return None if _BINARY.search(text) else text

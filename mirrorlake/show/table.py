@@ -81,7 +81,8 @@ class Table:
             for row in shown
         )
         more = f"<div>… {escape(self._more(len(shown)))}</div>" if len(self.rows) > len(shown) else ""
-        found = f'<table style="border-collapse:collapse;margin:.2em 0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        style = "border-collapse:collapse;margin:.2em 0;font-size:inherit;color:inherit"
+        found = f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         found = (found if shown else "") + more
         title = escape(self.title)
         if self.folded:
@@ -94,8 +95,8 @@ class Table:
 
     def _right(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
         return [
-            bool(rows) and all(row[index] is None or _is_number(row[index]) for row in rows)
-            for index in range(len(self.columns))
+            any(found) and all(found)
+            for found in ([_is_number(row[i]) for row in rows if row[i] is not None] for i in range(len(self.columns)))
         ]
 
 
@@ -138,7 +139,8 @@ class Sheet:
 
     def html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
         """Return the sheet as HTML; the arguments are those of `Table.text`."""
-        said = " · ".join([*([self.badge.html()] if self.badge else []), *map(escape, self._facts(zone))])
+        facts = (self.badge, *self.facts)
+        said = " · ".join(cell_html(fact, zone=zone, whole=True) for fact in facts if fact is not None)
         parts = "".join(
             f"<div>{escape(part)}</div>" if isinstance(part, str) else part.html(zone=zone, rows=rows)
             for part in self.parts
@@ -148,10 +150,8 @@ class Sheet:
 
     def summary(self, *, zone: tzinfo | None = None) -> str:
         """Return the badge and the facts in one line of text."""
-        return " · ".join([*([str(self.badge)] if self.badge else []), *self._facts(zone)])
-
-    def _facts(self, zone: tzinfo | None) -> list[str]:
-        return [cell(fact, zone=zone, whole=True) for fact in self.facts if fact is not None]
+        facts = (self.badge, *self.facts)
+        return " · ".join(cell(fact, zone=zone, whole=True) for fact in facts if fact is not None)
 
 
 class Shown:

@@ -5,7 +5,7 @@ What was sampled is told exactly; what was not looked at is not told at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -25,7 +25,6 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.samples import KINDS, Key
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.relay.views import create_views
-from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.sample import Sample
 
 When = str | timedelta | datetime
@@ -44,7 +43,7 @@ class Lag:
         lake: the lake.
         flows: the flows that are told about.
         look: looks at all positions now, and writes nothing.
-        maps: reads the flows' runs, their ledgers' newest included.
+        runs: reads the offset map of the named flows, their ledgers' newest runs included.
         reader: opens a reader of a source's records.
         now: the clock, in UTC.
 
@@ -60,14 +59,14 @@ class Lag:
         flows: Sequence[FlowConfig],
         *,
         look: Callable[[], Sample],
-        maps: Callable[[], KnownMaps],
+        runs: Callable[[Collection[str]], DataFrame],
         reader: Callable[[str], AbstractContextManager[RecordReader]],
         now: Callable[[], datetime],
     ) -> None:
         self._lake = lake
         self._flows = tuple(flows)
         self._look = look
-        self._maps = maps
+        self._runs = runs
         self._reader = reader
         self._now = now
 
@@ -92,7 +91,8 @@ class Lag:
             self._tables(),
             positions=spark.createDataFrame(positions, POSITIONS.ddl),
             samples=spark.createDataFrame(moments, SAMPLES.ddl),
-            offset_map=self._maps().runs.drop("source"),
+            # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
+            offset_map=self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error}),
         )
         frame = self._of_flows(relay_lag.lag(self._pruned(tables)))
         return spark.createDataFrame(self._completed(frame.collect(), at, sample), frame.schema)
@@ -157,7 +157,10 @@ class Lag:
             .agg(F.max("observed_at").alias("observed_at"))
         )
         mine = tables.positions.where(F.col("group_id").isNull() | (F.col("group_id") == group))
-        found = relay_lag.lag(self._pruned(replace(tables, positions=mine))).where(F.col("group_id") == group)
+        since = min((row.observed_at for row in newest.collect()), default=time).astimezone(timezone.utc)
+        found = relay_lag.lag(self._pruned(replace(tables, positions=mine, since=since))).where(
+            F.col("group_id") == group
+        )
         return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
 
     def create_views(self, *, days: int = 7) -> list[str]:
@@ -207,7 +210,7 @@ class Lag:
             )
         # Later positions say what has been landed since: the past is told with today's knowledge.
         known = tables.positions.where((F.col("observed_at") >= F.lit(begin)) & F.col("kind").isin(*KINDS))
-        return replace(tables, positions=known, samples=samples)
+        return replace(tables, positions=known, samples=samples, since=start)
 
     def _pruned(self, tables: LagTables) -> LagTables:
         """Return the tables with the relays cut to the records that waited; the files' statistics leave out all others."""

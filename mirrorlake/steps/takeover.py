@@ -95,9 +95,9 @@ class TakeoverPlan(Shown):
             badge=badge("refused") if self.refused else badge("ok"),
             facts=(plural(len(self.partitions), "partition"),),
             parts=(
-                *(f"refused: {reason}" for reason in self.refused),
+                *([table("", ["refused because"], [[reason] for reason in self.refused])] if self.refused else []),
                 *([table("", columns, rows)] if rows else []),
-                *(f"note: {note}" for note in self.notes),
+                *([table("", ["note"], [[note] for note in self.notes])] if self.notes else []),
             ),
         )
 

@@ -11,14 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema import LakeConfig
 from mirrorlake.relay.lag import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagTables, lag, latency, rpo
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.samples import remember, tidy
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, Table
+from mirrorlake.relay.views import create_views
+from mirrorlake.steps import lag as lag_step
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
@@ -250,3 +257,93 @@ def test_lives_of_a_topic_markers_at_an_end_and_a_sampler_that_was_started_anew(
         ("t", 2, "republished"): (6, 0, None, 0),
         ("t", 2, "consumed"): (4, 2, None, 0),
     }
+
+
+def test_old_rows_go_and_the_newest_of_each_position_stays(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path)))
+    for table in (POSITIONS, SAMPLES):
+        lake.create_side_table(table)
+    # As an older release made it.
+    lake.set_property(lake.meta_location(POSITIONS), "delta.appendOnly", "true")
+    lake.append_rows(
+        POSITIONS,
+        [
+            *(pos(second, "last_stable", second) for second in (1, 2, 3, 9)),
+            *(pos(second, "group", second, group="billing") for second in (1, 2)),
+            pos(2, "landed", 2),
+        ],
+    )
+    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)])
+    assert tidy(lake, before=at(5), now=at(10))
+    assert not tidy(lake, before=at(10), now=at(11)), "once a day is enough"
+    left = {(row.kind, row.position) for row in lake.meta(POSITIONS).collect()}
+    assert left == {("last_stable", 3), ("last_stable", 9), ("group", 2), ("landed", 2)}
+    assert {row.observed_at.astimezone(timezone.utc) for row in lake.meta(SAMPLES).collect()} == {at(9)}
+
+
+def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path)))
+    for table in (POSITIONS, SAMPLES):
+        lake.create_side_table(table)
+    assert remember(lake).positions == {}
+    lake.append_rows(
+        POSITIONS,
+        [
+            *(pos(1, "last_stable", 1, topic=topic) for topic in ("gone", "t")),
+            *(pos(2, kind, 2) for kind in ("last_stable", "earliest", "reached", "republished")),
+            pos(3, "earliest", None),
+            pos(3, "last_stable", 3),
+            # Killed before it wrote the moment, and another observer.
+            pos(4, "last_stable", 4),
+            pos(5, "group", 5, group="billing"),
+        ],
+    )
+    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)])
+    found = remember(lake)
+    assert {(key.kind, offset) for held in found.positions.values() for key, offset in held.items()} == {
+        ("last_stable", 3),
+        ("reached", 2),
+        ("republished", 2),
+    }
+    assert found.completed_at["cluster", "east"] == at(2)
+
+
+def test_views_stay_in_a_catalog(spark: SparkSession) -> None:
+    config = loads(
+        """
+        lake: {catalog: spark_catalog, schema: lag_views, checkpoints: /nowhere}
+        clusters: {east: {bootstrap_servers: "e:1"}, central: {bootstrap_servers: "c:1"}}
+        flows: [{source: east, target: central, topics: t}]
+        """
+    )
+    spark.sql("CREATE SCHEMA IF NOT EXISTS lag_views")
+    try:
+        lake = Lake(spark, config.lake)
+        lake.create_all(["east"])
+        created = create_views(lake, config.flows, days=1)
+        assert created == [f"`spark_catalog`.`lag_views`.`{name}`" for name in ("lag", "latency", "rpo")]
+        for name, columns in zip(created, (LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS), strict=True):
+            assert spark.table(name).columns == list(columns)
+            assert spark.table(name).count() == 0
+    finally:
+        spark.sql("DROP SCHEMA lag_views CASCADE")
+
+
+def test_relays_are_cut_to_what_waited_by_partition_and_where_these_are_many_by_topic(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = spark.createDataFrame(
+        [("east", topic, 1, p, offset) for topic in "ab" for p in (0, 1) for offset in range(5)],
+        "source string, topic string, generation int, partition int, offset long",
+    )
+    place = Row("source", "topic", "generation", "partition", "lowest", "highest")
+    bounds = [place("east", "a", 1, 0, 1, 3), place("east", "a", 1, 0, 2, 4), place("east", "a", 1, 1, 0, 1)]
+
+    def left() -> list[tuple[Any, ...]]:
+        rows = held.where(lag_step._within(bounds)).collect()
+        return sorted((row.topic, row.partition, row.offset) for row in rows)
+
+    assert left() == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 0)]
+    monkeypatch.setattr(lag_step, "_MOST_CONDITIONS", 1)
+    assert left() == [("a", p, offset) for p in (0, 1) for offset in range(4)]
+    assert held.where(lag_step._within([])).count() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import pkgutil
 import re
@@ -26,7 +27,7 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Exact, Filtered, InHole
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.status import Status
-from mirrorlake.model.verify import MOST_DIFFERENCES
+from mirrorlake.model.verify import MOST_DIFFERENCES, VerifyReports
 from mirrorlake.show import Shown, clean
 from tests.unit.markup import ATTACKS, Markup
 from tests.unit.values import NOON, every, group_position, partition_status, report, status
@@ -128,6 +129,23 @@ def test_html_and_text_say_the_same() -> None:
         title = value.sheet().title
         missing = [word for word in words if word.removesuffix(":") not in shown and word != f"{title}:"]
         assert missing == [], type(value)
+
+
+@pytest.mark.parametrize("name", ["control", "groups", "offset_map", "plan", "status", "verify"])
+def test_the_examples_are_true(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"mirrorlake.model.{name}")).failed == 0
+
+
+def test_a_value_stays_small_however_many_flows_there_are() -> None:
+    flows = [replace(status(f"f{n}"), partitions=(partition_status(),) * 100) for n in range(100)]
+    late = status("late", partition_status(verdict="behind", lag=3))
+    reports = VerifyReports([*(report(f"f{n}", equal=True) for n in range(100)), report("bad")])
+    for value, word in ((Status(flows=(*flows, late), observed_at=NOON), "! behind"), (reports, "✗ altered")):
+        html = value._repr_html_()
+        assert Markup(html).elements.count("tr") <= 160
+        assert len(html) < 200_000
+        assert word in html
+        assert value.to_text(rows=None).count("\n") > 190
 
 
 # -- each kind --------------------------------------------------------------------------------------------------------

@@ -5,11 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
+from mirrorlake.config.preview import FlowPreview, TopicPreview
 from mirrorlake.model.acls import Acl
+from mirrorlake.model.browse import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
+from mirrorlake.model.browse import Landing as InRelay
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.forecast import CatchUp
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
 from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Seen
+from mirrorlake.model.lag import Judgement, Verdict
 from mirrorlake.model.offset_map import (
     BeforeFirst,
     Exact,
@@ -26,9 +31,12 @@ from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, Ve
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.show import Shown
 from mirrorlake.steps.doctor import Finding, Findings
+from mirrorlake.steps.judge import HopPlace, HopVerdict, LagVerdict
+from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.steps.rules import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.steps.takeover import PartitionTakeover, TakeoverPlan
+from mirrorlake.steps.try_cluster import Tried
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 
@@ -75,6 +83,44 @@ def group_position(group: str, action: Any = "move", metadata: str = "", reason:
     )
     return GroupPosition(
         group=group, resume=resume, metadata=metadata, target_offset=None, action=action, reason=reason
+    )
+
+
+def page(text: str) -> Page:
+    """Return a page with one record, all of it by somebody else."""
+    content = text.encode("utf-8", "surrogatepass")
+    record = BrowsedRecord(
+        topic=text, partition=0, offset=7, timestamp_ms=0, key=content, value=content, headers=((text, content),)
+    )
+    missing = (Missing(first=8, last=9, kind="absent"),)
+    return Page(
+        cluster=text,
+        side="cluster",
+        topic=text,
+        partition=0,
+        end=10,
+        start=7,
+        next=10,
+        records=(record,),
+        missing=missing,
+    )
+
+
+def passport(text: str) -> Passport:
+    """Return the passport of that record."""
+    outcome = Outcome(
+        flow=text, target=text, status="filtered", words=text, lane=0, ledger_seq=3, rule=text, reason=text
+    )
+    source = SourcePartition(text, 1, 0)
+    return Passport(
+        cluster=text,
+        source=source,
+        offset=7,
+        words=text,
+        record=page(text).records[0],
+        landed=InRelay(file=text, landed_at_ms=0),
+        outcomes=(outcome,),
+        came_from=(Origin(flow=text, cluster=text, source=source, offset=6),),
     )
 
 
@@ -128,8 +174,24 @@ def every(text: str) -> list[Shown]:
         ),
         RulesShown([shown]),
         Findings([Finding(layer="cluster", subject=text, ok=False, detail=text, fix=text)]),
+        MovedPositions(document={text: {"0": 7}}, resumes=(group_position(text).resume,)),
         pause,
         landing,
         sending,
         Ran([landing], [sending]),
+        page(text),
+        passport(text),
+        Beside(flow=text, source=page(text), notes=(text,)),
+        FlowPreview(flow=text, topics=(TopicPreview(topic=text, verdict="mirrored", remote=text),), others=3),
+        LagVerdict(
+            hops=(
+                HopVerdict(
+                    place=HopPlace(flow=text, source=text, topic=text, generation=1, partition=0, hop="landed"),
+                    judgement=Judgement(verdict=Verdict.STOP, reason=text),
+                    catch_up=CatchUp(eta_ms=None, reason=text),
+                    retention=None,
+                ),
+            )
+        ),
+        Tried(alias=text, ok=False, problem=text, remedy=text),
     ]
