@@ -1,8 +1,8 @@
 """The notebooks run from top to bottom against real brokers, and assert inside what they tell.
 
-The tour gets a kernel of its own and starts its own brokers, as a reader's does. The others share brokers and one kernel,
-emptied in between: a JVM for each of them would cost more than all that they do. No two of them use one cluster as a target,
-so they keep apart.
+They share brokers and one kernel, emptied in between: a JVM for each of them would cost more than all that they do. No two of
+them use one cluster as a target with lakes of their own, so they keep apart. The tour, which starts everything itself, runs in
+a kernel of its own in the browser (`test_browser.py`).
 """
 
 from __future__ import annotations
@@ -44,36 +44,21 @@ def shown(notebook: nbformat.NotebookNode, kind: str = "text/html") -> str:
 
 
 @pytest.fixture(scope="session")
-def kernel_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    ipython = str(tmp_path_factory.mktemp("ipython"))
-    paths = os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "IPYTHONDIR": ipython, "PYTHONPATH": paths}
-
-
-def run(
-    notebook: nbformat.NotebookNode, folder: Path, environment: dict[str, str], kernel: KernelManager | None = None
-) -> nbformat.NotebookNode:
-    client = NotebookClient(notebook, km=kernel, timeout=600, kernel_name="python3", resources=_at(folder))
-    return client.execute(env=environment)
-
-
-def _at(folder: Path) -> dict[str, Any]:
-    return {"metadata": {"path": str(folder)}}
-
-
-@pytest.fixture(scope="session")
-def execute(kernel_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Execute]:
+def execute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Execute]:
     """Run a notebook by its name and parameters in the kernel that the tests share, without what earlier ones left in it."""
     folder = tmp_path_factory.mktemp("notebooks")
+    paths = os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])
     kernel = KernelManager(kernel_name="python3")
-    kernel.start_kernel(env=kernel_environment, cwd=str(folder))
+    environment = {**os.environ, "IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": paths}
+    kernel.start_kernel(env=environment, cwd=str(folder))
 
     def in_shared_kernel(name: str, **parameters: Any) -> nbformat.NotebookNode:
         notebook = read(name, **parameters)
         notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))
-        return run(notebook, folder, kernel_environment, kernel)
+        return NotebookClient(notebook, km=kernel, timeout=600).execute()
 
     yield in_shared_kernel
+    # Brokers that a notebook started, and Spark, end with the kernel's process.
     kernel.shutdown_kernel(now=True)
 
 
@@ -86,11 +71,6 @@ def place(east: KafkaCluster, west: KafkaCluster, central: KafkaCluster) -> Iter
         for region in ("east", "west"):
             write_sales(made[region], region=region, records=RECORDS)
         yield made
-
-
-def test_the_tour(kernel_environment: dict[str, str], tmp_path: Path) -> None:
-    notebook = run(read("00_tour", records=1200), tmp_path, kernel_environment)
-    assert "✓ equal" in shown(notebook), "the proof is not shown as a table"
 
 
 def test_set_up_a_mirror(execute: Execute, place: Place) -> None:
