@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 CONF ?= conf/demo.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test lint test-unit bench docs lock clean
+.PHONY: help env browser demo lab test lint test-unit bench docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,8 +21,18 @@ demo: env ## two local Kafka clusters, a mirror between them, and a look at the 
 lab: env ## JupyterLab with the notebooks
 	$(BIN)/jupyter lab --notebook-dir=notebooks
 
-test: env lint ## lint and the whole test suite (real brokers, Spark and Delta)
+test: env browser lint ## lint and the whole test suite (real brokers, Spark and Delta)
 	$(BIN)/python -m pytest
+
+# Without one, the browser tests fail and say what installs it; everything else is tested all the same.
+browser: ## a Chromium for the browser tests, from Debian where none is found
+	@for name in chromium chromium-browser google-chrome-stable google-chrome; do \
+		if command -v "$$name" >/dev/null 2>&1; then exit 0; fi; \
+	done; \
+	if ! command -v apt-get >/dev/null 2>&1; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then as=; elif sudo -n true >/dev/null 2>&1; then as="sudo -n"; else exit 0; fi; \
+	echo "make browser: no Chromium was found; apt-get installs it"; \
+	{ $$as apt-get update -qq && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } || true
 
 test-unit: env ## the tests that need neither a JVM nor a socket
 	$(BIN)/python -m pytest tests/unit

@@ -16,35 +16,46 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
+from mirrorlake.config.preview import FlowPreview, preview
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.shown import mirror_sheet
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.browse import Beside, Page, Passport
 from mirrorlake.model.control import Pause
 from mirrorlake.model.edits import SETTINGS
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
+from mirrorlake.model.status import Status
+from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
-from mirrorlake.running import Landing, Republishing, Runner
+from mirrorlake.running import Landing, Ran, Republishing, Runner
+from mirrorlake.show import Sheet, Shown
 from mirrorlake.steps import conflicts as conflicts_step
 from mirrorlake.steps import control as control_step
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import offsets as offsets_step
+from mirrorlake.steps import query as query_step
 from mirrorlake.steps import rules as rules_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
+from mirrorlake.steps.beside import Anchor, read_beside
 from mirrorlake.steps.history import History
+from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Published
 from mirrorlake.steps.publish_file import read_records_of
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild
+from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.streams.in_order import InOrder
@@ -52,7 +63,7 @@ from mirrorlake.streams.republish import Republisher
 from mirrorlake.wiring import Wiring, utc_now
 
 
-class Mirror:
+class Mirror(Shown):
     """Everything that one settings file describes.
 
     Args:
@@ -77,6 +88,10 @@ class Mirror:
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
+
+    def sheet(self) -> Sheet:
+        """Return the settings; no cluster and no table is asked (see `Mirror.status`)."""
+        return mirror_sheet(self.config)
 
     @property
     def config(self) -> MirrorConfig:
@@ -249,9 +264,7 @@ class Mirror:
         )
         return plan
 
-    def run(
-        self, flow: str | None = None, *, once: bool = False, stop: threading.Event | None = None
-    ) -> tuple[list[Landing], list[Republishing]]:
+    def run(self, flow: str | None = None, *, once: bool = False, stop: threading.Event | None = None) -> Ran:
         """Land every source and republish every flow, or one of them.
 
         With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
@@ -260,6 +273,47 @@ class Mirror:
         """
         self._chosen(flow)
         return self._runner.run(flow, once=once, stop=stop or threading.Event())
+
+    def sample(
+        self,
+        *,
+        once: bool = False,
+        every: str | timedelta | None = None,
+        stop: threading.Event | None = None,
+        tell: Callable[[Sample], None] = lambda _: None,
+    ) -> Sample | None:
+        """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
+
+        A mirror that runs does this by itself. Run it beside mirrors that run in parts, or once on a schedule.
+
+        Args:
+            once: look once and return what was seen; otherwise until `stop` is set.
+            every: the time between two looks; `sampling.every` of the settings without it.
+            stop: set it to return after the look under way.
+            tell: is shown each sample.
+
+        Raises:
+            StoreError: the lake failed. A cluster that does not answer is told in `Sample.unanswered`.
+        """
+        if once:
+            sample = self._wiring.sampler().once()
+            tell(sample)
+            return sample
+        every_s = None if every is None else length_of(every).total_seconds()
+        self._runner.sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
+        return None
+
+    def create_views(self, *, days: int = 7) -> list[str]:
+        """Create the SQL views `lag`, `latency` and `rpo` and return their names; on a path they last as long as the session.
+
+        Args:
+            days: how far back they reach.
+
+        Example:
+            >>> mirror.create_views()  # doctest: +SKIP
+            >>> spark.sql("SELECT * FROM lag WHERE hop = 'republished' ORDER BY observed_at DESC")  # doctest: +SKIP
+        """
+        return self.lag.create_views(days=days)
 
     def pause(
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
@@ -324,12 +378,16 @@ class Mirror:
 
     # -- look -----------------------------------------------------------------------------------------------------
 
-    def status(self, flow: str | None = None) -> dict[str, list[status_step.PartitionStatus]]:
-        """Return per flow where each partition stands."""
-        result, state = {}, self._wiring.control().state()
+    def status(self, flow: str | None = None) -> Status:
+        """Return per flow where each partition stands.
+
+        Raises:
+            ClusterError: a source or a target does not answer.
+        """
+        found, state = [], self._wiring.control().state()
         for each in self._chosen(flow):
             with closing(self._wiring.ledger(each)) as ledger:
-                result[each.name] = status_step.flow_status(
+                one = status_step.flow_status(
                     each,
                     source=self._wiring.source(each.source),
                     target=self.admin(each.target),
@@ -338,9 +396,10 @@ class Mirror:
                     now=self._now,
                     paused=state.covering(each.name, each.source, each.target),
                 )
-        return result
+            found.append(one)
+        return Status(flows=tuple(found), observed_at=self._now())
 
-    def verify(self, flow: str | None = None) -> list[verify_step.Verification]:
+    def verify(self, flow: str | None = None) -> VerifyReports:
         """Compare source, relay and target of each flow, by count and by content."""
         chosen = self._chosen(flow)
         maps = {
@@ -349,7 +408,7 @@ class Mirror:
         }
         views = self._wiring.views(self.config.flows)
 
-        def compare(each: FlowConfig) -> verify_step.Verification:
+        def compare(each: FlowConfig) -> VerifyReport:
             source, target = self._wiring.source_side(each.source), self._wiring.side(each.target)
             return verify_step.verify_flow(
                 each, lake=self.lake, source=source, target=target, maps=maps[each.target], views=views
@@ -357,9 +416,9 @@ class Mirror:
 
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
         with ThreadPoolExecutor(max_workers=4, thread_name_prefix="verify") as pool:
-            return list(pool.map(compare, chosen))
+            return VerifyReports(pool.map(compare, chosen))
 
-    def doctor(self) -> list[doctor_step.Finding]:
+    def doctor(self) -> doctor_step.Findings:
         """Look at every layer the mirror stands on; changes nothing."""
         sources, admins = self._wiring.sources(), self._wiring.clusters()
         return doctor_step.examine(self.config, sources=sources, admins=admins, lake=self.lake, now=self._now())
@@ -385,6 +444,110 @@ class Mirror:
             )
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
         return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
+
+    def browse(
+        self,
+        cluster: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int | None = None,
+        at: datetime | None = None,
+        relay: bool = False,
+        generation: int | None = None,
+        count: int = 20,
+        max_bytes: int = 2**20,
+    ) -> Page:
+        """Return records of one partition as they stand on a cluster, or as they were landed from it; commits nothing (law H).
+
+        Args:
+            cluster: the alias of a source or a target; of a lake cluster the relay is read.
+            topic: the topic, as it is called there.
+            partition: the partition.
+            offset: first offset wanted; the newest records without it and without `at`.
+            at: or the first record at or after a time, which knows its zone.
+            relay: read the relay of the cluster instead.
+            generation: the life of a topic that was created again, in the relay; None for the newest.
+            count: the most records, 1 to 1 000.
+            max_bytes: the most bytes of keys, values and headers; one record is always given.
+
+        Raises:
+            UsageError: there is no such partition, or nothing of it was landed.
+            TopicDenied: the settings say that the topic never leaves the cluster, not to a screen either.
+            ClusterError: the cluster does not answer.
+
+        Example:
+            >>> mirror.browse("central", "east.orders", 0, offset=1139, count=5)  # doctest: +SKIP
+        """
+        return self._wiring.browse(
+            cluster,
+            TopicPartition(topic, partition),
+            relay=relay,
+            generation=generation,
+            offset=offset,
+            at=at,
+            count=count,
+            max_bytes=max_bytes,
+        )
+
+    def beside(
+        self,
+        flow: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        anchor: Anchor = "source",
+        offset: int | None = None,
+        at: datetime | None = None,
+        count: int = 20,
+    ) -> Beside:
+        """Return the same records on source, relay and target of a flow; a side that cannot be read is noted.
+
+        Args:
+            flow: the flow's name.
+            topic: the source topic.
+            partition: the partition on the anchor's side.
+            anchor: source, relay or target: the side that `offset` or `at` is meant on.
+            offset: first offset wanted there; the newest records without it and without `at`.
+            at: or the first record at or after a time.
+            count: the most records of each side, 1 to 1 000.
+
+        Raises:
+            UsageError, TopicDenied, ClusterError: as `browse`, of the anchor's side.
+        """
+        where = TopicPartition(topic, partition)
+        seek: dict[str, Any] = {"anchor": anchor, "offset": offset, "at": at, "count": count}
+        return read_beside(self.lake, self.config.flow(flow), where, browse=self.browse, **seek)
+
+    def preview(self, flow: str) -> FlowPreview:
+        """Return which topics of its source a flow mirrors under which names, and which it leaves out and why.
+
+        Raises:
+            ClusterError: the source does not answer.
+        """
+        settings = self.config.flow(flow)
+        return preview(settings, self._wiring.source(settings.source).topic_names())
+
+    def passport(
+        self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None
+    ) -> Passport:
+        """Return where one record stands everywhere, or why it does not, from its coordinates on any side (law E).
+
+        Args:
+            cluster: the alias of the cluster on which the coordinates hold: a source, or a target.
+            topic: the topic, as it is called there.
+            partition: the partition there.
+            offset: the offset there.
+            generation: the life of a source topic that was created again; None for the newest that holds the offset.
+
+        Raises:
+            UsageError: there is no such cluster.
+            TopicDenied: the settings say that the topic never leaves the cluster.
+
+        Example:
+            >>> print(mirror.passport("central", "east.orders", 0, 1139))  # doctest: +SKIP
+        """
+        return self._wiring.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
 
     def quarantine(self, flow: str) -> Quarantine:
         """Return the records of a flow that no rule could judge, and the call that sends them again."""
@@ -412,6 +575,53 @@ class Mirror:
         """
         return conflicts_step.conflicts(self.lake, self.config.flows, topic, within=length_of(within))
 
+    def sql(self, query: str, **values: Any) -> DataFrame:
+        """Return the answer to a SQL query over the lake; tables have names, whatever their paths are.
+
+        `records` are the records of all sources, with `source`, `key_text` and `value_text`; `relay_east` is the relay of
+        `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. Temporary views of the session,
+        which a table of yours with the same name is hidden behind.
+
+        Args:
+            query: the query; `:topic` in it stands for the argument `topic`.
+            **values: what such markers stand for.
+
+        Raises:
+            UsageError: a table is not there yet.
+
+        Example:
+            >>> mirror.sql("SELECT topic, count(*) FROM records GROUP BY topic").show()  # doctest: +SKIP
+        """
+        return query_step.sql(self.lake, self.config.sources, query, values)
+
+    def json_view(
+        self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
+    ) -> DataFrame:
+        """Make a view of a source topic with the members of its JSON values, and return it: `value.amount`.
+
+        Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`, `key`
+        (text), `value` (null for tombstones and what is no JSON object) and `value_text`. It shows what is in the relays when it
+        is asked, under the same name in SQL cells and in `sql`, as long as the session lives.
+
+        Args:
+            topic: the source topic.
+            name: of the view; the topic's with `_` for what SQL would have quoted.
+            schema: the type of the values, as `STRUCT<amount: DOUBLE>`; else that of the newest records.
+            newest: how many records decide about the type.
+
+        Raises:
+            UsageError: no record of the topic holds a JSON object, and no schema is given.
+
+        Example:
+            >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP
+        """
+        return query_step.json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)
+
+    @property
+    def lag(self) -> Lag:
+        """Return how far each hop of each flow is and was behind, in offsets and in time (see `Lag`)."""
+        return self._wiring.lag(self.config.flows)
+
     @property
     def history(self) -> History:
         """Return what the clusters looked like over time, and the plan back."""
@@ -428,6 +638,10 @@ class Mirror:
             owned=partial(read_ownership, audit=Audit(self.lake, now=self._now)),
             now=self._now,
         )
+
+    def lag_of(self, flow: str) -> Lag:
+        """Return how far each hop of a flow is and was behind (see `Lag`)."""
+        return self._wiring.lag([self.config.flow(flow)])
 
     def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""

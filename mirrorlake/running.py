@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
+from typing import NamedTuple
 
 from mirrorlake.config.load import load
 from mirrorlake.config.plain import identity, plain
@@ -20,8 +23,11 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.relay.audit import Audit
+from mirrorlake.show import Sheet, Shown, badge, plural
 from mirrorlake.steps.rules import rule_changes
+from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.topics import require_source
+from mirrorlake.streams.duties import Duties, Duty
 from mirrorlake.streams.land import Lander
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
@@ -29,23 +35,65 @@ from mirrorlake.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
+_FIRST_SAMPLE_S = 20.0
+# Where the settings leave the time between two looks to the command, and it does not say either.
+_SAMPLE_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class Landing(Shown):
     """What one landing run did; `paused` says what kept it from landing."""
 
     source: str
     records: int
     paused: tuple[Pause, ...] = ()
 
+    def sheet(self) -> Sheet:
+        """Return how many records were landed, and the pauses."""
+        return _done(self.source, f"{plural(self.records, 'record')} landed", self.paused)
+
 
 @dataclass(frozen=True, slots=True)
-class Republishing:
+class Republishing(Shown):
     """What one republishing run did; `paused` says what kept it, or some of its topics, from being sent."""
 
     flow: str
     records: int
     paused: tuple[Pause, ...] = ()
+
+    def sheet(self) -> Sheet:
+        """Return how many records were republished, and the pauses."""
+        return _done(self.flow, f"{plural(self.records, 'record')} republished", self.paused)
+
+
+def _done(name: str, did: str, paused: tuple[Pause, ...]) -> Sheet:
+    return Sheet(title=name, badge=badge("paused") if paused else None, facts=(did,), parts=tuple(map(str, paused)))
+
+
+class _Ran(NamedTuple):
+    landed: list[Landing]
+    republished: list[Republishing]
+
+
+class Ran(Shown, _Ran):
+    """What a run did: a pair of the landings and the republishings.
+
+    Example:
+        >>> landed, republished = mirror.run(once=True)  # doctest: +SKIP
+    """
+
+    __slots__ = ()
+
+    def sheet(self) -> Sheet:
+        """Return a line a stream."""
+        return Sheet(
+            title="run",
+            facts=(
+                f"{plural(sum(one.records for one in self.landed), 'record')} landed",
+                f"{plural(sum(one.records for one in self.republished), 'record')} republished",
+            ),
+            parts=tuple(one.sheet() for one in (*self.landed, *self.republished)),
+        )
 
 
 class Runner:
@@ -81,7 +129,16 @@ class Runner:
         _, sent = self._stay_on(list, lambda: self._flows(flow), stop, outlasts=False, first=first)
         return sent[0] if sent else Republishing(flow, 0)
 
-    def run(self, flow: str | None, *, once: bool, stop: threading.Event) -> tuple[list[Landing], list[Republishing]]:
+    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[Sample], None]) -> None:
+        """Look at all positions until `stop` is set; see `Mirror.sample`."""
+        sampler = self._wiring.sampler()
+        while not stop.is_set():
+            begun = time.monotonic()
+            tell(sampler.once())
+            every = every_s or self._wiring.config.sampling.every.total_seconds() or _SAMPLE_S
+            stop.wait(max(0.0, begun + every - time.monotonic()))
+
+    def run(self, flow: str | None, *, once: bool, stop: threading.Event) -> Ran:
         """Land and republish; see `Mirror.run`."""
 
         def sources() -> list[str]:
@@ -89,7 +146,13 @@ class Runner:
 
         self._wiring.lake.create_all(sorted({one.source for one in self._flows(flow)}))
         if not once:
-            return self._stay_on(sources, lambda: self._flows(flow), stop)
+            # Who runs a part of the flows does not look at all: `mirrorlake sample` does, once for every part.
+            duties = Duties("mirror", self._duties() if flow is None else ())
+            duties.start()
+            try:
+                return self._stay_on(sources, lambda: self._flows(flow), stop)
+            finally:
+                duties.stop()
         state = self._state()
         landings = {f"land {name}": partial(self._land_once, name, state, stop) for name in sources()}
         landed, failures = drain(landings)
@@ -97,7 +160,7 @@ class Runner:
         sent, more = drain({one.name: partial(self._republish_once, one, state, stop) for one in self._flows(flow)})
         for failure in (*failures, *more):
             raise failure
-        return landed, sent
+        return Ran(landed, sent)
 
     # -- once -----------------------------------------------------------------------------------------------------
 
@@ -124,7 +187,7 @@ class Runner:
         *,
         outlasts: bool = True,
         first: dict[str, bool] | None = None,
-    ) -> tuple[list[Landing], list[Republishing]]:
+    ) -> Ran:
         """Run streams until `stop` is set; `first` are options of the first start only, such as a rebuild."""
         watch, options = Watch(self._wiring), dict(first or {})
 
@@ -150,7 +213,7 @@ class Runner:
                 landed[one.source] += one.records
             else:
                 sent[one.flow] += one.records
-        return [Landing(*item) for item in landed.items()], [Republishing(*item) for item in sent.items()]
+        return Ran(list(starmap(Landing, landed.items())), list(starmap(Republishing, sent.items())))
 
     def _landing(self, source: str, options: Callable[[], dict[str, bool]]) -> Stream:
         return Stream(
@@ -195,6 +258,15 @@ class Runner:
         return Republishing(flow.name, republisher.records)
 
     # -- pieces ---------------------------------------------------------------------------------------------------
+
+    def _duties(self) -> list[Duty]:
+        """Return what is done once for a whole mirror."""
+        every_s = self._wiring.config.sampling.every.total_seconds()
+        if not every_s:
+            return []
+        # The streams take all there is for their start.
+        first_s = min(every_s, _FIRST_SAMPLE_S)
+        return [Duty(name="sample", every_s=every_s, first_s=first_s, do=self._wiring.sampler().once)]
 
     def _state(self) -> ControlState:
         return self._wiring.control().state()

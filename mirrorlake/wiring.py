@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -14,13 +14,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.plain import identity, plain
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.errors import ClusterError, UsageError
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.errors import ClusterError, TopicDenied, UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.kafka.options import librdkafka_options, spark_options
+from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.browse import Page, Passport
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
@@ -37,14 +40,18 @@ from mirrorlake.sandbox.java import find_java
 from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.browse import browse_cluster, browse_relay
 from mirrorlake.steps.keep import Keeper
+from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.maps import KnownMaps, known_maps, recorded_maps
 from mirrorlake.steps.merged import Family, family
+from mirrorlake.steps.passport import Registry
 from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Publisher
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.rebuild import RebuildPlan
 from mirrorlake.steps.resume import Ends
+from mirrorlake.steps.sample import Sampler, SampleSites
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
@@ -83,10 +90,12 @@ class Wiring:
         self.now = now
         self._spark = spark
         self._admins: dict[str, ClusterAdmin] = {}
+        self._groups: dict[str, Groups] = {}
         self._keeping = threading.Lock()
         self._mm2_writers: dict[str, Mm2Writer] = {}
         self._publishing = threading.Lock()
         self._publishers: dict[str, Publisher] = {}
+        self._made_for: frozenset[str] = frozenset()
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -109,6 +118,7 @@ class Wiring:
         before, self.config, self.read_at = self.config, config, self.now()
         for alias in [alias for alias in self._admins if before.clusters[alias] != config.clusters.get(alias)]:
             del self._admins[alias]
+            self._groups.pop(alias, None)
         self._mm2_writers.clear()
 
     def check_references(self, config: MirrorConfig) -> None:
@@ -345,6 +355,35 @@ class Wiring:
             self._mm2_writers[flow.name] = mm2_writer(flow, cluster, admin, now=self.now)
         return self._mm2_writers[flow.name]
 
+    def sampler(self) -> Sampler:
+        """Return what looks at all positions of the mirror; one for as long as it looks, because it remembers."""
+        return Sampler(self.lake, self.sample_sites, now=self.now)
+
+    def sample_sites(self) -> SampleSites:
+        """Return what there is to look at by the settings as they are now."""
+        admins = self.clusters()
+        for alias in admins.keys() - self._groups.keys():
+            self._groups[alias] = Groups(alias, self.reader_options(alias))
+        return SampleSites(
+            flows=self.config.flows,
+            sampling=self.config.sampling,
+            sources=self.sources(),
+            admins=admins,
+            groups={alias: self._groups[alias] for alias in admins},
+            ledger=self.ledger,
+        )
+
+    def lag(self, flows: Sequence[FlowConfig]) -> Lag:
+        """Return what tells the lag of these flows."""
+        return Lag(
+            self.lake,
+            flows,
+            look=lambda: self.sampler().look(),
+            runs=lambda names: self.known_maps([flow for flow in flows if flow.name in names]).runs.drop("source"),
+            reader=lambda alias: RecordReader(alias, self.reader_options(alias)),
+            now=self.now,
+        )
+
     def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
         return groups_step.GroupSides(
             source=Groups(flow.source, self.reader_options(flow.source)),
@@ -435,3 +474,36 @@ class Wiring:
     def side(self, alias: str) -> verify_step.Side:
         """Return a cluster as verify reads it."""
         return verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
+
+    def browse(self, alias: str, where: TopicPartition, *, relay: bool, generation: int | None, **seek: Any) -> Page:
+        """Return records of a partition as a cluster or its relay holds them."""
+        cluster = self._may_be_seen(alias, where.topic)
+        if relay or cluster.is_lake:
+            self._tables_made()
+            return browse_relay(self.lake, alias, where, generation=generation, **seek)
+        return browse_cluster(self.admin(alias), self.reader_options(alias), where, **seek)
+
+    def passport(self, alias: str, where: TopicPartition, offset: int, *, generation: int | None) -> Passport:
+        """Return the passport of a record."""
+        self._may_be_seen(alias, where.topic)
+        self._tables_made()
+        registry = Registry(lake=self.lake, flows=self.config.flows, maps=self.known_maps)
+        return registry.passport(alias, where, offset, generation=generation)
+
+    def _may_be_seen(self, alias: str, topic: str) -> ClusterConfig:
+        cluster = self.config.cluster(alias)
+        if NameMatcher(self.config.never_leave(alias)).matches(topic):
+            raise TopicDenied(
+                f"the settings say that {topic} never leaves {alias}",
+                consequence="its records are not shown either",
+                remedy=f"look at it on {alias} itself, or take it out of clusters.{alias}.never_leave",
+                topic=topic,
+            )
+        return cluster
+
+    def _tables_made(self) -> None:
+        # A dozen looks at the lake, which a person who turns pages would wait for each time.
+        sources = frozenset(self.config.sources)
+        if sources != self._made_for:
+            self.lake.create_all(sources)
+            self._made_for = sources

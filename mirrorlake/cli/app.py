@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -21,13 +17,17 @@ from mirrorlake.cli.control import pause, resume
 from mirrorlake.cli.groups import groups
 from mirrorlake.cli.history import history
 from mirrorlake.cli.import_mm2 import import_mm2
+from mirrorlake.cli.lag import lag
 from mirrorlake.cli.offsets import offsets
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
 from mirrorlake.cli.rebuild import rebuild
+from mirrorlake.cli.records import passport, records
 from mirrorlake.cli.rules import rules
+from mirrorlake.cli.sample import sample
+from mirrorlake.cli.stopping import in_background
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
@@ -96,51 +96,6 @@ def _mirror(conf: Path) -> Mirror:
     return load(conf)
 
 
-@contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and the first Ctrl-C set; a second one ends the process at once (law F allows it)."""
-    stop = threading.Event()
-
-    def handler(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        stop.set()
-
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-def _in_background(call: Callable[[threading.Event], Any]) -> Any:
-    """Run a stream beside the main thread, which must stay free to hear signals."""
-    result: list[Any] = []
-    failure: list[BaseException] = []
-    with _stop_on_signal() as stop:
-
-        def work() -> None:
-            try:
-                result.append(call(stop))
-            except BaseException as error:
-                failure.append(error)
-
-        thread = threading.Thread(target=work, name="mirrorlake", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(0.2)
-    if failure:
-        raise failure[0]
-    return result[0]
-
-
-def _say_done(output: Output, name: str, did: str, pauses: Sequence[object]) -> None:
-    output.say(f"{name}: {did}")
-    for one in pauses:
-        output.say(f"  {one}")
-
-
 @app.command()
 def plan(
     conf: Conf = DEFAULT_CONF,
@@ -152,7 +107,7 @@ def plan(
     output = Output(as_json=as_json)
     changes = _mirror(conf).plan(flow)
     output.document(asdict(changes))
-    output.say(str(changes))
+    output.show(changes)
     return 1 if check and changes else 0
 
 
@@ -162,7 +117,9 @@ def apply(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -
     output = Output(as_json=as_json)
     changes = _mirror(conf).apply(flow)
     output.document(asdict(changes) | {"applied": True})
-    output.say(f"{changes}\n{len(changes)} change(s) applied" if changes else str(changes))
+    output.show(changes)
+    if changes:
+        output.say(f"{len(changes)} change(s) applied")
     return 0
 
 
@@ -177,9 +134,9 @@ def land(
     """Land the topics of one source cluster in its relay."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    done = _in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
+    done = in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
     output.document(asdict(done))
-    _say_done(output, done.source, f"{done.records:,} records landed", done.paused)
+    output.show(done)
     return 0
 
 
@@ -197,13 +154,13 @@ def republish(
     """Republish one flow from the relay into its target."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    done = _in_background(
+    done = in_background(
         lambda stop: mirror.republish(
             flow, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
         )
     )
     output.document(asdict(done))
-    _say_done(output, done.flow, f"{done.records:,} records republished", done.paused)
+    output.show(done)
     return 0
 
 
@@ -212,12 +169,9 @@ def run(conf: Conf = DEFAULT_CONF, flow: Flow = None, once: Once = False, as_jso
     """Land every source and republish every flow."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    landed, sent = _in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
-    output.document({"landed": [asdict(one) for one in landed], "republished": [asdict(one) for one in sent]})
-    for landing in landed:
-        _say_done(output, landing.source, f"{landing.records:,} records landed", landing.paused)
-    for sending in sent:
-        _say_done(output, sending.flow, f"{sending.records:,} records republished", sending.paused)
+    done = in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
+    output.document({name: [asdict(one) for one in several] for name, several in done._asdict().items()})
+    output.show(done)
     return 0
 
 
@@ -226,12 +180,8 @@ def status(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) 
     """Show source end, landed, republished, lags and verdict per flow and partition."""
     output = Output(as_json=as_json)
     found = _mirror(conf).status(flow)
-    output.document(
-        {"flows": [{"flow": name, "partitions": [asdict(row) for row in rows]} for name, rows in found.items()]}
-    )
-    for name, rows in found.items():
-        columns = ["topic", "partition", "source end", "landed", "republished", "offset lag", "time lag ms", "verdict"]
-        output.table(name, columns, [tuple(asdict(row).values()) for row in rows])
+    output.document(found.as_dict())
+    output.show(found)
     return 0
 
 
@@ -240,26 +190,9 @@ def verify(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) 
     """Compare source, relay and target, by count and by content, and list every difference."""
     output = Output(as_json=as_json)
     found = _mirror(conf).verify(flow)
-    equal = all(one.equal for one in found)
-    output.document(
-        {
-            "equal": equal,
-            "differences": [{"flow": one.flow, **asdict(d)} for one in found for d in one.differences],
-            "flows": [one.as_dict() for one in found],
-        }
-    )
-    for one in found:
-        columns = ["topic", "generation", "partition", "landed", "republished", "verified"]
-        output.table(
-            f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}",
-            columns,
-            [tuple(asdict(p).values()) for p in one.partitions],
-        )
-        for difference in one.differences:
-            output.say(
-                f"  {difference.where}: {difference.problem} {difference.topic}-{difference.partition}@{difference.offset}"
-            )
-    return 0 if equal else 1
+    output.document(found.as_dict())
+    output.show(found)
+    return 0 if found.equal else 1
 
 
 @app.command()
@@ -268,14 +201,7 @@ def doctor(conf: Conf = DEFAULT_CONF, as_json: Json = False) -> int:
     output = Output(as_json=as_json)
     found = _mirror(conf).doctor()
     output.document({"findings": [asdict(one) for one in found]})
-    output.table(
-        "doctor",
-        ["", "layer", "subject", "finding"],
-        [("✓" if f.ok else "✗", f.layer, f.subject, f.detail) for f in found],
-    )
-    for one in found:
-        if not one.ok:
-            output.say(f"✗ {one.layer} {one.subject}: {one.detail}\n  Next: {one.fix}")
+    output.show(found)
     if any(not one.ok and one.layer in ("cluster", "lake") for one in found):
         return 4
     return 0 if all(one.ok for one in found) else 1
@@ -307,6 +233,10 @@ app.command("resume")(resume)
 app.command("rules")(rules)
 app.command("conflicts")(conflicts)
 app.command("rebuild")(rebuild)
+app.command("records")(records)
+app.command("passport")(passport)
+app.command("sample")(sample)
+app.command("lag")(lag)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -9,6 +9,7 @@ from typing import Any
 from mirrorlake.config import jaas
 from mirrorlake.config.client_options import check_client, check_producer
 from mirrorlake.config.secrets import has_reference, looks_secret
+from mirrorlake.config.written import variable
 
 Pair = tuple[str, str]
 
@@ -149,7 +150,7 @@ class Clients:
         """Return a plain value; one that a config provider would fill in is left to the environment."""
         text = text.strip()
         if _PROVIDED.search(text):
-            reference = _variable(name)
+            reference = variable(name)
             self.notes.append(f"set the environment variable {reference} to what {text} stood for")
             return f"${{env:{reference}}}"
         return text.replace("${", "$${")
@@ -157,14 +158,10 @@ class Clients:
     def _secret(self, text: str, name: str) -> str:
         if has_reference(text) or _PROVIDED.search(text):
             return self._value(text, name)
-        reference = _variable(name)
+        reference = variable(name)
         self.notes.append(f"set the environment variable {reference} to the value in the file, which was not copied")
         return f"${{env:{reference}}}"
 
 
 def _below(settings: Mapping[str, str], start: str) -> dict[str, str]:
     return {key.removeprefix(start): value for key, value in settings.items() if key.startswith(start)}
-
-
-def _variable(name: str) -> str:
-    return re.sub(r"\W+", "_", name).upper()

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import javaproperties
-import yaml
 
 from mirrorlake.config.mm2_client import Clients
 from mirrorlake.config.mm2_flow import flow_settings
 from mirrorlake.config.mm2_names import TRANSLATED, why_not
+from mirrorlake.config.written import yaml_of
 from mirrorlake.errors import ConfigError, Fault
 
 Status = Literal["translated", "no_counterpart", "unknown", "off"]
@@ -55,17 +55,7 @@ class Mm2Import:
     @property
     def yaml(self) -> str:
         """The settings file, as it would be written by hand."""
-        return "\n".join(
-            yaml.dump({key: value}, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
-            for key, value in self.settings.items()
-        )
-
-
-class _Dumper(yaml.SafeDumper):
-    """Indent lists below their key, as people do."""
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
-        super().increase_indent(flow, indentless=False)
+        return yaml_of(self.settings)
 
 
 def import_mm2(path: str | Path) -> Mm2Import:

@@ -17,6 +17,7 @@ from mirrorlake.config.faults import Finding, fault_error, finding_error
 from mirrorlake.config.flow import FlowConfig, Mm2Config
 from mirrorlake.config.lake_topics import LakeTopicConfig, topics_by_name
 from mirrorlake.config.route import denied_from
+from mirrorlake.config.sampling import SamplingConfig
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher
 from mirrorlake.errors import ConfigError, Fault, UsageError
@@ -31,6 +32,7 @@ __all__ = [
     "LandConfig",
     "MirrorConfig",
     "Mm2Config",
+    "SamplingConfig",
     "SyncConfig",
 ]
 
@@ -114,8 +116,12 @@ class ClusterConfig(Settings):
         default=None, validate_default=True, description="host:port of one or more brokers"
     )
     client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
-    land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
     never_leave: Exclusion = Field(default=TopicPattern(), description="topics that no flow may take from this cluster")
+    land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
+    partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")
+    topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
+        default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
+    )
 
     @field_validator("never_leave")
     @classmethod
@@ -125,11 +131,6 @@ class ClusterConfig(Settings):
         except PatternError as error:
             raise fault_error(error.problem, error.remedy) from None
         return never_leave
-
-    partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")
-    topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
-        default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
-    )
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> ClusterConfig:
@@ -208,6 +209,7 @@ class MirrorConfig(Settings):
     flows: Annotated[tuple[FlowConfig, ...], BeforeValidator(values.filled)] = Field(
         description="a list of {source, target, topics}"
     )
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="positions over time")
 
     _path: Path | None = PrivateAttr(default=None)
 
@@ -240,7 +242,7 @@ class MirrorConfig(Settings):
     def read_from(self, path: Path | None) -> None:
         """Tell every part which file and place it came from, for errors at the edge."""
         self._path = path
-        parts: list[tuple[str, Settings]] = [("lake", self.lake)]
+        parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         for place, part in parts:

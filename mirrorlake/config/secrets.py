@@ -115,6 +115,38 @@ def resolve(value: str, *, file: str = "settings", path: str = "") -> str:
         raise ConfigError([Fault(file, path, fault.problem, fault.remedy)]) from None
 
 
+# What a person typed in this session, by the inner text of its reference: in memory only, and gone with the process.
+_TYPED: dict[str, str] = {}
+
+
+def keep_for_session(reference: str, value: str) -> None:
+    """Let a reference stand for a value until the process ends; it goes before environment and secret stores.
+
+    Nothing is written anywhere, and child processes do not see it.
+
+    Args:
+        reference: `${env:NAME}` or `${secret:scope/key}`, with nothing around it.
+        value: what was typed.
+
+    Raises:
+        BadReferenceError: the text is no such reference.
+    """
+    check(reference)
+    if not is_reference(reference) or ":-" in reference:
+        raise BadReferenceError(f"'{reference}' is no reference", "write ${env:NAME} or ${secret:scope/key}")
+    _TYPED[reference[2:-1]] = value
+
+
+def typed_values() -> tuple[str, ...]:
+    """Return what was typed in this session, for `redact`."""
+    return tuple(_TYPED.values())
+
+
+def forget_typed() -> None:
+    """Forget what was typed in this session."""
+    _TYPED.clear()
+
+
 def redact(text: str, values: Iterable[str]) -> str:
     """Return the text with every one of the values masked, also where it was escaped.
 
@@ -134,6 +166,8 @@ def _forms(value: str) -> set[str]:
 
 
 def _value(inner: str) -> str:
+    if (typed := _TYPED.get(inner.split(":-")[0])) is not None:
+        return typed
     if (env := _ENV.fullmatch(inner)) is not None:
         name, default = env.groups()
         found = os.environ.get(name, default)

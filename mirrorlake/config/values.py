@@ -71,6 +71,23 @@ def length_of(value: str | timedelta) -> timedelta:
         ) from None
 
 
+def moment(text: str) -> datetime:
+    """Return a time that a caller wrote, in UTC.
+
+    Raises:
+        UsageError: it is no ISO 8601 time, or has no zone.
+    """
+    remedy = "write 2026-01-01T00:00:00Z"
+    try:
+        # Python 3.10 does not read the Z.
+        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except ValueError:
+        raise UsageError(f"'{text}' is no ISO 8601 time", remedy=remedy) from None
+    if found.tzinfo is None:
+        raise UsageError(f"'{text}' has no time zone", remedy=remedy)
+    return found.astimezone(timezone.utc)
+
+
 def addresses(value: Any) -> tuple[str, ...]:
     """Return `host:port` addresses from one string or a list; references are checked when they are resolved."""
     texts = [value] if isinstance(value, str) else value

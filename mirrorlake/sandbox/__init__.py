@@ -3,17 +3,24 @@
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all
 from mirrorlake.sandbox.detached import Sandbox, SandboxRow
 from mirrorlake.sandbox.java import Java, find_java
+from mirrorlake.sandbox.mirror_maker import MirrorMaker, base_properties
+from mirrorlake.sandbox.place import Place
 from mirrorlake.sandbox.properties import Listener
+from mirrorlake.sandbox.sales import write_sales
 from mirrorlake.sandbox.traffic import SampleTraffic, write_sample_traffic
 
 __all__ = [
     "Java",
     "KafkaCluster",
     "Listener",
+    "MirrorMaker",
+    "Place",
     "SampleTraffic",
     "Sandbox",
     "SandboxRow",
+    "base_properties",
     "find_java",
     "start_all",
+    "write_sales",
     "write_sample_traffic",
 ]

@@ -107,7 +107,7 @@ def write_sample_traffic(
     Raises:
         SandboxError: the cluster did not take the records.
     """
-    _create_topics(bootstrap_servers, topics)
+    create_topics(bootstrap_servers, topics)
     options = {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "compression.type": "lz4", "log_level": 0}
     plain = Producer(options)
     transactional = Producer({**options, "transactional.id": f"sample-traffic-{region}"})
@@ -120,9 +120,9 @@ def write_sample_traffic(
             share = [next(samples) for _ in range(records * (each + 1) // _ROUNDS - records * each // _ROUNDS)]
             _write_round(plain, transactional, share, ledger)
     except KafkaException as error:
-        raise _not_written(bootstrap_servers, str(error)) from error
+        raise not_written(bootstrap_servers, str(error)) from error
     if ledger.failures:
-        raise _not_written(bootstrap_servers, ledger.failures[0])
+        raise not_written(bootstrap_servers, ledger.failures[0])
     return SampleTraffic(
         committed=dict(ledger.committed),
         aborted=dict(ledger.aborted),
@@ -216,7 +216,8 @@ def _headers(number: int, region: str) -> list[tuple[str, bytes | None]]:
     return headers
 
 
-def _create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
+def create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
+    """Create the topics that are missing, with the partitions that are named."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     wanted = [
         NewTopic(name, num_partitions=count, config=_TOPIC_CONFIGS.get(name, {})) for name, count in topics.items()
@@ -226,10 +227,11 @@ def _create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
             future.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _not_written(bootstrap_servers, str(error)) from error
+                raise not_written(bootstrap_servers, str(error)) from error
 
 
-def _not_written(bootstrap_servers: str, why: str) -> SandboxError:
+def not_written(bootstrap_servers: str, why: str) -> SandboxError:
+    """Return the error for records that a cluster did not take."""
     return SandboxError(
         f"the sample traffic could not be written to {bootstrap_servers}: {why}",
         consequence="its topics hold a part of it",

@@ -11,7 +11,7 @@ from pyspark.sql.window import Window
 from mirrorlake.errors import UsageError
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryState
+from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState
 from mirrorlake.model.ownership import Ownership
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.lake import Lake
@@ -54,17 +54,17 @@ class History:
 
     def at(self, time: datetime) -> HistoryState:
         """Return configurations, partition counts, ACLs and group positions as they were known at a time."""
-        _aware(time)
+        aware(time)
         return history.state_of(read_seen(self._lake, until=time), groups=self._groups(time))
 
-    def between(self, start: datetime, end: datetime) -> list[HistoryChange]:
+    def between(self, start: datetime, end: datetime) -> HistoryChanges:
         """Return what changed after `start` and up to `end`: every change of topics and ACLs, each group's move once."""
-        _aware(start, end)
+        aware(start, end)
         if start > end:
             raise UsageError(f"{start.isoformat()} is after {end.isoformat()}", remedy="give the earlier time first")
         seen = read_seen(self._lake, until=end)
         moves = history.group_moves(self._groups(start), self._groups(end), at=end)
-        return history.changes_between(seen, start, end) + moves
+        return HistoryChanges([*history.changes_between(seen, start, end), *moves])
 
     def plan_back(self, time: datetime) -> Plan:
         """Return the plan that brings the targets' settings and ACLs back to what they were; applies nothing (law G).
@@ -76,7 +76,7 @@ class History:
             UsageError: nothing was recorded up to then.
             ClusterError: a cluster does not answer.
         """
-        _aware(time)
+        aware(time)
         self._look()
         then = self._of_targets(time)
         if not then.topics and not then.acls:
@@ -104,6 +104,7 @@ class History:
         rows = (
             self._lake.meta(POSITIONS)
             .where((F.col("kind") == "group") & (F.col("observed_at") <= F.lit(time)))
+            .where("position IS NOT NULL")
             .withColumn("rank", F.row_number().over(newest))
             .where("rank = 1")
             .collect()
@@ -111,7 +112,12 @@ class History:
         return {GroupPlace(row.source, row.group_id, row.topic, row.partition): row.position for row in rows}
 
 
-def _aware(*times: datetime) -> None:
+def aware(*times: datetime) -> None:
+    """Return where every time knows its zone.
+
+    Raises:
+        UsageError: one does not.
+    """
     for time in times:
         if time.tzinfo is None:
             raise UsageError(f"{time.isoformat()} has no time zone", remedy=f"write {time.isoformat()}Z for UTC")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,29 +12,12 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.status import FlowStatus, PartitionStatus
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import Landed, kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.streams.land import CHECKPOINT_PROPERTY, land_checkpoint_path
 from mirrorlake.streams.ownership import merged_positions, read_lanes
 from mirrorlake.streams.sources import TopicSource
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStatus:
-    """Where one source partition stands in one flow; positions are next offsets, lags in offsets and milliseconds.
-
-    Verdicts: `in_step` everything of the source stands on the target; `behind` not yet; `not_started` nothing was landed;
-    `paused` a pause of the cluster, the flow or the topic holds.
-    """
-
-    topic: str
-    partition: int
-    source_end: int
-    landed: int
-    republished: int
-    offset_lag: int
-    time_lag_ms: int | None
-    verdict: str
 
 
 def flow_status(
@@ -47,7 +29,7 @@ def flow_status(
     lake: Lake,
     now: Callable[[], datetime],
     paused: Callable[[str], object] = lambda _: None,
-) -> list[PartitionStatus]:
+) -> FlowStatus:
     """Compare the source's ends, the relay and the ledger of a flow.
 
     Raises:
@@ -65,11 +47,9 @@ def flow_status(
     rows = []
     for tp in sorted(partitions):
         key = SourcePartition(tp.topic, newest.get(tp.topic, 1), tp.partition)
-        holds = landed.reached.get(key, 0)
-        # Control records at the end are read but never landed: the checkpoint location knows that they are behind us.
-        reached = min(max(holds, seen.get(tp, 0)), max(ends[tp], holds))
-        sent = republished.get(key, 0)
-        sent = reached if sent >= holds and key in landed.reached else sent
+        reached, sent = standing(
+            holds=landed.reached.get(key), seen=seen.get(tp, 0), end=ends[tp], sent=republished.get(key, 0)
+        )
         lag = max(0, ends[tp] - sent)
         rows.append(
             PartitionStatus(
@@ -83,7 +63,29 @@ def flow_status(
                 verdict="paused" if paused(tp.topic) else _verdict(lag, is_landed=key in landed.reached),
             )
         )
-    return rows
+    return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=now())
+
+
+def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:
+    """Return how far a source partition is landed and how far republished, both as next offsets.
+
+    Control records at its end are read but never landed: the checkpoint location knows that they are behind us.
+
+    Args:
+        holds: the offset behind the last that the relay holds; None where it holds nothing of the partition.
+        seen: the next offset to read by the checkpoint location.
+        end: the end of the partition on the source.
+        sent: the next offset to republish by the flow's ledger.
+
+    Example:
+        >>> standing(holds=7, seen=9, end=9, sent=7)
+        (9, 9)
+        >>> standing(holds=7, seen=9, end=9, sent=4)
+        (9, 4)
+    """
+    held = holds or 0
+    reached = min(max(held, seen), max(end, held))
+    return reached, reached if holds is not None and sent >= held else sent
 
 
 def _verdict(lag: int, *, is_landed: bool) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
+from mirrorlake.sandbox.mirror_maker import MirrorMaker, base_properties
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
 from tests.bench.figures import MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, Measurement
 from tests.bench.processes import ProcessTree, Stopwatch
-from tests.servers.mm2 import MirrorMaker, base_properties
 
 _START_S = 300.0
 _COPY_S = 1800.0

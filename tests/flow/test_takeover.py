@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.load import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import BeforeFirst
+from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties, quick_end
 from mirrorlake.steps.takeover_look import OtherMirror
 from tests.flow.kit import assert_equal_topics, consume, create_topic, odd_record, run_cli, wait_until, write_conf
-from tests.servers.mm2 import MirrorMaker, arrived, base_properties, quick_end
 
 
 def produce(address: str, topic: str, count: int, *, seed: int) -> None:

@@ -21,11 +21,11 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import SourceOffset, connect_group, source_offsets_topic
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties, quick_end
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 from mirrorlake.steps.takeover import TakeoverPlan, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from tests.flow.kit import Record, consume, create_topic, odd_record, wait_until
-from tests.servers.mm2 import MirrorMaker, arrived, base_properties, quick_end
 
 PARTITIONS = 3
 # Older records would fall to the brokers' retention at once.

@@ -1,47 +1,101 @@
-"""Every notebook runs from top to bottom, and is kept the way notebooks should be."""
+"""The notebooks run from top to bottom against real brokers, and assert inside what they tell.
+
+They share brokers and one kernel, emptied in between: a JVM for each of them would cost more than all that they do. No two of
+them use one cluster as a target with lakes of their own, so they keep apart. The tour, which starts everything itself, runs in
+a kernel of its own in the browser (`test_browser.py`).
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+from mirrorlake.sandbox import KafkaCluster, Place, write_sales
+from mirrorlake.sandbox.traffic import SAMPLE_TOPICS
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+RECORDS = 300
+
+Execute = Callable[..., nbformat.NotebookNode]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_a_story(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert notebook.cells[0].cell_type == "markdown"
-    assert len(code) <= 15
-    assert any("parameters" in cell.metadata.get("tags", []) for cell in code)
-    assert notebook.metadata.kernelspec.name == "python3"
-    for cell in code:
-        assert not cell.outputs
-        assert cell.execution_count is None
-        assert len(cell.source.splitlines()) <= 12
-        for word in ("def ", "class ", "/home/", "/tmp/", "confluent_kafka", "pyspark"):
-            assert word not in cell.source
+def read(name: str, **parameters: Any) -> nbformat.NotebookNode:
+    """Return a notebook with its parameters set below their cell, as papermill does."""
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    place = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
+    assignments = "\n".join(f"{key} = {value!r}" for key, value in parameters.items())
+    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(assignments))
+    return notebook
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]))
-    notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    )
-    client.execute()
-    html = [
-        out["data"]["text/html"]
-        for cell in notebook.cells
-        for out in cell.get("outputs", [])
-        if "text/html" in out.get("data", {})
-    ]
-    assert any("✓ equal" in text for text in html), "the proof is not shown as a table"
+def shown(notebook: nbformat.NotebookNode, kind: str = "text/html") -> str:
+    """Return what the cells of a notebook show."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    found = [output["data"].get(kind, "") for output in outputs if "data" in output]
+    printed = [output["text"] for output in outputs if output.output_type == "stream"]
+    return "\n".join([*found, *printed])
+
+
+@pytest.fixture(scope="session")
+def execute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Execute]:
+    """Run a notebook by its name and parameters in the kernel that the tests share, without what earlier ones left in it."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    paths = os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])
+    kernel = KernelManager(kernel_name="python3")
+    environment = {**os.environ, "IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": paths}
+    kernel.start_kernel(env=environment, cwd=str(folder))
+
+    def in_shared_kernel(name: str, **parameters: Any) -> nbformat.NotebookNode:
+        notebook = read(name, **parameters)
+        notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))
+        return NotebookClient(notebook, km=kernel, timeout=600).execute()
+
+    yield in_shared_kernel
+    # Brokers that a notebook started, and Spark, end with the kernel's process.
+    kernel.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="session")
+def place(east: KafkaCluster, west: KafkaCluster, central: KafkaCluster) -> Iterator[Place]:
+    """Give two regions and a centre with sample records and sales, on the brokers that all tests share."""
+    addresses = {"east": east.bootstrap_servers, "west": west.bootstrap_servers, "central": central.bootstrap_servers}
+    sample = {**SAMPLE_TOPICS, "sales": 2}
+    with Place(["east->central", "west->central"], records=RECORDS, sample=sample, addresses=addresses) as made:
+        for region in ("east", "west"):
+            write_sales(made[region], region=region, records=RECORDS)
+        yield made
+
+
+def test_set_up_a_mirror(execute: Execute, place: Place) -> None:
+    notebook = execute("10_set_up_a_mirror", east=place["east"], central=place["west"], records=0)
+    assert "east.payments.card" in shown(notebook), "the plan is not shown as a table"
+
+
+def test_offset_map_check(execute: Execute, place: Place) -> None:
+    notebook = execute("20_offset_map_check", conf=str(place.conf))
+    assert "✓ equal" in shown(notebook)
+    assert "in_a_hole" in shown(notebook), "an offset without a record is not told as such"
+
+
+def test_lag_and_objectives(execute: Execute, place: Place) -> None:
+    write_sales(place["east"], region="east", records=RECORDS, seed=2)
+    notebook = execute("30_lag_and_objectives", conf=str(place.conf))
+    assert "missed the objective of 120 s" in shown(notebook, "text/plain")
+
+
+def test_query_the_lake(execute: Execute, place: Place) -> None:
+    notebook = execute("60_query_the_lake", conf=str(place.conf))
+    assert "customer-0" in shown(notebook), "the busiest customer is not shown"
+
+
+def test_migrate_from_mm2(execute: Execute, place: Place) -> None:
+    notebook = execute("70_migrate_from_mm2", east=place["west"], central=place["east"])
+    assert "✓ equal" in shown(notebook)
+    assert "members" in shown(notebook, "text/plain"), "a running MirrorMaker is not told as the reason"

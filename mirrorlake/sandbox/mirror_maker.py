@@ -1,4 +1,4 @@
-"""MirrorMaker 2 from its jars, in dedicated mode: one JVM that a test or a benchmark stops or kills."""
+"""MirrorMaker 2 from its jars, in dedicated mode: one JVM, to compare with and to take over from."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from mirrorlake.sandbox import find_java
+from mirrorlake.errors import SandboxError
 from mirrorlake.sandbox.jars import classpath
+from mirrorlake.sandbox.java import find_java
 from mirrorlake.sandbox.process import start_process
+from mirrorlake.sandbox.properties import properties_text
 
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _STOP_S = 60.0
+_BETWEEN_LOOKS_S = 0.25
 _INTERVALS = (
     "refresh.topics.interval.seconds",
     "refresh.groups.interval.seconds",
@@ -89,22 +93,52 @@ class MirrorMaker:
     """A running MirrorMaker 2; it never outlives this process.
 
     Args:
-        folder: where its properties and its log are kept.
+        folder: where its properties (`file`) and its log (`log`) are kept.
         properties: all of its settings.
         java_options: options of the JVM.
+
+    Example:
+        >>> properties = ml.sandbox.base_properties("east", "central", servers, topics="orders")  # doctest: +SKIP
+        >>> other = ml.sandbox.MirrorMaker(folder, properties)  # doctest: +SKIP
+        >>> other.wait_for(servers["central"], "east.orders", 300)  # doctest: +SKIP
+        >>> other.stop()  # doctest: +SKIP
     """
 
     def __init__(self, folder: Path, properties: Mapping[str, str], *, java_options: tuple[str, ...] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "mm2.log"
-        file = folder / "mm2.properties"
-        file.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in properties.items()))
+        self.file = folder / "mm2.properties"
+        self.file.write_text(properties_text(properties))
         command = [
             str(find_java().executable),
             *(*java_options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
-            *("-cp", classpath("mm2"), _MAIN, str(file)),
+            *("-cp", classpath("mm2"), _MAIN, str(self.file)),
         ]
         self.process: subprocess.Popen[bytes] = start_process(command, log=self.log, tied=True)
+
+    def __repr__(self) -> str:
+        return f"MirrorMaker({self.file.name}, {'running' if self.process.poll() is None else 'stopped'})"
+
+    def wait_for(self, address: str, topic: str, records: int, *, timeout: float = 180.0) -> int:
+        """Return how many records a topic has got, as soon as they are `records` or more.
+
+        Raises:
+            SandboxError: they do not arrive within `timeout` seconds, or it ended before.
+        """
+        looks = Retrying(
+            stop=stop_after_delay(timeout),
+            wait=wait_fixed(_BETWEEN_LOOKS_S),
+            retry=retry_if_result(lambda found: found < records and self.process.poll() is None),
+            retry_error_callback=lambda _: arrived(address, topic),
+        )
+        found = looks(arrived, address, topic)
+        if found < records:
+            raise SandboxError(
+                f"MirrorMaker 2 brought {found} of {records} records to {topic}: {self.last_words()}",
+                consequence="it was left as it is",
+                remedy=f"read {self.log}",
+            )
+        return found
 
     def stop(self) -> None:
         """Stop it cleanly: it stores its offsets."""
@@ -123,7 +157,3 @@ class MirrorMaker:
         """Return the end of its log without stack traces."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
         return "\n".join(lines[-10:])
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")

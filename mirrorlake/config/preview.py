@@ -1,0 +1,109 @@
+"""What a flow makes of the topics that are there: which it mirrors under which name, and which it leaves out and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from mirrorlake.config.flow import FlowConfig
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.model.patterns import INTERNAL_TOPICS
+from mirrorlake.model.policy import TopicNameError
+from mirrorlake.show import Sheet, Shown, badge, count, table
+
+Verdict = Literal["mirrored", "excluded", "never_leaves", "internal", "comes_back", "no_name"]
+_WORDS: dict[Verdict, str] = {
+    "mirrored": "",
+    "excluded": "exclude_topics leaves it out",
+    "never_leaves": "never_leave keeps it on its cluster",
+    "internal": "internal to Kafka, MirrorMaker or mirrorlake",
+    "comes_back": "it came from the target",
+    "no_name": "Kafka would not accept its name on the target",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPreview:
+    """One topic that the pattern of a flow matches: `remote` is its name on the target, None where it is left out."""
+
+    topic: str
+    verdict: Verdict
+    remote: str | None = None
+
+    @property
+    def why(self) -> str:
+        """Why it is left out; empty where it is mirrored."""
+        return _WORDS[self.verdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FlowPreview(Shown):
+    """What a flow makes of the topics of its source; `others` counts those that its pattern does not match."""
+
+    flow: str
+    topics: tuple[TopicPreview, ...]
+    others: int
+
+    @property
+    def mirrored(self) -> dict[str, str]:
+        """Remote names by source topic."""
+        return {one.topic: one.remote for one in self.topics if one.remote is not None}
+
+    def sheet(self) -> Sheet:
+        """Return the matched topics, those that are mirrored first."""
+        ordered = sorted(self.topics, key=lambda one: (one.remote is None, one.topic))
+        rows = [
+            (one.topic, badge(one.verdict.replace("_", " "), "good" if one.remote else "off"), one.remote or one.why)
+            for one in ordered
+        ]
+        facts = (
+            f"{count(len(self.mirrored))} mirrored",
+            f"{len(self.topics) - len(self.mirrored)} kept back",
+        )
+        left = (f"not matched: {count(self.others)} of the source",)
+        return Sheet(
+            title=self.flow,
+            facts=facts,
+            parts=(table("", ["topic", "", "name on the target, or why not"], rows), *left),
+        )
+
+
+def preview(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
+    """Return what a flow makes of topic names; asks no cluster.
+
+    Args:
+        flow: a flow of settings that were read, so that it knows what may not leave its source.
+        topics: names as they are on the source.
+
+    Example:
+        >>> from mirrorlake.config.load import loads
+        >>> config = loads('''
+        ... lake: {root: ./lake}
+        ... clusters: {east: {bootstrap_servers: "e:9092", never_leave: "pii.*"}, west: {bootstrap_servers: "w:9092"}}
+        ... flows: [{source: east, target: west, topics: ".*"}]
+        ... ''')
+        >>> found = preview(config.flows[0], ["orders", "pii-names", "__consumer_offsets"])
+        >>> [(one.topic, one.verdict, one.remote) for one in found.topics]
+        [('__consumer_offsets', 'internal', None), ('orders', 'mirrored', 'east.orders'), ('pii-names', 'never_leaves', None)]
+    """
+    names = sorted(set(topics))
+    asked, internal = NameMatcher(flow.topics), NameMatcher(INTERNAL_TOPICS)
+    excluded = NameMatcher(flow.exclude_topics)
+
+    def judge(topic: str) -> TopicPreview:
+        if internal.matches(topic):
+            return TopicPreview(topic=topic, verdict="internal")
+        if flow.denies(topic):
+            return TopicPreview(topic=topic, verdict="never_leaves")
+        if excluded.matches(topic):
+            return TopicPreview(topic=topic, verdict="excluded")
+        if not flow.carries(topic):
+            return TopicPreview(topic=topic, verdict="comes_back")
+        try:
+            return TopicPreview(topic=topic, verdict="mirrored", remote=flow.remote_topic(topic))
+        except TopicNameError:
+            return TopicPreview(topic=topic, verdict="no_name")
+
+    matched = [name for name in names if asked.matches(name)]
+    return FlowPreview(flow=flow.name, topics=tuple(map(judge, matched)), others=len(names) - len(matched))

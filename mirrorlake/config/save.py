@@ -1,0 +1,38 @@
+"""Save a settings file; what a person wrote before is not lost by a slip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mirrorlake.config.load import loads
+from mirrorlake.errors import UsageError
+
+
+def save(text: str, path: str | Path, *, replace: bool = False) -> Path:
+    """Write settings to a file and return its path; a file with this content already is left as it is.
+
+    Args:
+        text: the settings, as `written(config).yaml` gives them.
+        path: where; its folder is made.
+        replace: whether another content may be replaced.
+
+    Raises:
+        ConfigError: the text is no settings file.
+        UsageError: the file holds something else, or cannot be written.
+    """
+    loads(text)
+    file = Path(path).expanduser()
+    try:
+        if file.exists() and file.read_text(encoding="utf-8") != text and not replace:
+            raise UsageError(
+                f"{path} holds other settings",
+                consequence="nothing was written",
+                remedy="name another file, or allow that this one is replaced",
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror})", remedy="name a file in a folder you may write"
+        ) from error
+    return file

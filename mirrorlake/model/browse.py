@@ -1,0 +1,371 @@
+"""Records as a person looks at them, and the passport of one: where it stands everywhere, or why it does not (law E)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from typing import Any, Literal
+
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.show import Mood, Sheet, Shown, badge, headers, payload, size, table
+
+Side = Literal["cluster", "relay"]
+Status = Literal["republished", "filtered", "quarantined", "not_yet", "not_carried", "not_landed", "unexplained"]
+
+WHY_MISSING = {
+    "transactional": "a transaction's marker, or a record of an aborted transaction",
+    "compacted": "the source's log cleaner had removed it before it was landed",
+    "expired": "the source's retention had removed it before it was landed",
+    "recreated": "the topic was deleted before it was landed",
+    "not_landed": "not landed yet",
+    "removed": "the cluster's retention has removed it",
+    "absent": "a transaction's marker, an aborted record, or one that the log cleaner removed",
+    "unexplained": "nobody has accounted for it yet; mirrorlake verify tells more",
+}
+"""Why an offset holds no record, in words, by kind: those of the table `gaps`, and what is seen at a glance."""
+
+
+_MOODS: dict[str, Mood] = {
+    "republished": "good",
+    "filtered": "note",
+    "not_yet": "note",
+    "not_landed": "note",
+    "quarantined": "warn",
+    "unexplained": "bad",
+    "not_carried": "off",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowsedRecord:
+    """One record as it stands on a cluster or in the relay.
+
+    `timestamp_ms` and `landed_at_ms` are milliseconds since 1970 UTC, -1 where a record has no timestamp; `generation` and
+    `landed_at_ms` are None on a cluster.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    generation: int | None = None
+    landed_at_ms: int | None = None
+
+    @property
+    def time(self) -> datetime | None:
+        """The record's timestamp; None where it has none."""
+        return None if self.timestamp_ms < 0 else moment_of(self.timestamp_ms)
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        return sum(len(part or b"") for part in (self.key, self.value, *(value for _, value in self.headers)))
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What law C holds equal on every side."""
+        return self.key, self.value, self.headers, self.timestamp_ms
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record as a JSON document; bytes are text where they are UTF-8, else base64 (see `told`)."""
+        headers = [{"key": key, "value": told(value)} for key, value in self.headers]
+        return {
+            "topic": self.topic,
+            "generation": self.generation,
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp_ms": self.timestamp_ms,
+            "landed_at_ms": self.landed_at_ms,
+            "key": told(self.key),
+            "value": told(self.value),
+            "headers": headers,
+        }
+
+
+def told(data: bytes | None) -> dict[str, Any] | None:
+    """Return bytes as JSON can hold them; None stays null, so that it differs from empty (law C).
+
+    >>> told(b"a"), told(b""), told(None), told(bytes([255]))
+    ({'text': 'a'}, {'text': ''}, None, {'base64': '/w=='})
+    """
+    if data is None:
+        return None
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Offsets `first..last` of a page that hold no record, and why (law E); `kind` is a key of `WHY_MISSING`."""
+
+    first: int
+    last: int
+    kind: str
+
+    def __str__(self) -> str:
+        which = f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
+        return f"{which}: {WHY_MISSING[self.kind]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Page(Shown):
+    """A stretch of records of one partition, in offset order.
+
+    Attributes:
+        cluster: the alias.
+        side: `cluster`, or `relay` for what was landed from it.
+        topic: as it is called there.
+        partition: the partition.
+        generation: the life of the topic in the relay; None on a cluster.
+        first: first offset that is held there; None in the relay, which keeps everything from where landing began.
+        end: next offset after the last that a read_committed reader sees there; in the relay the next to be landed.
+        start: offset at which the page begins.
+        next: offset at which the following page begins.
+        records: what stands between `start` and `next`.
+        missing: what does not, and why.
+    """
+
+    cluster: str
+    side: Side
+    topic: str
+    partition: int
+    generation: int | None = None
+    first: int | None = None
+    end: int
+    start: int
+    next: int
+    records: tuple[BrowsedRecord, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing follows this page yet."""
+        return self.next >= self.end
+
+    def sheet(self) -> Sheet:
+        """Return the page as a table, and why offsets between hold no record."""
+        where = f"{self.topic}-{self.partition} {'in the relay of' if self.side == 'relay' else 'on'} {self.cluster}"
+        held = [] if self.first is None else [f"first held offset {self.first}"]
+        rows = [
+            (str(r.offset), r.time, _bytes(r.key), _bytes(r.value), headers(r.headers), size(r.size))
+            for r in self.records
+        ]
+        columns = ["offset", "timestamp", "key", "value", "headers", "size"]
+        facts = (f"from offset {self.start}", *held, f"next to come {self.end}")
+        return Sheet(title=where, facts=facts, parts=(table("", columns, rows), *map(str, self.missing)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the page as a JSON document."""
+        plain = {key: getattr(self, key) for key in ("cluster", "side", "topic", "partition", "generation")}
+        plain |= {key: getattr(self, key) for key in ("first", "end", "start", "next")}
+        missing = [{**asdict(one), "why": WHY_MISSING[one.kind]} for one in self.missing]
+        return {**plain, "records": [record.as_dict() for record in self.records], "missing": missing}
+
+
+def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the stretches of `start..end-1` that are none of the ascending offsets.
+
+    >>> missing_between([3, 4, 7], 2, 9)
+    [(2, 2), (5, 6), (8, 8)]
+    """
+    held = [start - 1, *offsets, end]
+    return [(before + 1, after - 1) for before, after in pairwise(held) if after - before > 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """How a record stands in the relay: the file, and when the batch landed it (milliseconds since 1970 UTC)."""
+
+    file: str
+    landed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a record in one flow.
+
+    `status`: `republished` (exact target coordinates), `filtered` or `quarantined` (by `rule`, for `reason`), `not_yet`,
+    `not_carried` (the flow does not take the topic), `not_landed`, `unexplained` (law E is broken, or republishing began
+    behind the record). `lane` and `ledger_seq` name the ledger record of the flow that says so, `committed_at_ms` the time of
+    its transaction. `redriven` tells that it went out by the flow's re-drive.
+    """
+
+    flow: str
+    target: str
+    status: Status
+    words: str
+    place: TopicPartition | None = None
+    offset: int | None = None
+    lane: int | None = None
+    ledger_seq: int | None = None
+    committed_at_ms: int | None = None
+    rule: str | None = None
+    rule_version: str | None = None
+    reason: str | None = None
+    redriven: bool = False
+
+    def __str__(self) -> str:
+        ledger = "" if self.ledger_seq is None else f" [lane {self.lane}, ledger record {self.ledger_seq}]"
+        return f"{self.flow}: {self.words}{ledger}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a record of a remote topic came from: the flow that wrote it, and its upstream coordinates."""
+
+    flow: str
+    cluster: str
+    source: SourcePartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Passport(Shown):
+    """One record from its source through the relay to every target; `words` say what is known where it is nowhere.
+
+    Attributes:
+        cluster: alias of the source; that of the cluster asked about where no source is known.
+        source: the source partition with the life of its topic; None where the offset belongs to no mirrored record.
+        offset: upstream offset.
+        record: the record as it stands in the relay.
+        landed: how it stands there; None where it does not.
+        missing: why it does not (law E).
+        outcomes: what became of it, flow by flow.
+        came_from: its upstream coordinates where the source is itself a target of a flow that wrote it.
+        words: the whole in a sentence.
+    """
+
+    cluster: str
+    source: SourcePartition | None
+    offset: int
+    words: str
+    record: BrowsedRecord | None = None
+    landed: Landing | None = None
+    missing: Missing | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    came_from: tuple[Origin, ...] = field(default=())
+
+    def sheet(self) -> Sheet:
+        """Return the record, its file, where it came from, and what became of it flow by flow."""
+        parts: list[Any] = [
+            f"came from {one.cluster} {one.source}@{one.offset} by {one.flow}" for one in self.came_from
+        ]
+        if self.record is not None and self.landed is not None:
+            r = self.record
+            facts = [
+                ("timestamp", r.time),
+                ("landed at", moment_of(self.landed.landed_at_ms)),
+                ("generation", str(r.generation)),
+                ("file", self.landed.file),
+                ("key", _bytes(r.key)),
+                ("value", _bytes(r.value)),
+                ("headers", headers(r.headers)),
+            ]
+            parts.append(table("in the relay", ["", ""], facts))
+        rows = [
+            (
+                one.flow,
+                badge(one.status, _MOODS[one.status]),
+                one.words,
+                _text(one.lane),
+                _text(one.ledger_seq),
+                None if one.committed_at_ms is None else moment_of(one.committed_at_ms),
+            )
+            for one in self.outcomes
+        ]
+        parts += (
+            [table("flows", ["flow", "outcome", "where or why", "lane", "ledger record", "told at"], rows)]
+            if rows
+            else []
+        )
+        said = badge("accounted for", "good") if self.accounted_for else badge("not accounted for", "bad")
+        return Sheet(title=self.words, badge=said, parts=tuple(parts))
+
+    @property
+    def accounted_for(self) -> bool:
+        """Whether law E holds for it: landed or explained, and republished or explained in every flow."""
+        known = self.landed is not None or (self.missing is not None and self.missing.kind != "unexplained")
+        return known and all(outcome.status != "unexplained" for outcome in self.outcomes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the passport as a JSON document."""
+        return {
+            "cluster": self.cluster,
+            "source": None if self.source is None else {**asdict(self.source), "offset": self.offset},
+            "words": self.words,
+            "accounted_for": self.accounted_for,
+            "record": None if self.record is None else self.record.as_dict(),
+            "landed": None if self.landed is None else asdict(self.landed),
+            "missing": None
+            if self.missing is None
+            else {**asdict(self.missing), "why": WHY_MISSING[self.missing.kind]},
+            "outcomes": [asdict(outcome) for outcome in self.outcomes],
+            "came_from": [asdict(origin) for origin in self.came_from],
+        }
+
+
+def moment_of(ms: int) -> datetime:
+    """Return milliseconds since 1970 UTC as a time."""
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=ms)
+
+
+def _bytes(data: bytes | None) -> Any:
+    # A cell that is None is a dash; a null payload is a word of its own.
+    return payload(None) if data is None else data
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+def in_words(
+    cluster: str, source: SourcePartition, offset: int, missing: Missing | None, outcomes: Sequence[Outcome]
+) -> str:
+    """Return law E for one offset in a sentence: landed or why not, and where it went."""
+    where = f"{cluster} {source}@{offset}"
+    if missing is not None:
+        return f"{where} is not in the relay: {WHY_MISSING[missing.kind]}"
+    sent = sum(outcome.status == "republished" for outcome in outcomes)
+    explained = sum(outcome.status in ("filtered", "quarantined", "not_yet") for outcome in outcomes)
+    lost = sum(outcome.status == "unexplained" for outcome in outcomes)
+    parts = [f"republished by {sent} flow(s)" if sent else "", f"explained in {explained}" if explained else ""]
+    parts.append(f"NOT accounted for in {lost}" if lost else "")
+    said = ", ".join(part for part in parts if part) or "no flow carries it"
+    return f"{where} is in the relay; {said}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Beside(Shown):
+    """The same stretch of one partition on all sides of a flow; a side is None where it cannot be read, and `notes` say why.
+
+    Attributes:
+        flow: the flow.
+        source: as it stands on the source cluster.
+        relay: as it was landed.
+        target: as it stands on the target, from the first of these records that was republished.
+        notes: why a side is missing.
+    """
+
+    flow: str
+    source: Page | None = None
+    relay: Page | None = None
+    target: Page | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pages(self) -> dict[str, Page | None]:
+        """The pages by side."""
+        return {"source": self.source, "relay": self.relay, "target": self.target}
+
+    def sheet(self) -> Sheet:
+        """Return the pages one below the other."""
+        parts = [page.sheet() for page in self.pages.values() if page is not None]
+        return Sheet(title=self.flow, parts=(*parts, *self.notes))

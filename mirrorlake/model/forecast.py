@@ -1,0 +1,222 @@
+"""What comes of a lag: when a hop will have caught up, and whether retention deletes first what it has not passed.
+
+Both go on with the rates of the window as straight lines and say so; neither guesses where the window cannot tell.
+
+    offset   end ────────────────────────╱        caught up where the lines of end and position meet
+             position ────────────╱               overtaken where the lines of position and earliest meet,
+             earliest ──────╱                     or the age of the oldest waiting record reaches retention.ms
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from mirrorlake.model.lag import FEWEST_SAMPLES, Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatchUp:
+    """When a hop reaches its end at the rates of the window.
+
+    Attributes:
+        eta_ms: milliseconds after the last sample; 0 when nothing waits; None when it never does, or nothing can be said.
+        reason: why.
+        position_per_s: offsets a second that pass the hop; None where too few samples know them.
+        end_per_s: offsets a second by which the end moves on; None likewise.
+    """
+
+    eta_ms: int | None
+    reason: str
+    position_per_s: float | None = None
+    end_per_s: float | None = None
+
+
+def catch_up(window: Sequence[Sample]) -> CatchUp:
+    """Return when a hop will have caught up; what lies before a step back of the position does not count.
+
+    Example:
+        >>> from datetime import timedelta, timezone
+        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+        >>> def look(s, position, end):
+        ...     at = noon + timedelta(seconds=s)
+        ...     return Sample(observed_at=at, position=position, end_position=end, offset_lag=end - position)
+        >>> catch_up([look(0, 0, 1000), look(10, 300, 1100), look(20, 600, 1200)]).eta_ms
+        30000
+    """
+    known = _since_last_step_back(window)
+    if not known:
+        return CatchUp(eta_ms=None, reason="nothing was sampled yet")
+    last = known[-1]
+    waiting = last.waiting or 0
+    if waiting == 0:
+        return CatchUp(eta_ms=0, reason="nothing waits")
+    span_s = (last.observed_at - known[0].observed_at).total_seconds()
+    if len(known) < FEWEST_SAMPLES or span_s <= 0:
+        return CatchUp(eta_ms=None, reason=f"{len(known)} of at least {FEWEST_SAMPLES} samples")
+    position_per_s = (last.position - known[0].position) / span_s
+    end_per_s = ((last.end_position or 0) - (known[0].end_position or 0)) / span_s
+    gain = position_per_s - end_per_s
+    if gain > 0:
+        eta_ms = math.ceil(waiting / gain * 1000)
+        return CatchUp(
+            eta_ms=eta_ms,
+            reason=f"{waiting} records wait and become less by {gain:.3g} a second",
+            position_per_s=position_per_s,
+            end_per_s=end_per_s,
+        )
+    if position_per_s == 0:
+        reason = f"never: the position stands still, {waiting} records wait"
+    elif gain == 0:
+        reason = f"never: position and end move by {end_per_s:.3g} a second alike, {waiting} records wait"
+    else:
+        reason = f"never: {waiting} records wait and become more by {-gain:.3g} a second"
+    return CatchUp(eta_ms=None, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earliest:
+    """The first offset that a partition still held at a time."""
+
+    observed_at: datetime
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRisk:
+    """Whether retention deletes what a hop has not passed.
+
+    Attributes:
+        at_risk: it does at the rates of the window, before the log has turned over once; or it has done so already.
+        by: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `lost` (it has passed the position), `none`.
+        left_ms: milliseconds until then at the rates of the window; None when it never comes to that.
+        soonest_ms: the same if nothing passed the hop from now on; None where nothing is deleted.
+        lost: offsets that are gone already, at most so many records.
+        reason: in words.
+    """
+
+    at_risk: bool
+    by: Literal["age", "size", "lost", "none"]
+    left_ms: int | None
+    soonest_ms: int | None
+    lost: int = 0
+    reason: str
+
+
+_NO_RISK = RetentionRisk(at_risk=False, by="none", left_ms=None, soonest_ms=None, reason="nothing waits")
+
+
+def retention_risk(
+    window: Sequence[Sample], *, now: datetime, retention_ms: int | None = None, earliest: Sequence[Earliest] = ()
+) -> RetentionRisk:
+    """Return whether retention will delete what has not passed the hop, by age and by size; the nearer of both.
+
+    Kafka deletes whole segments, and never the one being written, so it may delete later than said here, not sooner.
+
+    Args:
+        window: the samples of the hop.
+        now: the present.
+        retention_ms: `retention.ms` of the topic that the hop reads from; None or below 0 where age deletes nothing.
+        earliest: the first offsets that this topic held over time; the longer, the better, as they move in jumps.
+
+    Example:
+        >>> from datetime import timedelta, timezone
+        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+        >>> def look(minute):
+        ...     return Sample(
+        ...         observed_at=noon + timedelta(minutes=minute), position=5, end_position=9, offset_lag=4,
+        ...         waiting_since=noon, time_lag_ms=minute * 60_000,
+        ...     )
+        >>> risk = retention_risk([look(1), look(2), look(3)], now=noon + timedelta(minutes=3), retention_ms=3_600_000)
+        >>> risk.at_risk, risk.by, risk.left_ms == 57 * 60_000
+        (True, 'age', True)
+    """
+    samples = sorted(window, key=lambda sample: sample.observed_at)
+    held = sorted(earliest, key=lambda one: one.observed_at)
+    if samples and held and held[-1].offset > samples[-1].position:
+        lost = held[-1].offset - samples[-1].position
+        reason = f"the first offset that is left is {held[-1].offset}, the position {samples[-1].position}"
+        return RetentionRisk(at_risk=True, by="lost", left_ms=0, soonest_ms=0, lost=lost, reason=reason)
+    if not samples or samples[-1].waiting in (0, None):
+        return _NO_RISK
+    eta_ms = catch_up(samples).eta_ms
+    found = [
+        risk
+        for risk in (_by_age(samples, retention_ms, now), _by_size(samples, held))
+        if risk is not None and not (eta_ms is not None and risk.left_ms is not None and eta_ms < risk.left_ms)
+    ]
+    if not found:
+        return RetentionRisk(
+            at_risk=False, by="none", left_ms=None, soonest_ms=None, reason="it catches up first, or nothing is deleted"
+        )
+    return min(found, key=lambda risk: (not risk.at_risk, _or_never(risk.left_ms), _or_never(risk.soonest_ms)))
+
+
+def _or_never(ms: int | None) -> float:
+    return math.inf if ms is None else ms
+
+
+def _by_age(samples: Sequence[Sample], retention_ms: int | None, now: datetime) -> RetentionRisk | None:
+    last = samples[-1]
+    if retention_ms is None or retention_ms < 0 or last.waiting_since is None:
+        return None
+    age_ms = (now - last.waiting_since).total_seconds() * 1000
+    soonest_ms = max(0, int(retention_ms - age_ms))
+    said = f"the oldest record that waits is {age_ms / 1000:.0f} s old, {retention_ms / 1000:.0f} s are kept"
+    slope = _slope(samples)
+    left_ms = int(soonest_ms / slope) if slope > 0 else None
+    if soonest_ms == 0:
+        left_ms = 0
+    at_risk = left_ms is not None and left_ms < max(1, retention_ms)
+    return RetentionRisk(at_risk=at_risk, by="age", left_ms=left_ms, soonest_ms=soonest_ms, reason=said)
+
+
+def _slope(samples: Sequence[Sample]) -> float:
+    """Return by how much the age of the oldest waiting record grows in a unit of time, 1 at most: time goes no faster.
+
+    0 where nothing waited at some moment of the window: what waits now came later and says nothing about a trend; and where
+    too few samples tell.
+    """
+    first, last = samples[0], samples[-1]
+    span_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
+    if len(samples) < FEWEST_SAMPLES or any(s.waiting_since is None for s in samples) or span_ms <= 0:
+        return 0.0
+    ages = [(s.observed_at - s.waiting_since).total_seconds() * 1000 for s in (first, last) if s.waiting_since]
+    return min(1.0, (ages[-1] - ages[0]) / span_ms)
+
+
+def _by_size(samples: Sequence[Sample], held: Sequence[Earliest]) -> RetentionRisk | None:
+    last = samples[-1]
+    if len(held) < 2 or last.end_position is None:
+        return None
+    span_s = (held[-1].observed_at - held[0].observed_at).total_seconds()
+    deleted_per_s = (held[-1].offset - held[0].offset) / span_s if span_s > 0 else 0.0
+    if deleted_per_s <= 0:
+        return None
+    moved_s = (last.observed_at - samples[0].observed_at).total_seconds()
+    passed_per_s = max(0.0, (last.position - samples[0].position) / moved_s) if moved_s > 0 else 0.0
+    distance, held_now = last.position - held[-1].offset, last.end_position - held[-1].offset
+    nearer = deleted_per_s - passed_per_s
+    left_ms = int(distance / nearer * 1000) if nearer > 0 else None
+    turnover_ms = held_now / deleted_per_s * 1000
+    return RetentionRisk(
+        at_risk=left_ms is not None and left_ms < turnover_ms,
+        by="size",
+        left_ms=left_ms,
+        soonest_ms=int(distance / deleted_per_s * 1000),
+        reason=f"{distance} offsets before the position are left, {deleted_per_s:.3g} a second are deleted",
+    )
+
+
+def _since_last_step_back(window: Sequence[Sample]) -> list[Sample]:
+    known: list[Sample] = []
+    for sample in sorted(window, key=lambda one: one.observed_at):
+        if sample.end_position is None or sample.waiting is None:
+            continue
+        if known and sample.position < known[-1].position:
+            known = []
+        known.append(sample)
+    return known

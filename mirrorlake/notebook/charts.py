@@ -1,0 +1,192 @@
+"""Charts of lag that one can zoom and hover over, from the frames that `mirror.lag` gives, as pandas (`.toPandas()`).
+
+What a figure shows are the rows of its frame, added up over partitions as its docstring says; no query is run here. Lines are
+told apart by dash and marker as well as by colour. Times are in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from mirrorlake.errors import UsageError
+from mirrorlake.show.chart import COLOURS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
+# A legend of more is not read; the highest lines are those one looks for.
+MOST_LINES = 30
+
+Measure = Literal["time", "offsets"]
+
+
+def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time") -> Any:
+    """Return the lag of each hop of each flow over time: of its partitions the largest time lag, or the sum of offset lags.
+
+    Args:
+        frame: columns `observed_at`, `flow`, `hop`, `group_id`, `time_lag_ms`, `offset_lag`, as `mirror.lag` has them. What
+            is null for one of the partitions breaks the line: the largest may be the one that is not known.
+        measure: `time` in seconds, or `offsets`.
+
+    Returns:
+        A plotly `Figure`.
+
+    Raises:
+        UsageError: plotly is not installed, or a column is missing.
+
+    Example:
+        >>> lag_chart(mirror.lag.frame().toPandas())  # doctest: +SKIP
+    """
+    column = "time_lag_ms" if measure == "time" else "offset_lag"
+    _require(frame, "observed_at", "flow", "hop", "group_id", column)
+    named = frame.assign(line=[_hop_name(*row) for row in zip(frame.flow, frame.hop, frame.group_id, strict=True)])
+    by = named.groupby(["line", "observed_at"], sort=True)[column]
+    # What leaves an unknown part out would look like a fall of the lag.
+    found = (by.max() / 1000 if measure == "time" else by.sum()).where(by.count() == by.size())
+    title, unit = ("time lag", "seconds") if measure == "time" else ("offset lag", "offsets")
+    return _figure(title, unit, _series(found.reset_index(), "line", "observed_at", column))
+
+
+def latency_chart(frame: pd.DataFrame) -> Any:
+    """Return percentiles of the time from a record's timestamp to its target, in seconds: one line a flow, topic and percentile.
+
+    Args:
+        frame: columns `bucket`, `flow`, `topic`, `p50_ms`, `p95_ms`, `p99_ms`.
+
+    Raises:
+        UsageError: plotly is not installed, or a column is missing.
+    """
+    figures = ["p50_ms", "p95_ms", "p99_ms"]
+    _require(frame, "bucket", "flow", "topic", *figures)
+    long = frame.melt(id_vars=["bucket", "flow", "topic"], value_vars=figures, value_name="ms")
+    long["line"] = [
+        f"{flow} {topic} {name.removesuffix('_ms')}"
+        for flow, topic, name in zip(long.flow, long.topic, long.variable, strict=True)
+    ]
+    long["s"] = long.ms / 1000
+    long = long.sort_values(["line", "bucket"])
+    return _figure("produce to target", "seconds", _series(long, "line", "bucket", "s"))
+
+
+def rpo_chart(frame: pd.DataFrame, *, objective_ms: float | None = None) -> Any:
+    """Return the age of what would have been lost at each moment, one line a flow, and the objective where there is one.
+
+    Args:
+        frame: columns `observed_at`, `flow`, `data_ms`; null breaks the line.
+        objective_ms: the RPO that was agreed, in milliseconds.
+
+    Raises:
+        UsageError: plotly is not installed, or a column is missing.
+    """
+    _require(frame, "observed_at", "flow", "data_ms")
+    ranked = frame.assign(s=frame.data_ms / 1000).sort_values(["flow", "observed_at"])
+    figure = _figure("RPO", "seconds", _series(ranked, "flow", "observed_at", "s"))
+    if objective_ms is not None:
+        figure.add_hline(y=objective_ms / 1000, line_dash="dot", annotation_text="objective")
+    return figure
+
+
+def group_chart(frame: pd.DataFrame, group: str) -> Any:
+    """Return the history of a consumer group: its position and the end, by topic and partition, in upstream offsets.
+
+    Args:
+        frame: columns `observed_at`, `flow`, `topic`, `partition`, `group_id`, `position`, `end_position`.
+        group: the group's id.
+
+    Raises:
+        UsageError: plotly is not installed, a column is missing, or the group is not in the frame.
+    """
+    _require(frame, "observed_at", "flow", "topic", "partition", "group_id", "position", "end_position")
+    own = frame[frame.group_id == group]
+    if own.empty:
+        known = ", ".join(sorted(frame.group_id.dropna().unique())[:20]) or "none"
+        raise UsageError(f"no positions of the group '{group}' are known at this time", remedy=f"known groups: {known}")
+    long = own.melt(
+        id_vars=["observed_at", "flow", "topic", "partition"],
+        value_vars=["position", "end_position"],
+        value_name="offset",
+    )
+    long["line"] = [
+        f"{flow} {topic}-{partition} {'end' if name == 'end_position' else 'position'}"
+        for flow, topic, partition, name in zip(long.flow, long.topic, long.partition, long.variable, strict=True)
+    ]
+    long = long.sort_values(["line", "observed_at"])
+    return _figure(f"positions of {group}", "upstream offset", _series(long, "line", "observed_at", "offset"))
+
+
+def _hop_name(flow: str, hop: str, group: object) -> str:
+    return f"{flow} {hop} by {group}" if isinstance(group, str) else f"{flow} {hop}"
+
+
+def _require(frame: pd.DataFrame, *columns: str) -> None:
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise UsageError(
+            f"the frame has no column {', '.join(missing)}",
+            remedy=f"give one with {', '.join(columns)}; mirror.lag makes such frames",
+        )
+
+
+_Line = tuple[str, Sequence[Any], Sequence[float | None]]
+
+
+def _series(frame: pd.DataFrame, line: str, time: str, value: str) -> Iterator[_Line]:
+    import pandas as pd
+
+    for name, rows in frame.groupby(line, sort=True):
+        # Plotly shows times as they are written: the zone is said on the axis.
+        times = pd.to_datetime(rows[time], utc=True).dt.tz_localize(None)
+        yield str(name), list(times), [None if pd.isna(each) else float(each) for each in rows[value]]
+
+
+def _figure(title: str, unit: str, lines: Iterator[_Line]) -> Any:
+    go = _plotly()
+    ranked = sorted(lines, key=lambda line: (-max((v for v in line[2] if v is not None), default=-1.0), line[0]))
+    shown = sorted(ranked[:MOST_LINES])
+    figure = go.Figure()
+    for index, (name, times, values) in enumerate(shown):
+        figure.add_scatter(
+            x=times,
+            y=values,
+            name=_text(name),
+            mode="lines+markers",
+            connectgaps=False,
+            line={"color": COLOURS[index % len(COLOURS)], "dash": _DASHES[index % len(_DASHES)]},
+            marker={"symbol": _MARKERS[(index + index // len(_DASHES)) % len(_MARKERS)], "size": 5},
+        )
+    left_out = f", the highest {len(shown)} of {len(ranked)} lines" if len(ranked) > len(shown) else ""
+    figure.update_layout(
+        title=_text(f"{title}{left_out}"),
+        template="plotly_white",
+        height=360,
+        margin={"l": 60, "r": 20, "t": 50, "b": 50},
+        legend={"orientation": "h", "y": -0.2},
+        showlegend=True,
+    )
+    figure.update_xaxes(title="time (UTC)")
+    figure.update_yaxes(title=unit, rangemode="tozero")
+    return figure
+
+
+def _text(text: str) -> str:
+    """Return a text without what plotly would take for markup, which it understands in names and titles.
+
+    >>> _text("<a href='javascript:x'>g</a>")
+    "&lt;a href='javascript:x'&gt;g&lt;/a&gt;"
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _plotly() -> Any:
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise UsageError(
+            "charts need plotly, which is not installed",
+            consequence="the tables beside them need nothing",
+            remedy="pip install 'mirrorlake[notebook]'",
+        ) from None
+    return go

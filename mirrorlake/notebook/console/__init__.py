@@ -1,0 +1,83 @@
+"""The console: set up, watch and look into a mirror from a notebook, in core ipywidgets.
+
+    ml.console()          # set a mirror up
+    ml.console(mirror)    # watch it, explore its groups, browse its records, add a flow
+
+One room a file: `store` holds what is known, `feeds` ask again and again, `desk` runs work off the kernel's thread and shows
+what fails, and the views (`clusters`, `flow`, `review` in the `wizard`; `status`, `groups`, `records`) only show. What a
+button does is a public call that works without a browser:
+
+| button | call |
+|---|---|
+| Test | `steps.try_cluster.try_cluster(config, alias)` |
+| Look at the source | `Mirror.preview(flow)`, `config.preview.preview(flow, topics)` |
+| Review | `config.draft.Draft(...).yaml`, `Mirror.plan(flow)` |
+| Save the settings | `config.save.save(text, path)` |
+| Apply | `Mirror.apply(flow, plan=plan)` |
+| Look now | `Mirror.status()` |
+| Read the samples | `steps.lag_lines.lag_lines(mirror.lag)` |
+| Groups: Look | `Mirror.plan_groups(flow)` |
+| Records: Look | `Mirror.beside(flow, topic, partition)` |
+| a record | `Mirror.passport(cluster, topic, partition, offset)` |
+
+Every control has a class of its own, for styles and for tests in a browser:
+
+- the whole: `ml-console`, `ml-tabs` (Set up, Status, Groups, Records), `ml-strip` (problems; hidden without any),
+  `ml-strip-clear`
+- wizard: `ml-wizard`, `ml-steps` (1 Clusters, 2 Flow, 3 Review and apply)
+- clusters: `ml-cluster-list`, `ml-cluster-choose`, `ml-cluster-alias`, `ml-cluster-servers`, `ml-cluster-security`,
+  `ml-cluster-ca`, `ml-cluster-mechanism`, `ml-cluster-username`, `ml-cluster-reference`, `ml-cluster-password` (reports when it
+  is left, and is emptied at once), `ml-cluster-password-kept`, `ml-cluster-never-leave`, `ml-cluster-test`, `ml-cluster-add`,
+  `ml-cluster-remove`, `ml-cluster-result`
+- flow: `ml-flow-choose`, `ml-flow-source`, `ml-flow-target`, `ml-flow-name`, `ml-flow-topics`, `ml-flow-exclude`, `ml-flow-look`,
+  `ml-flow-preview`, `ml-flow-policy`, `ml-flow-separator`, `ml-flow-template`, `ml-rule-keep`, `ml-rule-drop`, `ml-rule-mask`,
+  `ml-rule-remove`, `ml-flow-groups`, `ml-flow-exclude-groups`, `ml-flow-sync-groups`, `ml-flow-sync-configs`,
+  `ml-flow-sync-acls`, `ml-groups-preview`
+- review: `ml-lake-root`, `ml-review`, `ml-yaml` (its text in `ml-yaml-text`), `ml-plan`, `ml-save-path`, `ml-save-replace`,
+  `ml-save`, `ml-saved`, `ml-confirm`, `ml-apply`, `ml-applied`
+- status: `ml-status-fresh`, `ml-status-rows`, `ml-status-chart`, `ml-status-refresh`, `ml-status-live`;
+  `ml-lag-since`, `ml-lag-measure`, `ml-lag-refresh`, `ml-lag-fresh`, `ml-lag-chart`
+- groups: `ml-groups-flow`, `ml-groups-name`, `ml-groups-held`, `ml-groups-look`, `ml-groups-rows`
+- records: `ml-records-flow`, `ml-records-topic`, `ml-records-partition`, `ml-records-side`, `ml-records-seek`,
+  `ml-records-offset`, `ml-records-time`, `ml-records-count`, `ml-records-look`, `ml-records-older`, `ml-records-newer`, and per
+  side `ml-records-source`, `ml-records-relay`, `ml-records-target` (lists, an option a record) with `-head`;
+  `ml-records-notes`, `ml-passport`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake.errors import UsageError
+
+if TYPE_CHECKING:
+    from mirrorlake.mirror import Mirror
+    from mirrorlake.notebook.console.window import Console
+
+__all__ = ["console"]
+
+
+def console(mirror: Mirror | None = None, **options: Any) -> Console:
+    """Return the console of a mirror, which a notebook shows as a widget; without a mirror, to set one up.
+
+    Args:
+        mirror: from `ml.load` or `ml.from_settings`; None to begin with nothing.
+        **options: `spark`, the session for a mirror that is set up here; `now`, the clock.
+
+    Raises:
+        UsageError: ipywidgets is not installed.
+
+    Example:
+        >>> ml.console(ml.load("conf/demo.yml"))  # doctest: +SKIP
+    """
+    try:
+        import ipywidgets  # noqa: F401  asked for here, so that the answer is a sentence and no traceback
+    except ImportError:
+        raise UsageError(
+            "the console needs ipywidgets, which is not installed",
+            consequence="all it does is there without it, as methods and commands",
+            remedy="pip install 'mirrorlake[notebook]'",
+        ) from None
+    from mirrorlake.notebook.console.window import Console
+
+    return Console(mirror, **options)

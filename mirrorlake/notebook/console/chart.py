@@ -1,0 +1,44 @@
+"""Charts that are changed in place: what `notebook/charts.py` draws, in a widget that a browser need not draw anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirrorlake.notebook.charts import Measure, lag_chart
+
+
+def figure(name: str) -> Any:
+    """Return an empty chart that can be changed in place; None where plotly cannot draw in widgets (no anywidget)."""
+    try:
+        import plotly.graph_objects as go
+
+        found = go.FigureWidget()
+    except ImportError:
+        return None
+    found.add_class(f"ml-{name}")
+    return found
+
+
+def draw(chart: Any, frame: Any, *, measure: Measure) -> None:
+    """Change a chart in place to what the frame says, in one message to the browser.
+
+    Lines that stay are changed, new ones added; a chart that was zoomed stays zoomed.
+
+    Args:
+        chart: from `figure`.
+        frame: as `lag_chart` takes it; an empty one empties the chart.
+        measure: what the lines say.
+    """
+    found = lag_chart(frame, measure=measure) if len(frame) else None
+    wanted = {trace.name: trace for trace in found.data} if found is not None else {}
+    held = {trace.name: trace for trace in chart.data}
+    if set(held) - set(wanted):
+        chart.data, held = [], {}
+    if found is not None and chart.layout.title.text != found.layout.title.text:
+        chart.update_layout(found.layout)
+    with chart.batch_update():
+        for name in held:
+            held[name].x, held[name].y = wanted[name].x, wanted[name].y
+    new = [trace for name, trace in wanted.items() if name not in held]
+    if new:
+        chart.add_traces(new)

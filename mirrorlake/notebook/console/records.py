@@ -1,0 +1,193 @@
+"""The record browser: source, relay and target side by side; choosing a record shows its passport.
+
+Record content comes from whoever may write to a topic: lists show it as text of an option, never as markup, and the passport
+through `mirrorlake.show`, which escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import ipywidgets as widgets
+
+from mirrorlake.config.values import moment as read_moment
+from mirrorlake.errors import UsageError
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.browse import Beside, BrowsedRecord, Page, Passport
+from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.desk import Desk
+from mirrorlake.show import escape, payload
+
+SIDES = ("source", "relay", "target")
+_SEEKS = (("the newest", "newest"), ("from an offset", "offset"), ("from a time", "time"))
+
+
+def line_of(record: BrowsedRecord) -> str:
+    """Return a record as one line of a list: offset, time in UTC, key, value; control characters are made visible.
+
+    >>> line_of(BrowsedRecord(topic="t", partition=0, offset=7, timestamp_ms=0, key=None, value=b"<b>"))
+    '7  00:00:00.000  ‹null›  <b>'
+    """
+    time = "–" if record.time is None else record.time.strftime("%H:%M:%S.") + f"{record.timestamp_ms % 1000:03}"
+    return f"{record.offset}  {time}  {payload(record.key, 24)}  {payload(record.value, 60)}"
+
+
+class RecordsView:
+    """Browse the records of a flow and follow one of them.
+
+    Args:
+        desk: runs the looks.
+        mirror: returns the mirror, None while there is none.
+    """
+
+    def __init__(self, desk: Desk, mirror: Callable[[], Mirror | None]) -> None:
+        self._desk = desk
+        self._mirror = mirror
+        self.beside: Beside | None = None
+        self.found: Passport | None = None
+        self.flow = controls.choice("records-flow", "Flow")
+        self.topic = controls.text("records-topic", "Source topic", wide=False)
+        self.partition = controls.whole("records-partition", "Partition")
+        self.anchor = controls.choice("records-side", "Seek on the", SIDES, SIDES[0])
+        self.seek = controls.choice("records-seek", "Show", _SEEKS, "newest")
+        self.offset = controls.whole("records-offset", "Offset")
+        self.time = controls.text("records-time", "Time", hint="2026-01-01T00:00:00Z", wide=False)
+        self.count = controls.whole("records-count", "Records", value=20, least=1, most=1000)
+        self.look = controls.button("records-look", "Look", main=True)
+        self.older = controls.button("records-older", "◀ Older")
+        self.newer = controls.button("records-newer", "Newer ▶")
+        self.lists = {side: _list(side) for side in SIDES}
+        self.heads = {side: controls.html(f"records-{side}-head") for side in SIDES}
+        self.notes = controls.html("records-notes")
+        self.passport = controls.html("passport")
+        columns = [controls.column(self.heads[side], self.lists[side]) for side in SIDES]
+        for one in columns:
+            one.layout.width = "33%"
+        self.widget = controls.column(
+            controls.row(self.flow, self.topic, self.partition),
+            controls.row(self.anchor, self.seek, self.offset, self.time, self.count),
+            controls.row(self.look, self.older, self.newer),
+            widgets.HBox(columns),
+            self.notes,
+            self.passport,
+        )
+        desk.on_click(self.look, self.on_look)
+        desk.on_click(self.older, partial(self.on_turn, -1))
+        desk.on_click(self.newer, partial(self.on_turn, 1))
+        self.seek.observe(desk.guarded(self._show_seek), "value")
+        for side, rows in self.lists.items():
+            rows.observe(desk.guarded(partial(self._choose, side)), "index")
+        self._show_seek()
+        self.offer()
+
+    def offer(self) -> None:
+        """Offer the flows of the mirror."""
+        mirror = self._mirror()
+        controls.refill(self.flow, [flow.name for flow in mirror.flows] if mirror else [])
+
+    async def on_look(self) -> None:
+        """Read the three sides from where the form says."""
+        kind = self.seek.value
+        offset = self.offset.value if kind == "offset" else None
+        at = _time(self.time.value) if kind == "time" else None
+        await self._read(offset, at)
+
+    async def on_turn(self, direction: int) -> None:
+        """Read the stretch before or after the one that is shown."""
+        page = None if self.beside is None else self.beside.pages[self.anchor.value]
+        if page is None:
+            raise UsageError("nothing is shown yet", remedy="press Look first")
+        self.seek.value = "offset"
+        self.offset.value = page.next if direction > 0 else max(0, page.start - self.count.value)
+        await self._read(self.offset.value, None)
+
+    async def on_passport(self, cluster: str, record: BrowsedRecord) -> None:
+        """Show the passport of a record from one of the lists."""
+        mirror = self._known()
+        self.passport.value = f"Following {escape(f'{record.topic}-{record.partition}@{record.offset}')} …"
+        try:
+            self.found = await self._desk.ask(
+                mirror.passport,
+                cluster,
+                record.topic,
+                record.partition,
+                record.offset,
+                generation=record.generation,
+            )
+        except BaseException:
+            self.passport.value = ""
+            raise
+        self.passport.value = self.found.to_html(rows=None)
+
+    async def _read(self, offset: int | None, at: datetime | None) -> None:
+        mirror = self._known()
+        if not self.topic.value.strip():
+            raise UsageError("no topic is named", remedy="name a source topic of the flow")
+        self.passport.value = ""
+        self.beside = await self._desk.ask(
+            mirror.beside,
+            self.flow.value,
+            self.topic.value.strip(),
+            self.partition.value,
+            anchor=self.anchor.value,
+            offset=offset,
+            at=at,
+            count=self.count.value,
+        )
+        self.render()
+
+    def render(self) -> None:
+        """Show what was read."""
+        if self.beside is None:
+            return
+        for side, page in self.beside.pages.items():
+            rows = self.lists[side]
+            rows.options = [] if page is None else [line_of(record) for record in page.records]
+            rows.index = None
+            self.heads[side].value = f"<b>{side}</b> {escape(_head(page))}"
+        why = [str(one) for page in self.beside.pages.values() if page is not None for one in page.missing]
+        said = dict.fromkeys([*self.beside.notes, *why])
+        self.notes.value = "".join(f"<div>· {escape(line)}</div>" for line in said)
+
+    def _choose(self, side: str) -> None:
+        index = self.lists[side].index
+        page = None if self.beside is None else self.beside.pages[side]
+        if index is None or page is None:
+            return
+        for other, rows in self.lists.items():
+            if other != side:
+                rows.index = None
+        record = page.records[index]
+        self._desk.start(self._desk.run(partial(self.on_passport, page.cluster, record), self.look))
+
+    def _show_seek(self) -> None:
+        self.offset.layout.display = None if self.seek.value == "offset" else "none"
+        self.time.layout.display = None if self.seek.value == "time" else "none"
+
+    def _known(self) -> Mirror:
+        mirror = self._mirror()
+        if mirror is None or not self.flow.value:
+            raise UsageError("there is no flow yet", remedy="set one up first")
+        return mirror
+
+
+def _list(side: str) -> widgets.Select:
+    layout = widgets.Layout(width="98%")
+    field = widgets.Select(options=[], rows=16, layout=layout)
+    for name in (f"ml-records-{side}", "ml-records-list"):
+        field.add_class(name)
+    return field
+
+
+def _head(page: Page | None) -> str:
+    if page is None:
+        return "cannot be shown"
+    return f"{page.topic}-{page.partition} on {page.cluster}, next to come {page.end}"
+
+
+def _time(text: str) -> datetime:
+    if not text.strip():
+        raise UsageError("no time is given", remedy="write 2026-01-01T00:00:00Z")
+    return read_moment(text.strip())

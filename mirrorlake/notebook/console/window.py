@@ -1,0 +1,139 @@
+"""The console as a whole: its tabs, its strip of problems, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+import ipywidgets as widgets
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.draft import Draft
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
+from mirrorlake.config.written import written
+from mirrorlake.mirror import Mirror
+from mirrorlake.notebook.console.desk import Desk, Strip
+from mirrorlake.notebook.console.groups import GroupsView
+from mirrorlake.notebook.console.records import RecordsView
+from mirrorlake.notebook.console.status import StatusView
+from mirrorlake.notebook.console.store import Store
+from mirrorlake.notebook.console.wizard import Wizard
+from mirrorlake.wiring import utc_now
+
+TABS = ("Set up", "Status", "Groups", "Records")
+
+
+class Console:
+    """Set up, watch and look into a mirror; shows itself as a widget.
+
+    A second display of the same console shows the same widgets. `close` stops what it asks and takes it away; a `with` block
+    does so at its end.
+
+    Args:
+        mirror: the mirror; None to set one up first.
+        spark: the session for a mirror that is set up here; None as for `ml.load`.
+        now: the clock.
+    """
+
+    def __init__(
+        self, mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self.mirror = mirror
+        # Where there is one, it is found on this thread only: those that do the work would start another.
+        self._spark = spark or SparkSession.getActiveSession()
+        if mirror is not None and self._spark is not None:
+            _ = mirror.spark
+        self._ticking: asyncio.Task[None] | None = None
+        self.store = Store(now=now)
+        self.strip = Strip(now)
+        self.desk = Desk(self.strip)
+        self.wizard = Wizard(self.desk, _begin(mirror), open_mirror=self._open, applied=self._adopt)
+        self.status = StatusView(self.store, self.desk, lambda: self.mirror)
+        self.groups = GroupsView(self.desk, lambda: self.mirror)
+        self.records = RecordsView(self.desk, lambda: self.mirror)
+        views = [self.wizard.widget, self.status.widget, self.groups.widget, self.records.widget]
+        self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else 1)
+        self.tabs.add_class("ml-tabs")
+        self.widget = widgets.VBox([self.strip, self.tabs])
+        self.widget.add_class("ml-console")
+
+    def __repr__(self) -> str:
+        return f"Console({self.mirror!r})"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        self.start()
+        return {**self.widget._repr_mimebundle_(**options), "text/plain": repr(self)}
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin to look every few seconds, where an event loop runs; called when the console is displayed."""
+        if self.mirror is not None:
+            self.status.start()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if self._ticking is None or self._ticking.done():
+            self._ticking = loop.create_task(self._tick())
+
+    def stop(self) -> None:
+        """Stop looking; what is shown stays and grows stale."""
+        self.status.stop()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
+
+    def close(self) -> None:
+        """Stop looking, and take the widgets away."""
+        self.stop()
+        self.desk.stop()
+        self._close(self.widget)
+
+    def _close(self, widget: widgets.Widget) -> None:
+        for child in getattr(widget, "children", ()):
+            self._close(child)
+        widget.close()
+
+    async def _tick(self) -> None:
+        # The age of what is shown grows by itself, also when nothing answers.
+        while True:
+            await asyncio.sleep(1)
+            self.status.render()
+
+    def _open(self, config: MirrorConfig) -> Mirror:
+        spark = self._spark
+        if spark is None and self.mirror is not None:
+            spark = self.mirror.spark
+        return Mirror(config, spark=spark)
+
+    def _adopt(self, mirror: Mirror) -> None:
+        self.mirror = mirror
+        self.groups.offer()
+        self.records.offer()
+        self.status.render()
+        self.start()
+
+
+def _begin(mirror: Mirror | None) -> Draft:
+    """Return the draft of a mirror's settings at a new flow; secrets that stand there in the open stay in memory only."""
+    if mirror is None:
+        return Draft()
+    return Draft.of(written(mirror.config, keep=_keep).content)
+
+
+def _keep(reference: str, text: str) -> None:
+    # What cannot be resolved here is asked for when it is needed, with the reference in the message.
+    with suppress(BadReferenceError):
+        keep_for_session(reference, expand(text))

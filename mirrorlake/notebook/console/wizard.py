@@ -1,0 +1,66 @@
+"""The set-up wizard: clusters, flow, review; three steps that share one draft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import ipywidgets as widgets
+
+from mirrorlake.config.draft import Draft
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.mirror import Mirror
+from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.clusters import ClustersView
+from mirrorlake.notebook.console.desk import Desk
+from mirrorlake.notebook.console.flow import FlowView
+from mirrorlake.notebook.console.review import ReviewView
+
+STEPS = ("1 Clusters", "2 Flow", "3 Review and apply")
+
+
+class Wizard:
+    """Set a flow up, from nothing or beside what a settings file has already.
+
+    Args:
+        desk: runs the work.
+        begin: the draft to begin with.
+        open_mirror: returns the mirror of settings, on the session of the console.
+        applied: is told the mirror after its plan was applied.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        begin: Draft,
+        *,
+        open_mirror: Callable[[MirrorConfig], Mirror],
+        applied: Callable[[Mirror], None],
+    ) -> None:
+        self._begin = begin
+        self.clusters = ClustersView(desk, begin.clusters, self._clusters_changed)
+        self.flow = FlowView(desk, begin.flows, draft=self.draft, changed=self._changed)
+        self.review = ReviewView(
+            desk, draft=self.draft, open_mirror=open_mirror, applied=applied, root=begin.root or "./lake"
+        )
+        self.steps = widgets.Tab([self.clusters.widget, self.flow.widget, self.review.widget], titles=STEPS)
+        self.steps.add_class("ml-steps")
+        self.widget = controls.column(self.steps)
+        self.widget.add_class("ml-wizard")
+        self.flow.offer(self.clusters.clusters)
+
+    def draft(self) -> Draft:
+        """Return the whole draft as it is filled in now."""
+        return replace(
+            self._begin,
+            clusters=tuple(self.clusters.clusters.values()),
+            flow=self.flow.draft(),
+            root=self.review.root.value.strip(),
+        )
+
+    def _clusters_changed(self) -> None:
+        self.flow.offer(self.clusters.clusters)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.review.forget()

@@ -1,0 +1,119 @@
+"""Somewhere to try things out: brokers on this machine, records in them, a lake, and the settings file of it all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from mirrorlake.errors import UsageError
+from mirrorlake.sandbox.cluster import KafkaCluster, start_all
+from mirrorlake.sandbox.traffic import SAMPLE_TOPICS, SampleTraffic, write_sample_traffic
+
+
+class Place:
+    """Clusters and a lake for a notebook. What it starts and makes ends with `close()`, at the latest with this process.
+
+    Args:
+        flows: `source->target`, by aliases.
+        records: sample records that each source gets; 0 for none.
+        sample: partitions by topic of the sample records, which are the topics that the flows carry.
+        addresses: clusters that run already, by alias; a broker is started for every alias without one.
+        lake: where the lake is; a temporary folder when not given.
+
+    Raises:
+        UsageError: a flow is not written `source->target`.
+        SandboxError: a broker does not start, or does not take the records.
+
+    Example:
+        >>> place = ml.sandbox.Place(["east->central"], records=300)  # doctest: +SKIP
+        >>> mirror = ml.load(place.conf)  # doctest: +SKIP
+        >>> place.close()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        flows: Sequence[str],
+        *,
+        records: int = 0,
+        sample: Mapping[str, int] = SAMPLE_TOPICS,
+        addresses: Mapping[str, str] | None = None,
+        lake: str = "",
+    ) -> None:
+        ends = [_ends(flow) for flow in flows]
+        aliases = list(dict.fromkeys(alias for pair in ends for alias in pair))
+        given = {alias: address for alias, address in (addresses or {}).items() if address}
+        self._folder = Path(tempfile.mkdtemp(prefix="mirrorlake-place-"))
+        self._clusters = [KafkaCluster(alias) for alias in aliases if alias not in given]
+        self._end = weakref.finalize(self, _close, self._clusters, self._folder)
+        start_all(self._clusters)
+        started = {cluster.alias: cluster.bootstrap_servers for cluster in self._clusters}
+        self.addresses: dict[str, str] = {alias: (given | started)[alias] for alias in aliases}
+        sources = dict.fromkeys(source for source, _ in ends)
+        self.written: dict[str, SampleTraffic] = {
+            alias: write_sample_traffic(self[alias], region=alias, records=records, topics=sample)
+            for alias in (sources if records else ())
+        }
+        self.settings: dict[str, Any] = {
+            "lake": {"root": lake or str(self._folder / "lake")},
+            "clusters": {alias: {"bootstrap_servers": address} for alias, address in self.addresses.items()},
+            "flows": [{"source": source, "target": target, "topics": ", ".join(sample)} for source, target in ends],
+        }
+        self.conf.write_text(yaml.safe_dump(self.settings, sort_keys=False))
+
+    @property
+    def folder(self) -> Path:
+        """A folder that is removed at the end."""
+        return self._folder
+
+    @property
+    def conf(self) -> Path:
+        """The settings file."""
+        return self._folder / "mirror.yml"
+
+    def __getitem__(self, alias: str) -> str:
+        """Return the bootstrap servers of a cluster."""
+        return self.addresses[alias]
+
+    def __repr__(self) -> str:
+        started = {cluster.alias for cluster in self._clusters}
+        clusters = ", ".join(
+            f"{alias} at {address}{' (started here)' if alias in started else ''}"
+            for alias, address in self.addresses.items()
+        )
+        return f"Place({clusters})"
+
+    def close(self) -> None:
+        """End the brokers that were started here and remove what they and the lake in the folder hold."""
+        self._end()
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _ends(flow: str) -> tuple[str, str]:
+    source, arrow, target = flow.partition("->")
+    if not (source and arrow and target):
+        raise UsageError(
+            f"{flow!r} names no source and target",
+            consequence="nothing was started",
+            remedy='write it as "east->central"',
+        )
+    return source, target
+
+
+def _close(clusters: list[KafkaCluster], folder: Path) -> None:
+    for cluster in clusters:
+        cluster.kill()
+    shutil.rmtree(folder, ignore_errors=True)

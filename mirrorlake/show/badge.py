@@ -1,0 +1,53 @@
+"""Badges: a verdict as a sign and a word; the colour only repeats what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mirrorlake.show.content import clean, escape
+
+Mood = Literal["good", "note", "warn", "bad", "off"]
+
+_SIGNS: dict[Mood, str] = {"good": "✓", "note": "·", "warn": "!", "bad": "✗", "off": "‖"}
+# JupyterLab's own colours, which follow its theme; the fallbacks can be told from white and from black.
+_COLOURS: dict[Mood, str] = {
+    "good": "var(--jp-success-color1,#3d9a50)",
+    "note": "var(--jp-info-color1,#2f8fb8)",
+    "warn": "var(--jp-warn-color1,#c77700)",
+    "bad": "var(--jp-error-color1,#d64545)",
+    "off": "var(--jp-ui-font-color2,#808080)",
+}
+_MOODS: dict[str, Mood] = {
+    **dict.fromkeys(("ok", "equal", "in_step", "exact", "applied", "nothing to change"), "good"),
+    **dict.fromkeys(("warning", "behind", "hold", "held"), "warn"),
+    **dict.fromkeys(("stop", "stall", "rewind", "different", "conflict", "refused", "failed"), "bad"),
+    **dict.fromkeys(("missing", "extra", "altered", "out_of_order"), "bad"),
+    **dict.fromkeys(("paused", "not_started", "empty"), "off"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A word with a mood; `badge` makes it."""
+
+    word: str
+    mood: Mood
+
+    def __str__(self) -> str:
+        return f"{_SIGNS[self.mood]} {clean(self.word)}"
+
+    def html(self) -> str:
+        """Return the badge as HTML; the word keeps the colour of the text around it, so it can be read in any theme."""
+        colour = _COLOURS[self.mood]
+        style = f"white-space:nowrap;border:1px solid {colour};border-left-width:4px;border-radius:3px;padding:0 .4em"
+        return f'<span style="{style}">{escape(str(self))}</span>'
+
+
+def badge(word: str, mood: Mood | None = None) -> Badge:
+    """Return a badge; words that mirrorlake uses for verdicts bring their mood, others are a note.
+
+    >>> print(badge("in_step"), badge("behind"), badge("lost", "bad"))
+    ✓ in_step ! behind ✗ lost
+    """
+    return Badge(word, mood or _MOODS.get(word.lower(), "note"))

@@ -1,0 +1,167 @@
+"""Charts as still pictures: lines over time as SVG that needs no script, no network and no library, also in a mail.
+
+Lines are told apart by dash and marker as well as by colour, and the colours are Okabe and Ito's, which the colour-blind can
+tell apart. Notebooks have charts one can zoom (`mirrorlake.notebook.charts`); this one stands in reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from mirrorlake.show.content import escape
+from mirrorlake.show.numbers import count
+
+# https://jfly.uni-koeln.de/color/ ; black is left to the axes, yellow out: it cannot be read on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4")
+MARKERS = ("●", "■", "▲", "◆", "×")
+# More cannot be told apart in one picture.
+MOST_LINES = 12
+MOST_POINTS = 240
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 220, 84, 16, 10, 26
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line: its name, and points in time, None where nothing is known and the line breaks."""
+
+    name: str
+    points: tuple[tuple[datetime, float | None], ...]
+
+    @property
+    def peak(self) -> float:
+        """The largest value that is known; below every value where none is."""
+        return max((value for _, value in self.points if value is not None), default=-math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where values stand in the picture: times from `start` to `end`, values from 0 to `top`."""
+
+    start: datetime
+    end: datetime
+    top: float
+
+    def x(self, at: datetime) -> float:
+        """Return the place of a time, in pixels from the left."""
+        span = (self.end - self.start) / timedelta(microseconds=1) or 1.0
+        part = (at - self.start) / timedelta(microseconds=1) / span
+        return _LEFT + part * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        """Return the place of a value, in pixels from the top."""
+        return _HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM)
+
+
+def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = count) -> str:
+    """Return lines over time as SVG with a legend; the highest twelve, as many more could not be told apart.
+
+    Args:
+        title: what is shown; read out by screen readers.
+        lines: the lines; times know their zone and are shown in UTC. Where points are too many, the highest of neighbours stay.
+        unit: makes a value readable, such as `duration` or `count`.
+
+    Example:
+        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+        >>> "<svg" in chart("lag", [Line("east->central", ((noon, 1.0), (noon + timedelta(minutes=1), 3.0)))])
+        True
+    """
+    known = [line for line in lines if any(value is not None for _, value in line.points)]
+    ranked = sorted(known, key=lambda line: -line.peak)[:MOST_LINES]
+    chosen = [line for line in known if line in ranked]
+    if not chosen:
+        return f"<figure><figcaption>{escape(title)}: nothing is known of this time</figcaption></figure>"
+    frame = frame_of(chosen)
+    drawn = "".join(_line(frame, line, index, unit) for index, line in enumerate(chosen))
+    legend = "".join(_legend(line, index) for index, line in enumerate(chosen))
+    left_out = f" (the highest {len(chosen)} of {len(known)} lines)" if len(known) > len(chosen) else ""
+    return (
+        f"<figure><figcaption>{escape(title)}{left_out}</figcaption>"
+        f'<svg role="img" aria-label="{escape(title)}" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
+        f'style="max-width:100%;font:11px system-ui,sans-serif" fill="currentColor">{_axes(frame, unit)}{drawn}</svg>'
+        f"<div>{legend}</div></figure>"
+    )
+
+
+def frame_of(lines: Sequence[Line]) -> Frame:
+    """Return the frame that holds all points of some lines."""
+    times = [at for line in lines for at, _ in line.points]
+    return Frame(min(times), max(times), _round_up(max(line.peak for line in lines)))
+
+
+def _round_up(value: float) -> float:
+    """Return the next of 1, 2, 2.5, 5, 10 times a power of ten, which ticks divide well."""
+    if value < 1e-9:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 2.5, 5, 10, 20) if step * power >= value)
+
+
+def _axes(frame: Frame, unit: Callable[[float], str]) -> str:
+    parts = []
+    for quarter in range(5):
+        value = frame.top * quarter / 4
+        y = frame.y(value)
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" opacity=".2"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(unit(value))}</text>'
+        )
+    span = frame.end - frame.start
+    form = "%m-%d %H:%M" if span > timedelta(hours=20) else "%H:%M:%S"
+    for quarter in range(5 if span else 1):
+        at = frame.start + span * quarter / 4
+        anchor = ("start", "middle", "middle", "middle", "end")[quarter]
+        text = at.astimezone(timezone.utc).strftime(form) + (" UTC" if quarter == 0 else "")
+        parts.append(f'<text x="{frame.x(at):.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{text}</text>')
+    return "".join(parts)
+
+
+def _line(frame: Frame, line: Line, index: int, unit: Callable[[float], str]) -> str:
+    colour, dash, marker = _face(index)
+    points = _thinned(line.points)
+    stretches: list[list[str]] = [[]]
+    marks = []
+    for at, value in points:
+        if value is None:
+            stretches.append([])
+            continue
+        x, y = frame.x(at), frame.y(value)
+        stretches[-1].append(f"{x:.1f},{y:.1f}")
+        when = at.astimezone(timezone.utc).isoformat(timespec="seconds")
+        marks.append(
+            f'<text x="{x:.1f}" y="{y + 3:.1f}" font-size="8" text-anchor="middle">{marker}'
+            f"<title>{escape(f'{line.name} {when} {unit(value)}')}</title></text>"
+        )
+    drawn = "".join(
+        f'<polyline points="{" ".join(stretch)}" fill="none" stroke="{colour}" stroke-width="1.5" stroke-dasharray="{dash}"/>'
+        for stretch in stretches
+        if len(stretch) > 1
+    )
+    return f'<g fill="{colour}">{drawn}{"".join(marks)}</g>'
+
+
+def _legend(line: Line, index: int) -> str:
+    colour, dash, marker = _face(index)
+    return (
+        f'<span style="white-space:nowrap;margin-right:1.2em"><svg width="34" height="10">'
+        f'<line x1="0" x2="34" y1="5" y2="5" stroke="{colour}" stroke-width="1.5" stroke-dasharray="{dash}"/></svg> '
+        f'<span style="color:{colour}">{marker}</span> {escape(line.name)}</span>'
+    )
+
+
+def _face(index: int) -> tuple[str, str, str]:
+    # Where the dashes start over, the markers have moved on by one: no two lines are alike without their colours.
+    return COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[(index + index // 5) % len(MARKERS)]
+
+
+def _thinned(points: Sequence[tuple[datetime, float | None]]) -> list[tuple[datetime, float | None]]:
+    """Return at most `MOST_POINTS` points: of neighbours the highest, so that no peak is lost; what is not known stays so."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    size = math.ceil(len(points) / MOST_POINTS)
+    groups = (points[first : first + size] for first in range(0, len(points), size))
+    return [max(group, key=lambda point: -math.inf if point[1] is None else point[1]) for group in groups]

@@ -1,0 +1,115 @@
+"""Texts and record content that others wrote, made safe to look at: in a terminal, in a log and in HTML.
+
+Message bodies, group ids, reasons and commit metadata come from whoever may write to a cluster. Nothing of them reaches a
+terminal as a control sequence, nor a page as markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape as _escape
+from unicodedata import category
+
+from mirrorlake.show.numbers import NOTHING, count, plural
+
+# Joiners belong to letters (Persian) and to emoji; all other format characters can turn what is read around (U+202E).
+_KEPT = {"\u200c", "\u200d"}
+# Signs that no payload of ours begins with, so that a text cannot pass for a null or for bytes.
+_OWN = ("‹", "0x", "“")
+# Control characters but tab and line ends: binary formats have them, also where their bytes are UTF-8 by chance.
+_BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_MUTED = "font-style:italic;color:var(--jp-ui-font-color2,inherit)"
+
+
+def clean(text: str) -> str:
+    r"""Return a text with every character visible that would move the cursor, change the direction or end the line.
+
+    >>> clean("a\x1b[31m\tb\u202ec")
+    'a␛[31m␉b‹U+202E›c'
+    """
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(char: str) -> str:
+    if char.isprintable() or category(char) == "Zs" or char in _KEPT:
+        return char
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"‹U+{code:04X}›"
+
+
+def escape(text: str) -> str:
+    """Return a text for HTML, between tags or in a quoted attribute; control characters become visible.
+
+    >>> escape("<b> & 'x'")
+    '&lt;b&gt; &amp; &#x27;x&#x27;'
+    """
+    return _escape(clean(text), quote=True)
+
+
+def brief(text: str, limit: int | None) -> str:
+    """Return a text cut at `limit` characters, with a word on how long it is.
+
+    >>> brief("abcdef", 3), brief("abc", 3)
+    ('abc… (6 characters)', 'abc')
+    """
+    return text if limit is None or len(text) <= limit else f"{text[:limit]}… ({count(len(text))} characters)"
+
+
+def payload(data: bytes | None, limit: int | None = 120) -> str:
+    r"""Return the content of a key, a value or a header value.
+
+    UTF-8 text without control characters (other than tab and line ends) is shown as text, anything else in hexadecimal. Null
+    and empty are told apart, and both from a text that says so.
+
+    Args:
+        data: the bytes; None for null.
+        limit: the most bytes to show; None for all.
+
+    Example:
+        >>> payload(b'{"id": 7}'), payload(None), payload(b""), payload(b"\x00\x00\x00\x07")
+        ('{"id": 7}', '‹null›', '‹empty›', '0x00000007 (4 bytes)')
+        >>> payload(b"0123456789", limit=4), payload("‹null›".encode())
+        ('0123… (10 bytes)', '“‹null›”')
+    """
+    text = _text(data)
+    if data is None or not data:
+        return "‹null›" if data is None else "‹empty›"
+    total = f"({plural(len(data), 'byte')})"
+    is_cut = limit is not None and len(data) > limit
+    if text is None:
+        return f"0x{bytes(data[:limit]).hex()}{'…' if is_cut else ''} {total}"
+    # The cut may go through a character.
+    shown = clean(bytes(data[:limit]).decode("utf-8", "ignore") if is_cut else text)
+    shown = f"“{shown}”" if text.startswith(_OWN) else shown
+    return f"{shown}… {total}" if is_cut else shown
+
+
+def payload_html(data: bytes | None, limit: int | None = 120) -> str:
+    """Return what `payload` says as HTML: text and bytes as code, null and empty set apart.
+
+    >>> payload_html(b"<script>")
+    '<code>&lt;script&gt;</code>'
+    """
+    shown = _escape(payload(data, limit), quote=True)
+    return f"<code>{shown}</code>" if data else f'<span style="{_MUTED}">{shown}</span>'
+
+
+def headers(pairs: Iterable[tuple[str, bytes | None]] | None, limit: int | None = 120) -> str:
+    """Return the headers of a record in their order, duplicates included; `limit` bytes of each value.
+
+    >>> headers([("trace", b"a1"), ("trace", None)]), headers([])
+    ('trace=a1, trace=‹null›', '–')
+    """
+    return ", ".join(f"{clean(name)}={payload(value, limit)}" for name, value in pairs or ()) or NOTHING
+
+
+def _text(data: bytes | None) -> str | None:
+    """Return data as text, None where it is none: not UTF-8, or with control characters as binary formats have them."""
+    try:
+        text = bytes(data or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if _BINARY.search(text) else text

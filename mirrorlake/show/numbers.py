@@ -1,0 +1,130 @@
+"""Numbers, durations, sizes and times as people read them, each with its unit."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import Literal
+
+NOTHING = "–"
+
+
+def count(value: float | None) -> str:
+    """Return a quantity with its digits in groups of three; a fraction keeps three significant digits.
+
+    Offsets, partitions and ids are no quantities: people copy them into commands, so print them as they are.
+
+    >>> count(1234567), count(-1234), count(0.12345), count(None)
+    ('1 234 567', '-1 234', '0.123', '–')
+    """
+    if value is None or math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if isinstance(value, int) or abs(value) >= 100:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.3g}"
+
+
+def plural(number: int, word: str) -> str:
+    """Return a number of things.
+
+    >>> plural(1, "record"), plural(1200, "record")
+    ('1 record', '1 200 records')
+    """
+    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+
+
+def duration(value: float | timedelta | None) -> str:
+    """Return a duration, given in milliseconds or as a timedelta, in its two largest units.
+
+    >>> duration(320), duration(3210), duration(252_000), duration(timedelta(hours=27)), duration(0)
+    ('320 ms', '3.2 s', '4 min 12 s', '1 d 3 h', '0 ms')
+    """
+    if value is None:
+        return NOTHING
+    ms = value / timedelta(milliseconds=1) if isinstance(value, timedelta) else float(value)
+    if not math.isfinite(ms):
+        return count(ms)
+    if ms < 0:
+        return f"-{duration(-ms)}"
+    if ms < 999.5:
+        return f"{ms:.0f} ms" if ms >= 10 or ms == 0 else f"{ms:.2g} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
+    first = next(index for index, (number, _) in enumerate(units) if number)
+    return " ".join(f"{count(number)} {unit}" for number, unit in units[first : first + 2])
+
+
+def size(value: float | None) -> str:
+    """Return a number of bytes; 1 kB is 1000 B.
+
+    >>> size(999), size(1234), size(12_345_678), size(None)
+    ('999 B', '1.2 kB', '12 MB', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return count(value)
+    if value < 0:
+        return f"-{size(-value)}"
+    unit = "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if value < 999.5:
+            break
+        unit, value = larger, value / 1000
+    return f"{value:.1f} {unit}" if unit != "B" and value < 9.95 else f"{count(round(value))} {unit}"
+
+
+def rate(value: float | None, unit: str = "records") -> str:
+    """Return a rate per second.
+
+    >>> rate(12345.6), rate(0.5, "batches")
+    ('12 346 records/s', '0.5 batches/s')
+    """
+    return NOTHING if value is None else f"{count(value)} {unit}/s"
+
+
+def moment(
+    value: datetime | None, *, zone: tzinfo | None = None, precision: Literal["s", "ms"] = "s", date: bool = True
+) -> str:
+    """Return a time in a zone, with its distance from UTC, and in UTC.
+
+    Args:
+        value: a time that knows its zone.
+        zone: the zone to show it in; the machine's without one.
+        precision: seconds, or milliseconds as Kafka's timestamps have.
+        date: False leaves the date out.
+
+    Raises:
+        ValueError: the time does not know its zone; it is never guessed.
+
+    Example:
+        >>> moment(datetime(2026, 1, 1, 23, 30, tzinfo=timezone.utc), zone=timezone(timedelta(hours=1)))
+        '2026-01-02 00:30:00 +01:00 (2026-01-01 23:30:00 UTC)'
+        >>> moment(datetime(2026, 1, 1, 12, tzinfo=timezone.utc), zone=timezone.utc)
+        '2026-01-01 12:00:00 UTC'
+    """
+    if value is None:
+        return NOTHING
+    if value.tzinfo is None:
+        raise ValueError(f"{value.isoformat()} does not know its zone")
+    utc = value.astimezone(timezone.utc)
+    try:
+        here = utc.astimezone(zone)
+    except OverflowError:  # the first and last hours of the calendar
+        here = utc
+    spoken = _clock(utc, precision, date=date and here.date() != utc.date()) + " UTC"
+    if not here.utcoffset():
+        return _clock(utc, precision, date=date) + " UTC"
+    offset = f"{here:%z}"
+    return f"{_clock(here, precision, date=date)} {offset[:3]}:{offset[3:5]} ({spoken})"
+
+
+def _clock(value: datetime, precision: str, *, date: bool) -> str:
+    text = value.isoformat(sep=" ", timespec="seconds" if precision == "s" else "milliseconds")
+    # `%Y` does not pad years before 1000 everywhere; isoformat does.
+    text = text[: 19 if precision == "s" else 23]
+    return text if date else text[11:]

@@ -1,0 +1,253 @@
+"""Tables and sheets: what a value shows, said once, as text and as HTML.
+
+The HTML carries its styles inline (a style sheet would reach the whole page, and notebooks that are not trusted drop it),
+takes its colours from JupyterLab's theme where there is one, and needs no script and no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from itertools import zip_longest
+from typing import Any
+from unicodedata import category, east_asian_width
+
+from mirrorlake.show.badge import Badge
+from mirrorlake.show.content import brief, clean, escape, payload, payload_html
+from mirrorlake.show.numbers import NOTHING, count, duration, moment, plural
+
+# A notebook stays readable; whoever wants every row asks for it.
+MOST_ROWS = 50
+MOST_CHARACTERS = 300
+
+_LINE = "var(--jp-border-color2,rgba(128,128,128,.4))"
+_FRAME = (
+    "font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:var(--jp-ui-font-size1,13px);line-height:1.5;"
+    "color:var(--jp-ui-font-color1,inherit);overflow-x:auto"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table; `table` makes it. A `folded` one is closed in HTML until a person opens it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    folded: bool = False
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def text(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+        """Return the table as lines of text, one a row.
+
+        Args:
+            zone: the zone of times; the machine's without one.
+            rows: the most rows; None shows all of them, and every cell whole.
+        """
+        shown = self.rows[:rows]
+        cells = [[cell(value, zone=zone, whole=rows is None) for value in row] for row in shown]
+        lines = [[clean(column) for column in self.columns], *cells] if shown else []
+        widths = [max(map(_width, column)) for column in zip_longest(*lines, fillvalue="")]
+        right = self._right(shown)
+        return "\n".join(
+            [
+                *([clean(self.title)] if self.title else []),
+                *("  ".join(map(_pad, line, widths, right)).rstrip() for line in lines),
+                *([f"… {self._more(len(shown))}"] if len(self.rows) > len(shown) else []),
+            ]
+        )
+
+    def html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+        """Return the table as HTML; the arguments are those of `text`."""
+        shown = self.rows[:rows]
+        right = self._right(shown)
+        head = "".join(
+            f'<th style="{_cell_style(at_right)};border-bottom:1px solid {_LINE}">{escape(column)}</th>'
+            for column, at_right in zip(self.columns, right, strict=True)
+        )
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="{_cell_style(at_right)}">{cell_html(value, zone=zone, whole=rows is None)}</td>'
+                for value, at_right in zip(row, right, strict=True)
+            )
+            + "</tr>"
+            for row in shown
+        )
+        more = f"<div>… {escape(self._more(len(shown)))}</div>" if len(self.rows) > len(shown) else ""
+        style = "border-collapse:collapse;margin:.2em 0;font-size:inherit;color:inherit"
+        found = f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        found = (found if shown else "") + more
+        title = escape(self.title)
+        if self.folded:
+            return f'<details style="{_FRAME}"><summary>{title}</summary>{found}</details>'
+        return f'<div style="{_FRAME}">{f"<div>{title}</div>" if title else ""}{found}</div>'
+
+    def _more(self, shown: int) -> str:
+        left = len(self.rows) - shown
+        return f"and {plural(left, 'more row')} of {count(len(self.rows))}"
+
+    def _right(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
+        return [
+            any(found) and all(found)
+            for found in ([_is_number(row[i]) for row in rows if row[i] is not None] for i in range(len(self.columns)))
+        ]
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, folded: bool = False) -> Table:
+    """Return a table of values; everything in it is made safe when it is shown.
+
+    Cells: an int or float is a quantity (`1 234`), a timedelta a duration (`3.2 s`), a datetime a local and UTC time, bytes a
+    payload, a mapping `key=value` pairs, a `Badge` itself, None a dash. Offsets, partitions and ids are given as text, so that
+    they can be copied: digits stand to the right all the same.
+
+    >>> print(table("orders", ["partition", "offset lag"], [("0", 1234), ("10", 7)]))
+    orders
+    partition  offset lag
+            0       1 234
+           10           7
+    """
+    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), folded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """What a value shows: a line with its title, a badge and facts, and under it lines, tables and other sheets.
+
+    Facts are texts, or what a cell of a table may be; None is left out.
+    """
+
+    title: str
+    badge: Badge | None = None
+    facts: tuple[Any, ...] = ()
+    parts: tuple[str | Table | Sheet, ...] = ()
+
+    def text(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+        """Return the sheet as text; the arguments are those of `Table.text`."""
+        said = self.summary(zone=zone)
+        lines = [f"{clean(self.title)}: {said}" if said else clean(self.title)]
+        for part in self.parts:
+            text = clean(part) if isinstance(part, str) else part.text(zone=zone, rows=rows)
+            lines += [f"  {line}" for line in text.split("\n")]
+        return "\n".join(lines)
+
+    def html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+        """Return the sheet as HTML; the arguments are those of `Table.text`."""
+        facts = (self.badge, *self.facts)
+        said = " · ".join(cell_html(fact, zone=zone, whole=True) for fact in facts if fact is not None)
+        parts = "".join(
+            f"<div>{escape(part)}</div>" if isinstance(part, str) else part.html(zone=zone, rows=rows)
+            for part in self.parts
+        )
+        inner = f'<div style="padding-left:1em">{parts}</div>' if parts else ""
+        return f'<div style="{_FRAME}"><div><b>{escape(self.title)}</b> {said}</div>{inner}</div>'
+
+    def summary(self, *, zone: tzinfo | None = None) -> str:
+        """Return the badge and the facts in one line of text."""
+        facts = (self.badge, *self.facts)
+        return " · ".join(cell(fact, zone=zone, whole=True) for fact in facts if fact is not None)
+
+
+class Shown:
+    """Show a value by its sheet: HTML in notebooks, text elsewhere. No query is run and no cluster is asked."""
+
+    __slots__ = ()
+
+    def sheet(self) -> Sheet:
+        """Return what the value shows."""
+        raise NotImplementedError
+
+    def to_html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+        """Return the value as HTML.
+
+        Args:
+            zone: the zone of times; the machine's without one.
+            rows: the most rows of each table; None shows all.
+        """
+        return self.sheet().html(zone=zone, rows=rows)
+
+    def to_text(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
+        """Return the value as text; the arguments are those of `to_html`."""
+        return self.sheet().text(zone=zone, rows=rows)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
+    """Return one cell as text (see `table`); `whole` cuts nothing."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return count(value)
+    if isinstance(value, timedelta):
+        return duration(value)
+    if isinstance(value, datetime):
+        return moment(value, zone=zone) if value.tzinfo else f"{value.isoformat(sep=' ')} (zone not known)"
+    if isinstance(value, bytes | bytearray):
+        return payload(bytes(value), None if whole else 120)
+    if isinstance(value, Badge):
+        return str(value)
+    return clean(brief(_words(value), None if whole else MOST_CHARACTERS))
+
+
+def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
+    """Return one cell as HTML (see `table`); `whole` cuts nothing."""
+    if isinstance(value, Badge):
+        return value.html()
+    if isinstance(value, bytes | bytearray):
+        return payload_html(bytes(value), None if whole else 120)
+    return escape(cell(value, zone=zone, whole=whole))
+
+
+def _words(value: Any) -> str:
+    """Return a plan's `before` and `after` and their like without Python's quotes and braces."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{key}: {_words(inner)}" if isinstance(inner, Mapping) else f"{key}={_words(inner)}"
+            for key, inner in value.items()
+            if not (isinstance(inner, Mapping) and not inner)
+        )
+    if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
+        return ", ".join(map(_words, value))
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.isascii() and value.isdigit()
+    return isinstance(value, int | float | timedelta) and not isinstance(value, bool)
+
+
+def _cell_style(at_right: bool) -> str:
+    # JupyterLab aligns every cell to the right; only a style of the cell's own undoes that.
+    side = "right;font-variant-numeric:tabular-nums;white-space:nowrap" if at_right else "left"
+    return f"padding:.15em .6em;vertical-align:top;text-align:{side}"
+
+
+def _width(text: str) -> int:
+    """Return how many columns a terminal gives to a text."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if category(c) in ("Mn", "Me", "Cf") else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _pad(text: str, width: int, at_right: bool) -> str:
+    space = " " * (width - _width(text))
+    return space + text if at_right else text + space

@@ -1,0 +1,106 @@
+"""The same records on every side of a flow, side by side: source, relay, target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Literal
+
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.model.browse import Beside, Page
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.offset_map import Exact
+from mirrorlake.relay.lake import Lake
+from mirrorlake.steps.offsets import translate_back, translate_table
+
+Anchor = Literal["source", "relay", "target"]
+Browse = Callable[..., Page]
+
+
+def read_beside(
+    lake: Lake,
+    flow: FlowConfig,
+    where: TopicPartition,
+    *,
+    browse: Browse,
+    anchor: Anchor = "source",
+    offset: int | None = None,
+    at: datetime | None = None,
+    count: int = 20,
+) -> Beside:
+    """Seek on one side and return that stretch on all of them.
+
+    Args:
+        lake: the lake.
+        flow: the flow.
+        where: the source partition; with the target as anchor its topic is still the source's, its partition the target's.
+        browse: reads a page: `browse(alias, topic, partition, offset=, at=, relay=, count=)`.
+        anchor: the side on which `offset` or `at` is meant; the newest records without either.
+        offset: first offset wanted there.
+        at: or the first record at or after a time.
+        count: the most records of each side.
+
+    Raises:
+        MirrorlakeError: the anchor's side cannot be read.
+    """
+    notes: list[str] = []
+    pages: dict[str, Page] = {}
+    remote = flow.remote_topic(where.topic)
+    if anchor == "target":
+        pages["target"] = browse(flow.target, remote, where.partition, offset=offset, at=at, count=count)
+        source = _upstream(lake, flow, pages["target"])
+        if source is None:
+            return Beside(flow=flow.name, target=pages["target"], notes=("none of these records came by this flow",))
+        upstream, start = source
+    else:
+        page = browse(
+            flow.source, where.topic, where.partition, offset=offset, at=at, count=count, relay=anchor == "relay"
+        )
+        pages[anchor] = page
+        # The newest records of a relay that lags behind are not those of its source: all sides begin at one offset.
+        start = page.records[0].offset if page.records else page.start
+        upstream = SourcePartition(where.topic, page.generation or 0, where.partition)
+
+    def attempt(side: str, alias: str, topic: str, partition: int, first: int) -> None:
+        if side not in pages:
+            try:
+                pages[side] = browse(alias, topic, partition, offset=first, count=count, relay=side == "relay")
+            except MirrorlakeError as error:
+                notes.append(f"{side}: {error.cause}")
+
+    attempt("source", flow.source, upstream.topic, upstream.partition, start)
+    attempt("relay", flow.source, upstream.topic, upstream.partition, start)
+    if "target" not in pages:
+        found = _downstream(lake, flow, pages.get("relay"))
+        if found is None:
+            notes.append("target: none of these records stands there yet; the passport of a record says why")
+        else:
+            attempt("target", flow.target, found[0].topic, found[0].partition, found[1])
+    return Beside(flow=flow.name, notes=tuple(notes), **pages)
+
+
+def _upstream(lake: Lake, flow: FlowConfig, page: Page) -> tuple[SourcePartition, int] | None:
+    for record in page.records:
+        found = translate_back(lake, flow.name, topic=page.topic, partition=page.partition, offset=record.offset)
+        if isinstance(found, Exact) and isinstance(found.partition, SourcePartition):
+            return found.partition, found.offset
+    return None
+
+
+def _downstream(lake: Lake, flow: FlowConfig, page: Page | None) -> tuple[TopicPartition, int] | None:
+    """Return where the first record of a relay page that was republished stands."""
+    if page is None or not page.records:
+        return None
+    asked = lake.spark.createDataFrame(
+        [(page.topic, page.generation, page.partition, record.offset) for record in page.records],
+        "topic string, generation int, partition int, offset bigint",
+    )
+    rows = (
+        translate_table(lake, flow.name, asked).where(F.col("status") == "exact").orderBy("offset").limit(1).collect()
+    )
+    for row in rows:
+        return TopicPartition(row.target_topic, row.target_partition), int(row.downstream_offset)
+    return None

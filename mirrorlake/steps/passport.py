@@ -1,0 +1,282 @@
+"""The passport of one record: source coordinates, its file in the relay, and what became of it in every flow.
+
+Law E (accounted for): every upstream offset is landed or explained, every landed record is republished or explained; the
+passport says so in words, and says plainly where it does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import ClusterError
+from mirrorlake.model.browse import Landing, Missing, Origin, Outcome, Passport, in_words
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import landed_positions
+from mirrorlake.relay.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
+from mirrorlake.steps.browse import at_source, explain, landed_record, with_times
+from mirrorlake.steps.maps import KnownMaps
+from mirrorlake.steps.offsets import to_run
+
+Maps = Callable[[Sequence[FlowConfig]], KnownMaps]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """Where passports are looked up.
+
+    Attributes:
+        lake: the lake.
+        flows: all flows of the settings.
+        maps: reads the offset map of flows, what only their ledgers know included.
+    """
+
+    lake: Lake
+    flows: Sequence[FlowConfig]
+    maps: Maps
+
+    def passport(self, cluster: str, where: TopicPartition, offset: int, *, generation: int | None = None) -> Passport:
+        """Return the passport of the record at an offset of a cluster, be it a source's or a remote topic's.
+
+        Args:
+            cluster: alias of the cluster on which the coordinates hold.
+            where: the topic-partition there.
+            offset: the offset there.
+            generation: the life of a source topic; None for the newest that holds the offset.
+        """
+        origins = tuple(self._origins(cluster, where, offset))
+        if self._is_source(cluster, where.topic):
+            return self._of_source(cluster, where, offset, generation, origins)
+        if origins:
+            first = origins[0]
+            upstream = TopicPartition(first.source.topic, first.source.partition)
+            return self._of_source(
+                first.cluster,
+                upstream,
+                first.offset,
+                first.source.generation,
+                tuple(self._origins(first.cluster, upstream, first.offset)),
+            )
+        into = [flow.name for flow in self.flows if flow.target == cluster]
+        why = (
+            f"none of {', '.join(into)} wrote it: another writer's record, a transaction's marker, or not known yet"
+            if into
+            else "no flow leads here"
+        )
+        return Passport(
+            cluster=cluster,
+            source=None,
+            offset=offset,
+            words=f"{cluster} {where}@{offset} is no mirrored record: {why}",
+        )
+
+    def _is_source(self, cluster: str, topic: str) -> bool:
+        flows = [flow for flow in self.flows if flow.source == cluster]
+        if any(flow.carries(topic) for flow in flows):
+            return True
+        # What an earlier selection took stays in the relay, and its passport with it.
+        location = self.lake.relay_location(cluster)
+        if not flows or not self.lake.exists(location):
+            return False
+        return bool(self.lake.relay(cluster).where(F.col("topic") == topic).limit(1).count())
+
+    def _origins(self, cluster: str, where: TopicPartition, offset: int) -> Iterator[Origin]:
+        flows = [flow for flow in self.flows if flow.target == cluster]
+        found = list(_standing(flows, self.lake.meta(OFFSET_MAP), where, offset)) if flows else []
+        # The newest runs may stand in the ledgers only (DESIGN 9).
+        if flows and not found and (known := self._known(flows)) is not None:
+            found = list(_standing(flows, known.runs, where, offset))
+        yield from found
+
+    def _known(self, flows: Sequence[FlowConfig]) -> KnownMaps | None:
+        try:
+            return self.maps(flows)
+        except ClusterError:
+            # A target that is away: what the tables hold is still true, only perhaps not the newest.
+            return None
+
+    def _of_source(
+        self, alias: str, where: TopicPartition, offset: int, generation: int | None, origins: tuple[Origin, ...]
+    ) -> Passport:
+        row, source = self._landed(alias, where, offset, generation)
+        missing = None if row is not None else self._why_missing(alias, source, offset)
+        flows = [flow for flow in self.flows if flow.source == alias]
+        outcomes = tuple(self._outcomes(flows, source, offset, row, missing))
+        return Passport(
+            cluster=alias,
+            source=source,
+            offset=offset,
+            words=in_words(alias, source, offset, missing, outcomes),
+            record=None if row is None else landed_record(row),
+            landed=None if row is None else Landing(file=row.file, landed_at_ms=row.landed_at_ms),
+            missing=missing,
+            outcomes=outcomes,
+            came_from=origins,
+        )
+
+    def _landed(
+        self, alias: str, where: TopicPartition, offset: int, generation: int | None
+    ) -> tuple[Any, SourcePartition]:
+        lives = [generation or 1]
+        if self.lake.exists(self.lake.relay_location(alias)):
+            relay = self.lake.relay(alias).select("*", F.col("_metadata.file_path").alias("file"))
+            mine = relay.where(
+                (F.col("topic") == where.topic) & (F.col("partition") == where.partition) & (F.col("offset") == offset)
+            )
+            if generation is not None:
+                mine = mine.where(F.col("generation") == generation)
+            for row in with_times(mine).orderBy(F.desc("generation")).limit(1).collect():
+                return row, SourcePartition(where.topic, row.generation, where.partition)
+            if generation is None:
+                reached = landed_positions(self.lake, alias).reached
+                lives += [s.generation for s in reached if (s.topic, s.partition) == (where.topic, where.partition)]
+        return None, SourcePartition(where.topic, max(lives), where.partition)
+
+    def _why_missing(self, alias: str, source: SourcePartition, offset: int) -> Missing:
+        if not self.lake.exists(self.lake.meta_location(GAPS)):
+            return Missing(first=offset, last=offset, kind="not_landed")
+        [found] = explain(self.lake, alias, source, [(offset, offset)])
+        if found.kind == "unexplained" and self.lake.exists(self.lake.relay_location(alias)):
+            landed = landed_positions(self.lake, alias)
+            if offset >= landed.reached.get(source, 0):
+                return Missing(first=offset, last=offset, kind="not_landed")
+        return found
+
+    def _outcomes(
+        self, flows: Sequence[FlowConfig], source: SourcePartition, offset: int, row: Any, missing: Missing | None
+    ) -> Iterable[Outcome]:
+        if row is None:
+            for flow in flows:
+                if flow.carries(source.topic):
+                    words = (
+                        "there was nothing to send" if missing and missing.kind != "not_landed" else "not landed yet"
+                    )
+                    yield Outcome(flow=flow.name, target=flow.target, status="not_landed", words=words)
+            return
+        known: KnownMaps | None = None
+        told = _told(flows, self.lake.meta(OFFSET_MAP), self.lake.meta(WITHHELD), source, offset)
+        silent = [flow for flow in flows if flow.name not in told and flow.carries(source.topic)]
+        if silent and (known := self._known(silent)) is not None:
+            told |= _told(silent, known.runs, known.withheld, source, offset)
+        for flow in flows:
+            yield told.get(flow.name) or self._silent(flow, source, offset, row, known)
+
+    def _silent(
+        self, flow: FlowConfig, source: SourcePartition, offset: int, row: Any, known: KnownMaps | None
+    ) -> Outcome:
+        def outcome(status: Any, words: str) -> Outcome:
+            return Outcome(flow=flow.name, target=flow.target, status=status, words=words)
+
+        if flow.denies(source.topic):
+            return outcome("not_carried", f"not carried: {source.topic} never leaves {flow.source}")
+        if not flow.carries(source.topic):
+            return outcome("not_carried", f"not carried: the flow does not take {source.topic}")
+        if flow.start.timestamp_ms is not None and row.timestamp_ms < flow.start.timestamp_ms:
+            return outcome("not_carried", "not carried: it is older than the flow's start")
+        taken = self.lake.meta(POSITIONS).where((F.col("flow") == flow.name) & (F.col("kind") == "taken_over"))
+        if at_source(taken, source).where(F.col("position") > offset).limit(1).count():
+            return outcome("not_carried", "not carried: it lies before the place where the flow took over")
+        if known is None:
+            return outcome("not_yet", f"not yet republished, as far as the lake knows: {flow.target} does not answer")
+        position = known.positions.get(flow.name, {}).get(source, 0)
+        if offset >= position:
+            return outcome("not_yet", f"not yet republished: the flow goes on at offset {position}")
+        return outcome(
+            "unexplained",
+            f"NOT accounted for: the flow is at offset {position} and never told of it; mirrorlake verify",
+        )
+
+
+def _standing(flows: Sequence[FlowConfig], runs: DataFrame, where: TopicPartition, offset: int) -> Iterator[Origin]:
+    """Return what stands at a downstream offset, by the runs of flows that lead there and of their re-drives."""
+    names = {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
+    rows = runs.where(
+        F.col("flow").isin([*names])
+        & (F.col("target_topic") == where.topic)
+        & (F.col("target_partition") == where.partition)
+        & (F.col("first_downstream") <= offset)
+        & (F.col("first_downstream") + F.col("record_count") > offset)
+    )
+    for row in rows.limit(1).collect():
+        flow, run = names[row.flow], to_run(row)
+        yield Origin(flow=flow.name, cluster=flow.source, source=run.source, offset=run.upstream_of(offset))
+
+
+def _told(
+    flows: Sequence[FlowConfig], runs: DataFrame, withheld: DataFrame, source: SourcePartition, offset: int
+) -> dict[str, Outcome]:
+    """Return what flows and their re-drives have told of a record, by flow; the silent ones are left out."""
+    names = {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
+    mine = runs.where(
+        F.col("flow").isin([*names])
+        & (F.col("source_topic") == source.topic)
+        & (F.col("generation") == source.generation)
+        & (F.col("source_partition") == source.partition)
+        & (F.col("first_upstream") <= offset)
+        & (F.col("last_upstream") >= offset)
+    )
+    kept = at_source(withheld, source).where(
+        F.col("flow").isin([*names])
+        & (F.col("first_offset") <= offset)
+        & (F.col("last_offset") >= offset)
+        & F.exists("ranges", lambda part: (part.first <= offset) & (part.first + part.length > offset))
+    )
+    # What was sent has the last word, then a re-drive that filtered the record, then what was told last.
+    found = {
+        names[row.flow].name: _withheld(names[row.flow], row) for row in sorted(_timed(kept, "withheld_at"), key=_rank)
+    }
+    for row in _timed(mine, "committed_at"):
+        if (downstream := to_run(row).downstream_of(offset)) is not None:
+            flow = names[row.flow]
+            found[flow.name] = _republished(flow, row, downstream)
+    return found
+
+
+def _timed(rows: DataFrame, column: str) -> list[Any]:
+    return list(rows.withColumn("told_ms", F.unix_millis(column)).collect())
+
+
+def _rank(row: Any) -> tuple[bool, int]:
+    return row.kind != QUARANTINED, row.told_ms
+
+
+def _republished(flow: FlowConfig, row: Any, downstream: int) -> Outcome:
+    place = TopicPartition(row.target_topic, row.target_partition)
+    again = row.flow == flow.redrive_name
+    return Outcome(
+        flow=flow.name,
+        target=flow.target,
+        status="republished",
+        words=f"{flow.target} {place}@{downstream}" + (", sent again from the quarantine" if again else ""),
+        place=place,
+        offset=downstream,
+        lane=row.lane,
+        ledger_seq=row.ledger_seq,
+        committed_at_ms=row.told_ms,
+        redriven=again,
+    )
+
+
+def _withheld(flow: FlowConfig, row: Any) -> Outcome:
+    verb = "quarantined" if row.kind == QUARANTINED else "filtered"
+    why = f", because {row.reason}" if row.reason else ""
+    return Outcome(
+        flow=flow.name,
+        target=flow.target,
+        status="quarantined" if row.kind == QUARANTINED else "filtered",
+        words=f"{verb} by the rule {row.rule}{why}",
+        lane=row.lane,
+        ledger_seq=row.ledger_seq,
+        committed_at_ms=row.told_ms,
+        rule=row.rule,
+        rule_version=row.rule_version,
+        reason=row.reason or None,
+        redriven=row.flow == flow.redrive_name,
+    )

@@ -1,0 +1,85 @@
+"""SQL over the lake: relays, all records and side tables by their names, and typed views of topics whose values are JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from mirrorlake.errors import UsageError
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import SIDE_TABLES
+from mirrorlake.relay.sql import RECORDS, ddl_of, json_sql, json_type, records_sql, topic_sql, view_name
+
+
+def sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str, Any]) -> DataFrame:
+    """Return the answer to a query, in which the tables of the lake have names.
+
+    Temporary views of the session are made for the names that occur in the query.
+
+    Args:
+        lake: the lake.
+        sources: aliases of the sources.
+        query: `records` are the records of all sources, `relay_east` is the relay of `east`, side tables have their names.
+        values: of the markers in the query (`:name`), by their names.
+
+    Raises:
+        UsageError: a table that occurs is not there yet.
+    """
+    words = {word.lower() for word in re.findall(r"\w+", query)}
+    for name, (text, locations) in _names(lake, sources).items():
+        if name.lower() in words:
+            _check(lake, name, locations)
+            _make(lake, name, text)
+    return lake.spark.sql(query, args=dict(values))
+
+
+def json_view(
+    lake: Lake, sources: Iterable[str], topic: str, *, name: str | None, schema: str | None, newest: int
+) -> DataFrame:
+    """Make a typed view of one topic and return it (see `Mirror.json_view`).
+
+    Raises:
+        UsageError: no record of the topic holds a JSON object, and no schema is given.
+    """
+    relays = {alias: lake.relay_location(alias) for alias in sources}
+    _check(lake, RECORDS, relays.values())
+    texts = {alias: lake.sql_name(location) for alias, location in relays.items()}
+    found = schema
+    if found is None:
+        [row] = json_type(lake.spark.sql(topic_sql(texts, topic)), newest=newest).collect()
+        if row.type is None or not row.type.startswith("OBJECT<"):
+            raise UsageError(
+                f"no value of {topic} in the relays of {', '.join(sorted(relays))} is a JSON object",
+                consequence="no view was made",
+                remedy='look at them: mirror.sql("SELECT * FROM records"), or give the view\'s schema',
+                topic=topic,
+            )
+        found = ddl_of(row.type)
+    view = name or view_name(topic)
+    _make(lake, view, json_sql(texts, topic, found))
+    return lake.spark.table(view)
+
+
+def _names(lake: Lake, sources: Iterable[str]) -> Mapping[str, tuple[str, list[str]]]:
+    """Return the query and the locations behind each name."""
+    relays = {alias: lake.relay_location(alias) for alias in sources}
+    names = {RECORDS: (records_sql({a: lake.sql_name(at) for a, at in relays.items()}), list(relays.values()))}
+    tables = {f"relay_{view_name(alias)}": location for alias, location in relays.items()}
+    tables |= {table.name: lake.meta_location(table) for table in SIDE_TABLES}
+    return names | {name: (f"TABLE {lake.sql_name(at)}", [at]) for name, at in tables.items()}
+
+
+def _check(lake: Lake, name: str, locations: Iterable[str]) -> None:
+    if not all(lake.exists(location) for location in locations):
+        raise UsageError(
+            f"{name} is not in the lake yet",
+            consequence="the query was not run",
+            remedy="mirrorlake apply makes the tables",
+        )
+
+
+def _make(lake: Lake, name: str, text: str) -> None:
+    lake.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {text}")

@@ -1,0 +1,60 @@
+"""Try a cluster before any settings file names it: does it answer, and which topics and groups does it show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirrorlake.config.schema import ClusterConfig
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.groups import Groups
+from mirrorlake.kafka.options import librdkafka_options
+from mirrorlake.show import Sheet, Shown, badge, count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Tried(Shown):
+    """What a cluster answered; `problem` and `remedy` say why it did not."""
+
+    alias: str
+    ok: bool
+    brokers: int = 0
+    cluster_id: str = ""
+    topics: tuple[str, ...] = ()
+    problem: str = ""
+    remedy: str = ""
+
+    def sheet(self) -> Sheet:
+        """Return the answer in a line, or the problem and what to do."""
+        if not self.ok:
+            return Sheet(title=self.alias, badge=badge("failed"), parts=(self.problem, f"Next: {self.remedy}"))
+        facts = (f"brokers: {count(self.brokers)}", f"id {self.cluster_id}", f"topics: {count(len(self.topics))}")
+        return Sheet(title=self.alias, badge=badge("answers", "good"), facts=facts)
+
+
+def try_cluster(config: ClusterConfig, alias: str) -> Tried:
+    """Connect to a cluster and return what it answered; changes nothing, and raises for nothing that the cluster does.
+
+    Args:
+        config: its part of the settings.
+        alias: its name in messages.
+    """
+    if config.is_lake:
+        return Tried(alias=alias, ok=True)
+    try:
+        admin = ClusterAdmin(alias, librdkafka_options(config, role="admin"))
+        topics = tuple(admin.topic_names())
+        return Tried(alias=alias, ok=True, brokers=admin.broker_count(), cluster_id=admin.cluster_id(), topics=topics)
+    except MirrorlakeError as error:
+        return Tried(alias=alias, ok=False, problem=error.cause, remedy=error.remedy)
+
+
+def group_names(config: ClusterConfig, alias: str) -> tuple[str, ...]:
+    """Return the consumer groups of a cluster, sorted; none of a lake cluster.
+
+    Raises:
+        ClusterError: the cluster does not answer or does not allow the look.
+    """
+    if config.is_lake:
+        return ()
+    return tuple(sorted(Groups(alias, librdkafka_options(config, role="consumer")).states()))

@@ -1,0 +1,108 @@
+"""What a person sees and clicks: JupyterLab in a real browser, on real brokers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+from confluent_kafka.admin import AdminClient
+from playwright.sync_api import Page, expect
+
+from mirrorlake.sandbox import KafkaCluster
+from tests.servers.brokers import MakeTopic
+from tests.servers.lab import Lab, RunNotebook, screenshot
+
+
+def test_the_tour_in_a_browser(lab: Lab, run_notebook: RunNotebook) -> None:
+    shorten(lab, "00_tour.ipynb", "records = 3000", "records = 1200")
+    page = run_notebook("00_tour.ipynb")
+    outputs = page.locator(".jp-Notebook .jp-OutputArea-output")
+    plan = outputs.filter(has_text="east.payments.card").locator("table").first
+    expect(plan.locator("th", has_text="action")).to_be_visible()
+    proof = outputs.filter(has_text="✓ equal")
+    expect(proof).to_contain_text("1 200 records verified")
+    expect(outputs.filter(has_text="|payments.invoice|")).to_contain_text("300")
+    expect(outputs.filter(has_text="✓ in_step").first).to_be_visible()
+    screenshot(page, "tour-plan", at=plan)
+    screenshot(page, "tour-proof", at=proof)
+
+
+def test_the_wizard_in_a_browser_makes_the_topics_that_it_showed(
+    lab: Lab,
+    run_notebook: RunNotebook,
+    east: KafkaCluster,
+    central: KafkaCluster,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+) -> None:
+    orders = make_topic(east, partitions=3)
+    before = topics(central)
+    write_console(lab, "console.ipynb")
+    page = run_notebook("console.ipynb")
+    for alias, cluster in (("east", east), ("central", central)):
+        keep_cluster(page, alias, cluster.bootstrap_servers)
+    screenshot(page, "console-clusters")
+
+    page.get_by_role("tab", name="2 Flow").click()
+    page.locator(".ml-flow-source select").select_option("east")
+    page.locator(".ml-flow-target select").select_option("central")
+    page.locator(".ml-flow-topics input").fill(orders)
+    page.locator(".ml-flow-look").click()
+    expect(page.locator(".ml-flow-preview")).to_contain_text(f"east.{orders}")
+    screenshot(page, "console-flow")
+
+    page.get_by_role("tab", name="3 Review and apply").click()
+    page.locator(".ml-lake-root input").fill(str(tmp_path / "lake"))
+    page.locator(".ml-review").click()
+    expect(page.locator(".ml-plan")).to_contain_text(f"east.{orders}")
+    expect(page.locator(".ml-yaml-text")).to_contain_text(f"topics: {orders}")
+    expect(page.locator(".ml-apply")).to_be_disabled()
+    screenshot(page, "console-review", at=page.locator(".ml-plan"))
+    assert topics(central).keys() == before.keys(), "law G: looking changes nothing"
+
+    page.locator(".ml-confirm input").fill("east->central")
+    page.locator(".ml-apply").click()
+    expect(page.locator(".ml-applied")).to_contain_text("applied")
+    expect(page.locator(".ml-strip")).to_be_hidden()
+    made = {name: count for name, count in topics(central).items() if name not in before}
+    assert made[f"east.{orders}"] == 3
+    screenshot(page, "console-applied", at=page.locator(".ml-applied"))
+
+
+def keep_cluster(page: Page, alias: str, servers: str) -> None:
+    """Fill the wizard's first step in, test the cluster and keep it."""
+    page.locator(".ml-cluster-choose select").select_option("a new cluster")
+    expect(page.locator(".ml-cluster-alias input")).to_have_value("")
+    page.locator(".ml-cluster-alias input").fill(alias)
+    page.locator(".ml-cluster-servers input").fill(servers)
+    page.locator(".ml-cluster-test").click()
+    expect(page.locator(".ml-cluster-result")).to_contain_text("answers")
+    page.locator(".ml-cluster-add").click()
+    expect(page.locator(".ml-cluster-list")).to_contain_text(alias)
+
+
+def topics(cluster: KafkaCluster) -> dict[str, int]:
+    """Return the partitions of each topic, as an independent client sees them."""
+    known = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=20).topics
+    return {name: len(topic.partitions) for name, topic in known.items()}
+
+
+def write_console(lab: Lab, name: str) -> None:
+    """Write a notebook that shows an empty console."""
+    cell = nbformat.v4.new_code_cell("import mirrorlake as ml\n\nml.console()")
+    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": KERNEL})
+    nbformat.write(notebook, lab.notebooks / name)
+
+
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+
+
+def shorten(lab: Lab, notebook: str, before: str, after: str) -> None:
+    """Change a notebook's parameters cell, as a person would."""
+    path = lab.notebooks / notebook
+    content = json.loads(path.read_text())
+    [cell] = [cell for cell in content["cells"] if "parameters" in cell["metadata"].get("tags", [])]
+    assert before in "".join(cell["source"])
+    cell["source"] = ["".join(cell["source"]).replace(before, after)]
+    path.write_text(json.dumps(content))

@@ -1,0 +1,62 @@
+"""Windows out of the frame of lag: the newest samples of each hop, of each topic's newest life."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from pyspark.sql import SparkSession
+
+from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
+from mirrorlake.steps.judge import judge_lag, read_windows
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+LAG = (
+    "observed_at timestamp, flow string, source string, topic string, generation int, partition int, hop string, "
+    "group_id string, position bigint, end_position bigint, offset_lag bigint, waiting_since timestamp, time_lag_ms bigint"
+)
+POSITIONS = (
+    "source string, topic string, generation int, partition int, kind string, position bigint, observed_at timestamp"
+)
+
+
+def test_the_newest_samples_of_each_hop_are_judged(spark: SparkSession) -> None:
+    rows = []
+    for minute in range(WINDOW_SAMPLES + 5):
+        at = NOON + timedelta(minutes=minute)
+        old = NOON - timedelta(minutes=1)
+        rows += [
+            (at, "f", "east", "orders", 1, 0, "landed", None, 7, 9, 2, old, 1),
+            (at, "f", "east", "orders", 2, 0, "landed", None, 50, 50, 0, None, 0),
+            # What moved before the window began does not count.
+            (
+                at,
+                "f",
+                "east",
+                "orders",
+                2,
+                0,
+                "consumed",
+                "billing",
+                min(minute, 5),
+                50,
+                45,
+                old,
+                (minute + 1) * 60_000,
+            ),
+            (at, "f", "east", "orders", 2, 0, "consumed", "audit", 50, 50, 0, None, 0),
+        ]
+    frame = spark.createDataFrame(rows, LAG)
+    windows = read_windows(frame)
+    assert {(place.generation, place.group_id) for place in windows} == {(2, None), (2, "billing"), (2, "audit")}
+    for window in windows.values():
+        assert [s.observed_at for s in window] == [NOON + timedelta(minutes=m) for m in range(5, WINDOW_SAMPLES + 5)]
+    positions = spark.createDataFrame([("east", "orders", 2, 0, "earliest", 0, NOON)], POSITIONS)
+    found = judge_lag(frame, now=at, positions=positions, kept=lambda _: 3_600_000)
+    assert [(hop.place.group_id, hop.verdict) for hop in found.hops] == [
+        ("billing", Verdict.STALL),
+        ("audit", Verdict.OK),
+        (None, Verdict.OK),
+    ]
+    risk = found.hops[0].retention
+    assert risk is not None
+    assert risk.left_ms == 3_600_000 - 15 * 60_000

@@ -1,0 +1,74 @@
+"""Reads HTML as a browser would and says what is in it that does not belong there."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+_ELEMENTS = {"div", "span", "b", "code", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
+_ATTRIBUTES = {"style"}
+
+
+class Markup(HTMLParser):
+    """The elements, attributes and text of a piece of HTML; `foreign` is what our faces never write."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.foreign: list[str] = []
+        self.elements: list[str] = []
+        self.styles: set[str] = set()
+        self._open: list[str] = []
+        self._text: list[str] = []
+        self.feed(html)
+        self.close()
+        self.foreign += [f"left open: {name}" for name in self._open]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self._open.append(tag)
+        if tag not in _ELEMENTS:
+            self.foreign.append(f"<{tag}>")
+        for name, value in attrs:
+            if name not in _ATTRIBUTES or "url" in (value or "") or "@import" in (value or ""):
+                self.foreign.append(f"<{tag} {name}={value}>")
+            self.styles.add(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._open or self._open.pop() != tag:
+            self.foreign.append(f"</{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        self._text.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        self.foreign.append(f"<!--{data}-->")
+
+    def handle_decl(self, decl: str) -> None:
+        self.foreign.append(f"<!{decl}>")
+
+    def handle_pi(self, data: str) -> None:
+        self.foreign.append(f"<?{data}>")
+
+    def unknown_decl(self, data: str) -> None:
+        self.foreign.append(f"<![{data}]>")
+
+
+# What people have stored in message bodies, names and commit metadata to have it run in somebody else's browser.
+ATTACKS = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' style='background:url(//x.example)' x='",
+    "</td></tr></table><iframe src=//x.example>",
+    "</code></div><style>*{display:none}</style>",
+    "<!-- ",
+    "<![CDATA[",
+    "<?php",
+    "&lt;script&gt;",
+    "<a href='javascript:alert(1)'>",
+    "\x1b]0;owned\x07\x1b[2J",
+    "\u202egnp.exe",
+)

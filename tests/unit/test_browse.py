@@ -1,0 +1,141 @@
+"""Pages and passports as they are shown and told: nothing of a record becomes markup, every offset has a word (law E)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.errors import UsageError
+from mirrorlake.model.browse import (
+    WHY_MISSING,
+    BrowsedRecord,
+    Landing,
+    Missing,
+    Outcome,
+    Page,
+    Passport,
+    in_words,
+    missing_between,
+    told,
+)
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import GAP_KINDS
+from mirrorlake.steps.browse import browse_relay, newest
+
+EVIL = b'<script>alert("x")</script><img src=x onerror=alert(1)>'
+
+
+def record(offset: int, **other: Any) -> BrowsedRecord:
+    return BrowsedRecord(
+        **{"topic": "orders", "partition": 0, "offset": offset, "timestamp_ms": 0, "key": b"k", "value": b"v", **other}
+    )
+
+
+def page(start: int, offsets: list[int], *, end: int, following: int) -> Page:
+    return Page(
+        cluster="east",
+        side="cluster",
+        topic="orders",
+        partition=0,
+        first=0,
+        end=end,
+        start=start,
+        next=following,
+        records=tuple(map(record, offsets)),
+    )
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(0, 30), st.integers(0, 30))
+def test_law_e_every_offset_of_a_page_is_a_record_or_missing(offsets: set[int], start: int, length: int) -> None:
+    end = start + length
+    inside = sorted(offset for offset in offsets if start <= offset < end)
+    missing = [o for first, last in missing_between(inside, start, end) for o in range(first, last + 1)]
+    assert sorted([*inside, *missing]) == list(range(start, end))
+
+
+def test_law_e_every_kind_of_gap_has_words() -> None:
+    assert set(GAP_KINDS) <= set(WHY_MISSING)
+    for kind in WHY_MISSING:
+        assert str(Missing(first=3, last=4, kind=kind)).startswith("offsets 3 to 4: ")
+
+
+@given(st.none() | st.binary(max_size=20))
+def test_law_c_payloads_survive_json(data: bytes | None) -> None:
+    import base64
+
+    document = json.loads(json.dumps(told(data)))
+    back = (
+        None
+        if document is None
+        else document["text"].encode()
+        if "text" in document
+        else base64.b64decode(document["base64"])
+    )
+    assert back == data
+
+
+def test_nothing_of_a_record_becomes_markup() -> None:
+    odd = record(7, key=EVIL, value=EVIL, headers=((EVIL.decode(), EVIL), ("h", None)))
+    shown = Page(cluster="east", side="relay", topic=EVIL.decode(), partition=0, end=8, start=7, next=8, records=(odd,))
+    outcome = Outcome(flow="f", target="t", status="quarantined", words=EVIL.decode(), rule="r", reason="why")
+    passport = Passport(
+        cluster="east",
+        source=SourcePartition("orders", 1, 0),
+        offset=7,
+        words=EVIL.decode(),
+        record=odd,
+        landed=Landing(file="file:/x", landed_at_ms=0),
+        outcomes=(outcome,),
+    )
+    for html in (shown.to_html(), passport.to_html()):
+        assert "<script" not in html
+        assert "<img" not in html
+        assert "&lt;script" in html
+    assert "‹null›" in shown.to_text(), "null and empty are two things (law C)"
+
+
+def test_a_passport_says_plainly_where_law_e_does_not_hold() -> None:
+    source, place = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
+    sent = Outcome(flow="a", target="t", status="republished", words="t", place=place, offset=1, lane=0, ledger_seq=2)
+    lost = Outcome(flow="b", target="t", status="unexplained", words="NOT accounted for")
+    words = in_words("east", source, 7, None, (sent, lost))
+    passport = Passport(
+        cluster="east",
+        source=source,
+        offset=7,
+        words=words,
+        landed=Landing(file="f", landed_at_ms=0),
+        record=record(7),
+        outcomes=(sent, lost),
+    )
+    assert "NOT accounted for in 1" in words
+    assert not passport.accounted_for
+    assert "✗ not accounted for" in str(passport)
+    assert passport.as_dict()["accounted_for"] is False
+    unexplained = Missing(first=7, last=7, kind="unexplained")
+    assert not Passport(cluster="e", source=source, offset=7, words="", missing=unexplained).accounted_for
+    explained = Missing(first=7, last=7, kind="compacted")
+    assert Passport(cluster="e", source=source, offset=7, words="", missing=explained).accounted_for
+
+
+def test_the_newest_page_steps_over_what_holds_no_record() -> None:
+    held = [*range(10), 40, 41]
+
+    def read(start: int) -> Page:
+        inside = [offset for offset in held if offset >= start][:5]
+        following = inside[-1] + 1 if len(inside) == 5 else 1000
+        return page(start, inside, end=1000, following=following)
+
+    found = newest(read, low=0, end=1000, count=5)
+    assert found.records[-1].offset == 41
+    assert found.is_last
+
+
+@pytest.mark.parametrize("seek", [{"count": 0}, {"count": 1001}, {"offset": -1}, {"max_bytes": 0}])
+def test_what_cannot_be_asked_is_refused_before_anything_is_read(seek: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        browse_relay(None, "east", TopicPartition("orders", 0), **seek)  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""Still charts: what is drawn is what the rows say, and names that others chose are text."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from html import unescape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.show.chart import MOST_LINES, MOST_POINTS, Line, chart, frame_of
+from mirrorlake.show.numbers import duration
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def line(name: str, *values: float | None) -> Line:
+    return Line(name, tuple((NOON + timedelta(minutes=index), value) for index, value in enumerate(values)))
+
+
+def drawn(svg: str) -> list[list[tuple[float, float]]]:
+    return [
+        [(float(x), float(y)) for x, y in (pair.split(",") for pair in points.split(" "))]
+        for points in re.findall(r'polyline points="([^"]*)"', svg)
+    ]
+
+
+def titles_of(svg: str) -> list[str]:
+    return [unescape(title) for title in re.findall("<title>([^<]*)</title>", svg)]
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=2, max_size=50))
+def test_the_points_of_a_line_stand_where_its_values_are(values: list[float]) -> None:
+    one = line("a", *values)
+    svg, frame = chart("lag", [one]), frame_of([one])
+    assert frame.top >= max(values)
+    [points] = drawn(svg)
+    for (x, y), (at, value) in zip(points, one.points, strict=True):
+        assert value is not None
+        assert (x, y) == (pytest.approx(frame.x(at), abs=0.06), pytest.approx(frame.y(value), abs=0.06))
+    assert frame.y(frame.top) < frame.y(0)
+
+
+def test_what_is_not_known_breaks_the_line_and_every_value_can_be_read() -> None:
+    svg = chart("time lag", [line("east->central landed", 1000, 2000, None, 90_000, 4000)], unit=duration)
+    assert [len(stretch) for stretch in drawn(svg)] == [2, 2]
+    titles = titles_of(svg)
+    assert titles[0] == "east->central landed 2026-01-01T12:00:00+00:00 1.0 s"
+    assert [title.rsplit("+00:00 ")[1] for title in titles] == ["1.0 s", "2.0 s", "1 min 30 s", "4.0 s"]
+
+
+def test_names_of_others_are_text_and_nothing_is_fetched() -> None:
+    svg = chart("<b>", [line('"><script>alert(1)</script>', 1, 2)])
+    assert "<script" not in svg
+    assert "http" not in svg
+
+
+def test_no_two_lines_are_alike_and_no_peak_is_thinned_away() -> None:
+    lines = [line(f"line {index}", index, index + 1) for index in range(MOST_LINES + 8)]
+    svg = chart("many", lines)
+    assert f"the highest {MOST_LINES} of {len(lines)} lines" in svg
+    assert "line 0<" not in svg
+    faces = re.findall(
+        r'stroke="(#\w+)" stroke-width="1.5" stroke-dasharray="([^"]*)"/></svg> <span style="[^"]*">(.)', svg
+    )
+    assert len(faces) == MOST_LINES
+    without_colour = {face[1:] for face in faces}
+    assert len(without_colour) == MOST_LINES, "dash and marker tell them apart where colours do not"
+    long = line("long", *(1e6 if index == 777 else index % 7 for index in range(5000)))
+    titles = titles_of(chart("long", [long]))
+    assert len(titles) <= MOST_POINTS
+    assert any(title.endswith(" 1 000 000") for title in titles)
+
+
+def test_nothing_known_is_said() -> None:
+    assert "nothing is known" in chart("lag", [line("a", None, None)])
+    assert "<svg" in chart("lag", [line("a", 0)]), "one look, and no lag"

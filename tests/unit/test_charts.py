@@ -1,0 +1,182 @@
+"""Charts in notebooks: the figures hold what the rows hold."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.errors import UsageError
+from mirrorlake.notebook.charts import MOST_LINES, group_chart, lag_chart, latency_chart, rpo_chart
+
+NOON = pd.Timestamp(2026, 1, 1, 12)
+Points = dict[tuple[str, datetime], float | None]
+
+
+def shown(figure: Any) -> Points:
+    """Return what a figure shows, by the name of the line and time."""
+    return {
+        (trace.name.replace("&gt;", ">"), pd.Timestamp(x).to_pydatetime()): None if y is None or y != y else float(y)
+        for trace in figure.data
+        for x, y in zip(trace.x, trace.y, strict=True)
+    }
+
+
+def rows(*hops: tuple[str, str | None], minutes: int = 4, partitions: int = 3) -> list[dict[str, Any]]:
+    return [
+        {
+            "observed_at": NOON + timedelta(minutes=minute),
+            "flow": "east->central",
+            "source": "east",
+            "topic": "orders",
+            "generation": 1,
+            "partition": partition,
+            "hop": hop,
+            "group_id": group,
+            "position": 100 * minute,
+            "end_position": 110 * minute + partition + place,
+            "offset_lag": 10 * minute + partition + place,
+            "time_lag_ms": 1000 * minute + partition * 500 + place,
+        }
+        for place, (hop, group) in enumerate(hops)
+        for minute in range(minutes)
+        for partition in range(partitions)
+    ]
+
+
+HOPS: list[tuple[str, str | None]] = [("landed", None), ("republished", None), ("consumed", "billing")]
+
+
+@pytest.mark.parametrize(("measure", "column"), [("time", "time_lag_ms"), ("offsets", "offset_lag")])
+def test_the_lag_of_a_figure_is_that_of_the_rows(measure: Any, column: str) -> None:
+    given_rows = rows(*HOPS)
+    expected: Points = {}
+    for row in given_rows:
+        name = f"east->central {row['hop']}" + (f" by {row['group_id']}" if row["group_id"] else "")
+        at, before = (name, row["observed_at"].to_pydatetime()), 0.0
+        before = expected.get((name, row["observed_at"].to_pydatetime())) or 0.0
+        expected[at] = max(before, row[column] / 1000) if measure == "time" else before + row[column]
+    assert shown(lag_chart(pd.DataFrame(given_rows), measure=measure)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("measure", ["time", "offsets"])
+def test_what_is_not_known_of_one_partition_breaks_the_line(measure: Any) -> None:
+    given_rows = rows(("landed", None))
+    for row in given_rows:
+        if row["partition"] == 1 and row["observed_at"] == NOON + timedelta(minutes=2):
+            row["time_lag_ms"] = row["offset_lag"] = None
+    found = shown(lag_chart(pd.DataFrame(given_rows), measure=measure))
+    assert [at.minute for (_, at), value in found.items() if value is None] == [2]
+
+
+def test_latency_rpo_and_the_history_of_a_group_show_their_rows() -> None:
+    latency = pd.DataFrame(
+        [
+            {
+                "bucket": NOON + timedelta(minutes=m),
+                "flow": "f",
+                "topic": t,
+                "records": 9,
+                "p50_ms": m,
+                "p95_ms": 5.0 * m,
+                "p99_ms": 9.5 * m,
+            }
+            for m in range(5)
+            for t in ("orders", "clicks")
+        ]
+    )
+    expected: Points = {
+        (f"f {row.topic} {name}", row.bucket.to_pydatetime()): getattr(row, f"{name}_ms") / 1000
+        for row in latency.itertuples()
+        for name in ("p50", "p95", "p99")
+    }
+    assert shown(latency_chart(latency)) == pytest.approx(expected)
+
+    rpo = pd.DataFrame(
+        [
+            {"observed_at": NOON + timedelta(minutes=m), "flow": "f", "data_ms": [0, 4000, None, 1500][m]}
+            for m in range(4)
+        ]
+    )
+    figure = rpo_chart(rpo.sample(frac=1, random_state=1), objective_ms=60_000)
+    assert [value for _, value in sorted(shown(figure).items())] == [0.0, 4.0, None, 1.5]
+    assert figure.layout.shapes[0].y0 == 60
+
+    frame = pd.DataFrame(rows(*HOPS))
+    found = shown(group_chart(frame, "billing"))
+    own = frame[frame.group_id == "billing"]
+    assert found == {
+        (f"{r.flow} {r.topic}-{r.partition} {word}", r.observed_at.to_pydatetime()): float(value)
+        for r in own.itertuples()
+        for word, value in (("position", r.position), ("end", r.end_position))
+    }
+    with pytest.raises(UsageError, match="known groups: billing"):
+        group_chart(frame, "billling")
+
+
+def test_times_are_shown_in_utc_whatever_zone_they_come_in() -> None:
+    frame = pd.DataFrame(rows(("landed", None)))
+    zoned = frame.assign(observed_at=frame.observed_at.dt.tz_localize("UTC").dt.tz_convert("Asia/Kolkata"))
+    assert shown(lag_chart(zoned)) == shown(lag_chart(frame))
+
+
+def test_lines_differ_without_their_colours_and_only_the_highest_are_drawn() -> None:
+    groups: list[tuple[str, str | None]] = [("consumed", f"group-{n:02}") for n in range(MOST_LINES + 10)]
+    figure = lag_chart(pd.DataFrame(rows(*groups, partitions=1)))
+    assert len(figure.data) == MOST_LINES
+    assert f"the highest {MOST_LINES} of {len(groups)} lines" in figure.layout.title.text
+    names = {trace.name.replace("&gt;", ">") for trace in figure.data}
+    assert names == {f"east->central consumed by group-{n:02}" for n in range(10, MOST_LINES + 10)}
+    faces = [(trace.line.dash, trace.marker.symbol) for trace in figure.data]
+    assert len(set(faces[:25])) == 25
+
+
+def test_names_of_others_are_no_markup_and_a_figure_needs_no_network() -> None:
+    figure = lag_chart(pd.DataFrame(rows(("consumed", "<a href='javascript:alert(1)'>g</a>"))))
+    assert "<a" not in figure.data[0].name
+    html = figure.to_html(include_plotlyjs=False, full_html=False)
+    assert "<script src" not in html
+
+
+def test_a_missing_column_or_plotly_is_a_users_mistake_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame(rows(("landed", None)))
+    with pytest.raises(UsageError, match="no column hop"):
+        lag_chart(frame.drop(columns="hop"))
+    real: Callable[..., Any] = builtins.__import__
+
+    def without(name: str, *args: Any, **options: Any) -> Any:
+        if name.startswith("plotly"):
+            raise ImportError(name)
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UsageError, match=r"pip install 'mirrorlake\[notebook\]'"):
+        lag_chart(frame)
+
+
+@given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 10**9)), min_size=2, max_size=2), min_size=1, max_size=8))
+def test_any_rows_are_shown_as_they_are(lags: list[list[int | None]]) -> None:
+    frame = pd.DataFrame(
+        [
+            {
+                "observed_at": NOON + timedelta(minutes=m),
+                "flow": "f",
+                "hop": "landed",
+                "group_id": None,
+                "offset_lag": lag,
+                "partition": p,
+            }
+            for m, pair in enumerate(lags)
+            for p, lag in enumerate(pair)
+        ]
+    )
+    found = shown(lag_chart(frame, measure="offsets"))
+    assert [found["f landed", (NOON + timedelta(minutes=m)).to_pydatetime()] for m in range(len(lags))] == [
+        None if None in pair else sum(value or 0 for value in pair) for pair in lags
+    ]

@@ -1,0 +1,109 @@
+"""The verdict on a mirror's hops from windows at hand: what is said of each, in which order, and how it shows itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.model.forecast import Earliest
+from mirrorlake.model.lag import Sample, Verdict
+from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+HOUR_MS = 3_600_000
+
+
+def place(
+    hop: str = "landed", *, flow: str = "east->central", partition: int = 0, group: str | None = None
+) -> HopPlace:
+    cluster = "central" if hop == "consumed" else "east"
+    return HopPlace(
+        flow=flow,
+        source="east",
+        topic="orders",
+        generation=1,
+        partition=partition,
+        hop=hop,
+        group_id=group,
+        cluster=cluster,
+    )
+
+
+def window(positions: Sequence[int], *, end: int) -> list[Sample]:
+    looks = []
+    for minute, position in enumerate(positions):
+        at, lag = NOON + timedelta(minutes=minute), end - position
+        looks.append(
+            Sample(
+                observed_at=at,
+                position=position,
+                end_position=end,
+                offset_lag=lag,
+                waiting_since=NOON - timedelta(minutes=1) if lag else None,
+                time_lag_ms=(minute + 1) * 60_000 if lag else 0,
+            )
+        )
+    return looks
+
+
+def stalled_and_well() -> LagVerdict:
+    windows = {
+        place("landed"): window([10, 10, 10], end=10),
+        place("republished"): window([5, 6, 8], end=10),
+        place("consumed", group="<img src=x onerror=alert(1)>"): window([3, 3, 3], end=10),
+        place("landed", flow="east->west"): window([1, 9], end=10),
+    }
+    return judge_windows(windows, now=NOON + timedelta(minutes=2), kept=lambda _: HOUR_MS)
+
+
+def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
+    found = stalled_and_well()
+    assert [hop.verdict for hop in found.hops] == [Verdict.STALL, Verdict.OK, Verdict.OK, Verdict.UNKNOWN]
+    assert found.verdict is Verdict.STALL
+    assert found.flows == {"east->central": Verdict.STALL, "east->west": Verdict.UNKNOWN}
+    assert found.complete == 0.75
+    assert [hop.place.hop for hop in found.at_risk] == ["consumed"]
+    assert found.at_risk[0].as_dict()["retention_left_ms"] == HOUR_MS - 3 * 60_000
+
+
+def test_a_verdict_is_a_document_and_a_table_and_group_names_are_escaped() -> None:
+    found = stalled_and_well()
+    document = json.loads(json.dumps(found.as_dict()))
+    assert document["verdict"] == "STALL"
+    assert [hop["eta_ms"] for hop in document["hops"]] == [None, 0, 80_000, None]
+    html, text = found._repr_html_(), str(found)
+    assert "<img" not in html
+    assert "&lt;img" in html
+    assert "STALL" in text
+    assert "the position stood at 3 for 120 s" in text
+
+
+def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may_stay_unknown() -> None:
+    asked = []
+
+    def kept(where: HopPlace) -> int:
+        asked.append(where.hop)
+        raise ClusterUnreachable("east does not answer", consequence="", remedy="", alias="east")
+
+    windows = {place("landed"): window([10, 10, 10], end=10), place("republished"): window([5, 5, 5], end=10)}
+    found = judge_windows(windows, now=NOON + timedelta(minutes=2), kept=kept)
+    assert asked == ["republished"]
+    assert {hop.place.hop: hop.retention is None for hop in found.hops} == {"republished": True, "landed": False}
+    assert found.verdict is Verdict.STALL
+
+
+def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() -> None:
+    held = {
+        ("east", "orders", 1, 0): [
+            Earliest(observed_at=NOON - timedelta(minutes=8), offset=0),
+            Earliest(observed_at=NOON - timedelta(minutes=3), offset=4),
+        ]
+    }
+    windows = {hop: window([5, 5, 5], end=10) for hop in (place("landed"), place("consumed", group="g"))}
+    found = {h.place.hop: h for h in judge_windows(windows, now=NOON + timedelta(minutes=2), earliest=held).hops}
+    risk = found["landed"].retention
+    assert risk is not None
+    assert (risk.by, risk.left_ms) == ("size", 150_000), "4 offsets in 10 minutes, and 1 is left"
+    assert not found["consumed"].at_risk, "on the target, whose own offsets are others"

@@ -1,0 +1,94 @@
+"""Views of the relay: names, types and quotes, and parameters of notebooks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
+
+import mirrorlake as ml
+from mirrorlake.errors import UsageError
+from mirrorlake.notebook.params import read
+from mirrorlake.relay.lake import quote
+from mirrorlake.relay.sql import ddl_of, json_sql, records_sql, view_name
+
+
+def test_types_of_json_are_types_that_from_json_takes() -> None:
+    assert ddl_of("OBJECT<a: OBJECT<b: DECIMAL(18, 2)>, c: VOID>") == "STRUCT<a: STRUCT<b: DOUBLE>, c: STRING>"
+
+
+def test_a_member_that_is_called_like_a_type_keeps_its_name() -> None:
+    assert ddl_of("OBJECT<`VOID OBJECT<`: BIGINT, VOIDED: VOID>") == "STRUCT<`VOID OBJECT<`: BIGINT, VOIDED: STRING>"
+
+
+@given(st.text(min_size=1))
+def test_a_view_name_needs_no_quotes(topic: str) -> None:
+    assert view_name(topic).isidentifier()
+
+
+@given(st.text())
+def test_a_literal_ends_where_it_should(text: str) -> None:
+    inside = quote(text)[1:-1].replace("\\\\", "").replace("\\'", "")
+    assert "'" not in inside
+    assert not inside.endswith("\\")
+
+
+def test_records_of_all_sources_say_where_they_are_from() -> None:
+    text = records_sql({"west": "w", "east": "e"})
+    assert text.index("'east' AS source") < text.index("'west' AS source")
+    assert text.count("UNION ALL") == 1
+
+
+def test_a_topic_with_a_quote_in_its_name_stays_a_literal() -> None:
+    assert "topic = 'it\\'s'" in json_sql({"east": "e"}, "it's", "STRUCT<a: INT>")
+
+
+def test_widgets_are_read_with_the_types_of_the_defaults() -> None:
+    assert read({"n": 1, "r": 1.5, "t": "x", "b": False}, {"n": "7", "r": "2", "t": "", "b": "Yes"}) == {
+        "n": 7,
+        "r": 2.0,
+        "t": "",
+        "b": True,
+    }
+
+
+def test_every_widget_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(UsageError, match="n='seven' is no int; b='perhaps' is no bool"):
+        read({"n": 1, "b": True}, {"n": "seven", "b": "perhaps"})
+
+
+class Widgets:
+    """Databricks' widgets, with what a job gave."""
+
+    def __init__(self, **given: str) -> None:
+        self.values = given
+
+    def text(self, name: str, default: str) -> None:
+        self.values.setdefault(name, default)
+
+    def get(self, name: str) -> str:
+        return self.values[name]
+
+
+@pytest.fixture
+def shell() -> Any:
+    yield InteractiveShell.instance()
+    InteractiveShell.clear_instance()
+
+
+def test_a_databricks_job_gives_its_parameters_to_the_notebook(shell: InteractiveShell) -> None:
+    shell.user_ns["dbutils"] = SimpleNamespace(widgets=Widgets(records="5"))
+    assert ml.params(records=300, conf="") == SimpleNamespace(records=5, conf="")
+
+
+def test_elsewhere_the_parameters_are_those_of_the_cell() -> None:
+    assert ml.params(records=300) == SimpleNamespace(records=300)
+
+
+def test_a_flow_of_a_place_is_written_with_an_arrow() -> None:
+    with pytest.raises(UsageError, match="'east' names no source and target; nothing was started"):
+        ml.sandbox.Place(["east"])

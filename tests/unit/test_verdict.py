@@ -1,0 +1,291 @@
+"""What lag means: verdicts by Burrow's rules, catch-up, retention risk, percentiles; all pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.model.forecast import Earliest, catch_up, retention_risk
+from mirrorlake.model.lag import Judgement, Sample, Verdict, completeness, judge, percentiles, worst
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+HOUR_MS = 3_600_000
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def looks(
+    positions: Sequence[int], lags: Sequence[int | None], *, every_s: float = 100, waiting_since: datetime | None = None
+) -> list[Sample]:
+    return [
+        Sample(
+            observed_at=at(100 + index * every_s),
+            position=position,
+            end_position=None if lag is None else position + lag,
+            offset_lag=lag,
+            waiting_since=waiting_since if lag else None,
+            time_lag_ms=0 if lag == 0 else None,
+        )
+        for index, (position, lag) in enumerate(zip(positions, lags, strict=True))
+    ]
+
+
+MOVES = [1000, 2000, 3000, 4000, 5000]
+STANDS = [1000] * 5
+
+# name, positions, lags, seconds after the first look's own 100 s at which it is judged, lag now, ends seen later, verdict
+HISTORIES: list[tuple[str, list[int], list[int | None], float, int | None, list[int], Verdict]] = [
+    ("a spike: nothing waited at the start", MOVES, [0, 50, 100, 150, 200], 600, None, [], Verdict.OK),
+    ("silent for exactly the span of the window", MOVES, [0, 50, 100, 150, 200], 900, None, [], Verdict.OK),
+    ("silent for longer, although nothing waited once", MOVES, [0, 50, 100, 150, 200], 901, None, [], Verdict.STOP),
+    ("silent for longer, always behind", MOVES, [50, 100, 150, 200, 250], 1000, None, [], Verdict.STOP),
+    ("stands still since a moment without lag", STANDS, [0, 50, 100, 150, 200], 600, None, [], Verdict.OK),
+    ("stands still, always behind", STANDS, [100, 150, 200, 250, 300], 600, None, [], Verdict.STALL),
+    ("stands still, the lag does, too", STANDS, [100] * 5, 600, None, [], Verdict.STALL),
+    ("went back and came back", [1000, 2000, 3000, 2000, 4000], [100, 150, 200, 1250, 300], 600, None, [], Verdict.OK),
+    (
+        "went back and stays back",
+        [1000, 2000, 3000, 500, 900],
+        [100, 150, 200, 2800, 2500],
+        600,
+        None,
+        [],
+        Verdict.REWIND,
+    ),
+    ("went back although nothing waited before", [10, 20, 30, 0, 1], [0, 0, 0, 30, 29], 600, None, [], Verdict.REWIND),
+    ("no lag at present", MOVES, [50, 100, 150, 200, 250], 1000, 0, [], Verdict.OK),
+    ("silent since it had no lag, new records came", MOVES, [0] * 5, 1000, 931, [5931], Verdict.STOP),
+    ("the same, but the end was reached moments ago", MOVES, [0] * 5, 1000, 1, [5000, 5001], Verdict.OK),
+    ("looks without a known end change nothing", MOVES, [0, None, 100, None, 200], 600, None, [], Verdict.OK),
+    ("moves, and the lag grows", MOVES, [50, 100, 150, 200, 250], 600, None, [], Verdict.WARNING),
+    ("moves, and the lag stays", MOVES, [50] * 5, 600, None, [], Verdict.WARNING),
+    ("moves, and the lag once became less", MOVES, [500, 400, 450, 500, 550], 600, None, [], Verdict.OK),
+    ("an idle topic", STANDS, [0] * 5, 600, None, [], Verdict.OK),
+    ("an idle topic, one look", [1000], [0], 600, None, [], Verdict.OK),
+    ("two looks at records that wait", [1000, 1000], [5, 5], 250, None, [], Verdict.UNKNOWN),
+    ("nobody looks any more, nothing waited then", MOVES, [9, 9, 9, 9, 0], 1000, None, [], Verdict.UNKNOWN),
+    ("the end is not known", MOVES, [5, 5, 5, 5, None], 600, None, [], Verdict.UNKNOWN),
+    ("nothing was sampled", [], [], 600, None, [], Verdict.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(
+    ("positions", "lags", "now_s", "lag_now", "ends", "verdict"),
+    [history[1:] for history in HISTORIES],
+    ids=[history[0] for history in HISTORIES],
+)
+def test_a_history_is_judged_by_rule(
+    positions: list[int], lags: list[int | None], now_s: float, lag_now: int | None, ends: list[int], verdict: Verdict
+) -> None:
+    found = judge(looks(positions, lags), now=at(now_s), current_lag=lag_now, recent_ends=ends)
+    assert found.verdict is verdict, found.reason
+    assert found.reason
+    assert found.samples == len(positions)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> list[Sample]:
+    steps = draw(
+        st.lists(st.tuples(st.integers(-5, 20), st.integers(0, 20), st.integers(1, 60)), min_size=1, max_size=12)
+    )
+    samples, position, end, now = [], draw(st.integers(10, 50)), draw(st.integers(10, 50)), 0.0
+    for moved, produced, pause in steps:
+        position, end, now = max(0, position + moved), end + produced, now + pause
+        position = min(position, end)
+        samples.append(Sample(observed_at=at(now), position=position, end_position=end, offset_lag=end - position))
+    return samples
+
+
+@given(windows(), st.floats(0, 5))
+def test_nothing_waiting_now_is_ok_and_a_shift_of_offsets_or_time_changes_no_verdict(
+    window: list[Sample], later: float
+) -> None:
+    now = window[-1].observed_at + timedelta(seconds=later)
+    found = judge(window, now=now)
+    assert judge(window, now=now, current_lag=0).verdict is Verdict.OK
+    moved = [
+        Sample(
+            observed_at=one.observed_at + timedelta(days=1),
+            position=one.position + 1_000_000,
+            end_position=(one.end_position or 0) + 1_000_000,
+            offset_lag=one.offset_lag,
+        )
+        for one in window
+    ]
+    assert judge(list(reversed(moved)), now=now + timedelta(days=1)).verdict is found.verdict
+    if window[-1].offset_lag and len(window) >= 3:
+        assert found.verdict is not Verdict.UNKNOWN
+    if found.verdict in (Verdict.STALL, Verdict.WARNING):
+        assert all(one.offset_lag for one in window)
+
+
+@given(windows())
+def test_what_is_no_longer_looked_at_and_waited_is_a_stop(window: list[Sample]) -> None:
+    later = window[-1].observed_at + 2 * (window[-1].observed_at - window[0].observed_at) + timedelta(seconds=1)
+    found = judge(window, now=later).verdict
+    if len(window) < 3:
+        assert found in (Verdict.UNKNOWN, Verdict.OK)
+    else:
+        assert found is (Verdict.STOP if window[-1].offset_lag else Verdict.UNKNOWN)
+
+
+def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_back() -> None:
+    window = [
+        Sample(observed_at=at(s), position=10, end_position=12, offset_lag=2, time_lag_ms=0) for s in (0, 100, 200)
+    ]
+    assert judge(window, now=at(210)).verdict is Verdict.OK
+    assert judge(window, now=at(210)).offset_lag == 2
+    assert catch_up(window).eta_ms == 0
+    in_future = [replace(sample, waiting_since=at(1000)) for sample in window]
+    assert judge(in_future, now=at(210)).verdict is Verdict.STALL, "a timestamp ahead of the clock: its record waits"
+
+
+def test_the_worst_counts_and_what_is_unknown_hides_nothing() -> None:
+    def of(*verdicts: Verdict) -> list[Judgement]:
+        return [Judgement(verdict=verdict, reason="") for verdict in verdicts]
+
+    assert worst(of(Verdict.OK, Verdict.REWIND, Verdict.WARNING)) is Verdict.REWIND
+    assert worst(of(Verdict.UNKNOWN, Verdict.OK)) is Verdict.OK
+    assert worst(of(Verdict.UNKNOWN)) is Verdict.UNKNOWN
+    assert completeness(of(Verdict.UNKNOWN, Verdict.OK, Verdict.STALL, Verdict.OK)) == 0.75
+    assert completeness([]) == 1.0
+
+
+# -- catch-up ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 10_000), st.integers(1, 30), st.integers(3, 10))
+def test_it_has_caught_up_at_its_eta_and_not_before(
+    passed_per_s: int, produced_per_s: int, behind: int, every_s: int, count: int
+) -> None:
+    def lag_at(s: float) -> float:
+        return behind + (produced_per_s - passed_per_s) * s
+
+    window = []
+    for index in range(count):
+        s, lag = index * every_s, int(lag_at(index * every_s))
+        end = 10_000_000 + produced_per_s * s
+        window.append(Sample(observed_at=at(s), position=end - lag, end_position=end, offset_lag=lag))
+    last_s = (count - 1) * every_s
+    if lag_at(last_s) <= 0:
+        return
+    found = catch_up(window)
+    if passed_per_s <= produced_per_s:
+        assert found.eta_ms is None
+        assert found.reason.startswith("never")
+    else:
+        assert found.eta_ms is not None
+        assert lag_at(last_s + found.eta_ms / 1000) <= 1e-6
+        assert lag_at(last_s + (found.eta_ms - 1) / 1000) > -1e-6
+    assert found.position_per_s == pytest.approx(passed_per_s)
+    assert found.end_per_s == pytest.approx(produced_per_s)
+
+
+def test_nothing_waiting_has_caught_up_and_too_few_looks_say_so() -> None:
+    assert catch_up(looks([5], [0])).eta_ms == 0
+    assert catch_up([]).reason == "nothing was sampled yet"
+    assert (catch_up(looks([1, 2], [9, 8])).eta_ms, catch_up(looks([1, 2], [9, 8])).reason) == (
+        None,
+        "2 of at least 3 samples",
+    )
+
+
+def test_what_was_before_a_step_back_is_no_rate() -> None:
+    found = catch_up(looks([1000, 2000, 3000, 0, 100, 200], [0, 0, 0, 3000, 2900, 2800]))
+    assert found.position_per_s == 1.0
+    assert found.eta_ms == 2_800_000
+
+
+# -- retention --------------------------------------------------------------------------------------------------------
+
+
+def test_what_stands_still_is_deleted_when_its_oldest_record_comes_of_age() -> None:
+    window = looks(STANDS, [10] * 5, waiting_since=NOON)
+    risk = retention_risk(window, now=at(600), retention_ms=HOUR_MS)
+    assert (risk.at_risk, risk.by, risk.left_ms, risk.soonest_ms) == (True, "age", 3_000_000, 3_000_000)
+    over = retention_risk(window, now=at(3700), retention_ms=HOUR_MS)
+    assert (over.at_risk, over.left_ms) == (True, 0)
+
+
+def test_what_keeps_pace_is_not_at_risk_but_it_is_said_how_long_it_could_rest() -> None:
+    window = [
+        Sample(
+            observed_at=at(s),
+            position=s,
+            end_position=s + 50,
+            offset_lag=50,
+            waiting_since=at(s - 60),
+            time_lag_ms=60_000,
+        )
+        for s in (0, 100, 200)
+    ]
+    risk = retention_risk(window, now=at(200), retention_ms=HOUR_MS)
+    assert (risk.at_risk, risk.left_ms, risk.soonest_ms) == (False, None, HOUR_MS - 60_000)
+    for kept in (None, -1):
+        assert retention_risk(window, now=at(200), retention_ms=kept).by == "none"
+
+
+def test_by_size_the_first_offset_comes_nearer_until_it_has_passed() -> None:
+    window = looks(STANDS, [9000, 9100, 9200, 9300, 9400])
+    held = [Earliest(observed_at=at(100 * n), offset=100 * n) for n in range(1, 6)]
+    risk = retention_risk(window, now=at(500), earliest=held)
+    assert (risk.at_risk, risk.by, risk.left_ms) == (True, "size", 500_000)
+    lost = retention_risk(window, now=at(600), earliest=[*held, Earliest(observed_at=at(600), offset=1017)])
+    assert (lost.at_risk, lost.by, lost.lost) == (True, "lost", 17)
+
+
+def test_what_catches_up_first_is_not_at_risk() -> None:
+    window = looks([0, 500, 1000], [900, 500, 100], waiting_since=NOON)
+    assert not retention_risk(window, now=at(300), retention_ms=HOUR_MS).at_risk
+    assert retention_risk(window, now=at(300), retention_ms=200_000).at_risk, (
+        "25 s to catch up, and it is too old already"
+    )
+
+
+@given(windows(), st.integers(1, 10_000), st.lists(st.integers(0, 60), max_size=5))
+def test_what_is_left_is_never_less_than_if_nothing_moved(
+    window: list[Sample], retention_s: int, offsets: list[int]
+) -> None:
+    held = [Earliest(observed_at=at(n * 10), offset=offset) for n, offset in enumerate(sorted(offsets))]
+    aged = [
+        Sample(
+            observed_at=one.observed_at,
+            position=one.position,
+            end_position=one.end_position,
+            offset_lag=one.offset_lag,
+            waiting_since=NOON if one.offset_lag else None,
+        )
+        for one in window
+    ]
+    risk = retention_risk(aged, now=window[-1].observed_at, retention_ms=retention_s * 1000, earliest=held)
+    if risk.left_ms is not None:
+        assert risk.soonest_ms is not None
+        assert risk.left_ms >= risk.soonest_ms
+    assert risk.at_risk <= (risk.left_ms is not None)
+    if window[-1].offset_lag == 0 and risk.by != "lost":
+        assert not risk.at_risk
+
+
+# -- percentiles ------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=1), st.sampled_from([1, 50, 55, 90, 95, 99, 99.9, 100]))
+def test_a_percentile_is_a_value_that_occurred_and_so_many_are_not_above_it(values: list[int], asked: float) -> None:
+    found = percentiles(values, (asked,))[asked]
+    assert found in values
+    assert sum(value <= found for value in values) >= asked / 100 * len(values) - 1e-9
+    assert sum(value < found for value in values) < asked / 100 * len(values) + 1e-9
+
+
+def test_percentiles_of_nothing_are_none_and_silly_ones_are_refused() -> None:
+    assert percentiles([]) == {}
+    for silly in (0, 101, -5):
+        with pytest.raises(ValueError, match="above 0"):
+            percentiles([1], (silly,))
