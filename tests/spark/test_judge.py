@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
 from mirrorlake.steps.judge import judge_lag, read_windows
+from mirrorlake.steps.report import lag_points, rpo_points
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LAG = (
@@ -60,3 +61,31 @@ def test_the_newest_samples_of_each_hop_are_judged(spark: SparkSession) -> None:
     risk = found.hops[0].retention
     assert risk is not None
     assert risk.left_ms == 3_600_000 - 15 * 60_000
+
+
+def test_points_of_a_report_are_the_worst_of_their_stretch_of_time(spark: SparkSession) -> None:
+    rows = []
+    for second in range(0, 720):
+        at = NOON + timedelta(seconds=second)
+        for partition in (0, 1):
+            lag = None if (second, partition) == (10, 1) else second * 10 + partition
+            rows.append((at, "f", "east", "orders", 1, partition, "landed", None, 0, lag, lag, NOON, lag))
+    frame = spark.createDataFrame(rows, LAG)
+    start, end = NOON, NOON + timedelta(seconds=720)
+    points = lag_points(frame, start, end)
+    assert len(points) == 240, "three seconds each"
+    assert [(p.time_lag_ms, p.offset_lag) for p in points[:5]] == [
+        (21, 41),
+        (51, 101),
+        (81, 161),
+        (None, None),
+        (141, 281),
+    ]
+    assert [p.at for p in points[:2]] == [NOON + timedelta(seconds=2), NOON + timedelta(seconds=5)]
+    assert {p.line for p in points} == {"f landed"}
+
+    rpo = spark.createDataFrame(
+        [(NOON + timedelta(seconds=s), "f", s, None if s == 4 else 1000 - s, True) for s in range(9)],
+        "observed_at timestamp, flow string, records bigint, data_ms bigint, is_exact boolean",
+    )
+    assert [(p.records, p.data_ms) for p in rpo_points(rpo, start, end)] == [(2, 1000), (5, None), (8, 994)]
