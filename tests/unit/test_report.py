@@ -125,6 +125,8 @@ def test_the_page_holds_the_summary_the_verdicts_and_every_series_as_tables() ->
     assert summary[2:] == ["2", "700", "2 min 0 s", "7 min 0 s", "0", "4.0 s", "1 min 30 s"]
     assert ["east->central", "✗ different", "299", "1", "2026-01-01 12:01:00 UTC"] in rows
     assert ["2026-01-01 12:02:00 UTC", "east->central consumed by billing", "2 min 0 s", "1 986"] in rows
+    lag = [row[0][11:16] for row in rows if row[1:2] == ["east->central consumed by billing"]]
+    assert lag == ["12:02", "12:01", "12:00"], "every row, the newest first"
     assert ["2026-01-01 12:01:00 UTC", "east->central", "orders", "10", "500 ms", "900 ms", "1.5 s"] in rows
     assert ["2026-01-01 12:01:00 UTC", "east->central", "1 min 30 s", "1"] in rows
     assert ["target", "altered", "orders", "0", "17"] in rows
