@@ -16,6 +16,7 @@ from mirrorlake.config.client_options import check_client
 from mirrorlake.config.faults import Finding, fault_error, finding_error
 from mirrorlake.config.flow import FlowConfig, Mm2Config
 from mirrorlake.config.lake_topics import LakeTopicConfig, topics_by_name
+from mirrorlake.config.metrics import MetricsConfig
 from mirrorlake.config.route import denied_from
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher
@@ -29,6 +30,7 @@ __all__ = [
     "LakeConfig",
     "LakeTopicConfig",
     "LandConfig",
+    "MetricsConfig",
     "MirrorConfig",
     "Mm2Config",
     "SyncConfig",
@@ -208,6 +210,7 @@ class MirrorConfig(Settings):
     flows: Annotated[tuple[FlowConfig, ...], BeforeValidator(values.filled)] = Field(
         description="a list of {source, target, topics}"
     )
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="figures for Prometheus")
 
     _path: Path | None = PrivateAttr(default=None)
 

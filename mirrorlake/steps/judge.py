@@ -70,6 +70,8 @@ class HopVerdict:
             **{name: getattr(place, name) for name in _PLACE},
             "verdict": found.verdict.name,
             "reason": found.reason,
+            "position": found.position,
+            "end_position": found.end_position,
             "offset_lag": found.offset_lag,
             "time_lag_ms": found.time_lag_ms,
             "observed_at": None if found.observed_at is None else found.observed_at.isoformat(),
