@@ -12,6 +12,7 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.running import Landing, Republishing
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.rules import RuleShown, RuleTrial, list_rules
@@ -42,6 +43,11 @@ class FlowHandle:
     def offsets(self) -> Offsets:
         """The offset map."""
         return Offsets(self._mirror, self.config.name)
+
+    @property
+    def lag(self) -> Lag:
+        """How far each hop of this flow is and was behind, in offsets and in time."""
+        return self._mirror.lag_of(self.name)
 
     @property
     def quarantine(self) -> Quarantine:

@@ -39,12 +39,14 @@ from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.history import History
+from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Published
 from mirrorlake.steps.publish_file import read_records_of
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild
+from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.streams.in_order import InOrder
@@ -261,6 +263,47 @@ class Mirror:
         self._chosen(flow)
         return self._runner.run(flow, once=once, stop=stop or threading.Event())
 
+    def sample(
+        self,
+        *,
+        once: bool = False,
+        every: str | timedelta | None = None,
+        stop: threading.Event | None = None,
+        tell: Callable[[Sample], None] = lambda _: None,
+    ) -> Sample | None:
+        """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
+
+        A mirror that runs does this by itself. Run it beside mirrors that run in parts, or once on a schedule.
+
+        Args:
+            once: look once and return what was seen; otherwise until `stop` is set.
+            every: the time between two looks; `sampling.every` of the settings without it.
+            stop: set it to return after the look under way.
+            tell: is shown each sample.
+
+        Raises:
+            StoreError: the lake failed. A cluster that does not answer is told in `Sample.unanswered`.
+        """
+        if once:
+            sample = self._wiring.sampler().once()
+            tell(sample)
+            return sample
+        every_s = None if every is None else length_of(every).total_seconds()
+        self._runner.sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
+        return None
+
+    def create_views(self, *, days: int = 7) -> list[str]:
+        """Create the SQL views `lag`, `latency` and `rpo` and return their names; on a path they last as long as the session.
+
+        Args:
+            days: how far back they reach.
+
+        Example:
+            >>> mirror.create_views()  # doctest: +SKIP
+            >>> spark.sql("SELECT * FROM lag WHERE hop = 'republished' ORDER BY observed_at DESC")  # doctest: +SKIP
+        """
+        return self.lag.create_views(days=days)
+
     def pause(
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
     ) -> Pause:
@@ -413,6 +456,11 @@ class Mirror:
         return conflicts_step.conflicts(self.lake, self.config.flows, topic, within=length_of(within))
 
     @property
+    def lag(self) -> Lag:
+        """Return how far each hop of each flow is and was behind, in offsets and in time (see `Lag`)."""
+        return self._wiring.lag(self.config.flows)
+
+    @property
     def history(self) -> History:
         """Return what the clusters looked like over time, and the plan back."""
 
@@ -428,6 +476,10 @@ class Mirror:
             owned=partial(read_ownership, audit=Audit(self.lake, now=self._now)),
             now=self._now,
         )
+
+    def lag_of(self, flow: str) -> Lag:
+        """Return how far each hop of a flow is and was behind (see `Lag`)."""
+        return self._wiring.lag([self.config.flow(flow)])
 
     def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,13 +22,19 @@ from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.relay.audit import Audit
 from mirrorlake.steps.rules import rule_changes
+from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.topics import require_source
+from mirrorlake.streams.duties import Duties, Duty
 from mirrorlake.streams.land import Lander
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
 from mirrorlake.wiring import Wiring
 
 log = logging.getLogger(__name__)
+
+_FIRST_SAMPLE_S = 20.0
+# Where the settings leave the time between two looks to the command, and it does not say either.
+_SAMPLE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,15 @@ class Runner:
         _, sent = self._stay_on(list, lambda: self._flows(flow), stop, outlasts=False, first=first)
         return sent[0] if sent else Republishing(flow, 0)
 
+    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[Sample], None]) -> None:
+        """Look at all positions until `stop` is set; see `Mirror.sample`."""
+        sampler = self._wiring.sampler()
+        while not stop.is_set():
+            begun = time.monotonic()
+            tell(sampler.once())
+            every = every_s or self._wiring.config.sampling.every.total_seconds() or _SAMPLE_S
+            stop.wait(max(0.0, begun + every - time.monotonic()))
+
     def run(self, flow: str | None, *, once: bool, stop: threading.Event) -> tuple[list[Landing], list[Republishing]]:
         """Land and republish; see `Mirror.run`."""
 
@@ -89,7 +105,13 @@ class Runner:
 
         self._wiring.lake.create_all(sorted({one.source for one in self._flows(flow)}))
         if not once:
-            return self._stay_on(sources, lambda: self._flows(flow), stop)
+            # Who runs a part of the flows does not look at all: `mirrorlake sample` does, once for every part.
+            duties = Duties("mirror", self._duties() if flow is None else ())
+            duties.start()
+            try:
+                return self._stay_on(sources, lambda: self._flows(flow), stop)
+            finally:
+                duties.stop()
         state = self._state()
         landings = {f"land {name}": partial(self._land_once, name, state, stop) for name in sources()}
         landed, failures = drain(landings)
@@ -195,6 +217,15 @@ class Runner:
         return Republishing(flow.name, republisher.records)
 
     # -- pieces ---------------------------------------------------------------------------------------------------
+
+    def _duties(self) -> list[Duty]:
+        """Return what is done once for a whole mirror."""
+        every_s = self._wiring.config.sampling.every.total_seconds()
+        if not every_s:
+            return []
+        # The streams take all there is for their start.
+        first_s = min(every_s, _FIRST_SAMPLE_S)
+        return [Duty(name="sample", every_s=every_s, first_s=first_s, do=self._wiring.sampler().once)]
 
     def _state(self) -> ControlState:
         return self._wiring.control().state()

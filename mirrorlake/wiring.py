@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -21,6 +21,7 @@ from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.kafka.options import librdkafka_options, spark_options
+from mirrorlake.kafka.records import RecordReader
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
@@ -38,6 +39,7 @@ from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.keep import Keeper
+from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.maps import KnownMaps, known_maps, recorded_maps
 from mirrorlake.steps.merged import Family, family
 from mirrorlake.steps.producer import LakeProducer
@@ -45,6 +47,7 @@ from mirrorlake.steps.publish import Publisher
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.rebuild import RebuildPlan
 from mirrorlake.steps.resume import Ends
+from mirrorlake.steps.sample import Sampler, SampleSites
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
@@ -83,6 +86,7 @@ class Wiring:
         self.now = now
         self._spark = spark
         self._admins: dict[str, ClusterAdmin] = {}
+        self._groups: dict[str, Groups] = {}
         self._keeping = threading.Lock()
         self._mm2_writers: dict[str, Mm2Writer] = {}
         self._publishing = threading.Lock()
@@ -109,6 +113,7 @@ class Wiring:
         before, self.config, self.read_at = self.config, config, self.now()
         for alias in [alias for alias in self._admins if before.clusters[alias] != config.clusters.get(alias)]:
             del self._admins[alias]
+            self._groups.pop(alias, None)
         self._mm2_writers.clear()
 
     def check_references(self, config: MirrorConfig) -> None:
@@ -344,6 +349,35 @@ class Wiring:
             cluster, admin = self.config.cluster(flow.target), self.admin(flow.target)
             self._mm2_writers[flow.name] = mm2_writer(flow, cluster, admin, now=self.now)
         return self._mm2_writers[flow.name]
+
+    def sampler(self) -> Sampler:
+        """Return what looks at all positions of the mirror; one for as long as it looks, because it remembers."""
+        return Sampler(self.lake, self.sample_sites, now=self.now)
+
+    def sample_sites(self) -> SampleSites:
+        """Return what there is to look at by the settings as they are now."""
+        admins = self.clusters()
+        for alias in admins.keys() - self._groups.keys():
+            self._groups[alias] = Groups(alias, self.reader_options(alias))
+        return SampleSites(
+            flows=self.config.flows,
+            sampling=self.config.sampling,
+            sources=self.sources(),
+            admins=admins,
+            groups={alias: self._groups[alias] for alias in admins},
+            ledger=self.ledger,
+        )
+
+    def lag(self, flows: Sequence[FlowConfig]) -> Lag:
+        """Return what tells the lag of these flows."""
+        return Lag(
+            self.lake,
+            flows,
+            look=lambda: self.sampler().look(),
+            maps=lambda: self.known_maps(flows),
+            reader=lambda alias: RecordReader(alias, self.reader_options(alias)),
+            now=self.now,
+        )
 
     def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
         return groups_step.GroupSides(

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -21,6 +17,7 @@ from mirrorlake.cli.control import pause, resume
 from mirrorlake.cli.groups import groups
 from mirrorlake.cli.history import history
 from mirrorlake.cli.import_mm2 import import_mm2
+from mirrorlake.cli.lag import lag
 from mirrorlake.cli.offsets import offsets
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output, log_to_stderr
@@ -28,6 +25,8 @@ from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
 from mirrorlake.cli.rebuild import rebuild
 from mirrorlake.cli.rules import rules
+from mirrorlake.cli.sample import sample
+from mirrorlake.cli.stopping import in_background
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
@@ -96,45 +95,6 @@ def _mirror(conf: Path) -> Mirror:
     return load(conf)
 
 
-@contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and the first Ctrl-C set; a second one ends the process at once (law F allows it)."""
-    stop = threading.Event()
-
-    def handler(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        stop.set()
-
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-def _in_background(call: Callable[[threading.Event], Any]) -> Any:
-    """Run a stream beside the main thread, which must stay free to hear signals."""
-    result: list[Any] = []
-    failure: list[BaseException] = []
-    with _stop_on_signal() as stop:
-
-        def work() -> None:
-            try:
-                result.append(call(stop))
-            except BaseException as error:
-                failure.append(error)
-
-        thread = threading.Thread(target=work, name="mirrorlake", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(0.2)
-    if failure:
-        raise failure[0]
-    return result[0]
-
-
 def _say_done(output: Output, name: str, did: str, pauses: Sequence[object]) -> None:
     output.say(f"{name}: {did}")
     for one in pauses:
@@ -177,7 +137,7 @@ def land(
     """Land the topics of one source cluster in its relay."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    done = _in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
+    done = in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
     output.document(asdict(done))
     _say_done(output, done.source, f"{done.records:,} records landed", done.paused)
     return 0
@@ -197,7 +157,7 @@ def republish(
     """Republish one flow from the relay into its target."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    done = _in_background(
+    done = in_background(
         lambda stop: mirror.republish(
             flow, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
         )
@@ -212,7 +172,7 @@ def run(conf: Conf = DEFAULT_CONF, flow: Flow = None, once: Once = False, as_jso
     """Land every source and republish every flow."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    landed, sent = _in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
+    landed, sent = in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
     output.document({"landed": [asdict(one) for one in landed], "republished": [asdict(one) for one in sent]})
     for landing in landed:
         _say_done(output, landing.source, f"{landing.records:,} records landed", landing.paused)
@@ -307,6 +267,8 @@ app.command("resume")(resume)
 app.command("rules")(rules)
 app.command("conflicts")(conflicts)
 app.command("rebuild")(rebuild)
+app.command("sample")(sample)
+app.command("lag")(lag)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -18,6 +18,7 @@ from mirrorlake.config.flow import FlowConfig, Mm2Config
 from mirrorlake.config.lake_topics import LakeTopicConfig, topics_by_name
 from mirrorlake.config.metrics import MetricsConfig
 from mirrorlake.config.route import denied_from
+from mirrorlake.config.sampling import SamplingConfig
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher
 from mirrorlake.errors import ConfigError, Fault, UsageError
@@ -33,6 +34,7 @@ __all__ = [
     "MetricsConfig",
     "MirrorConfig",
     "Mm2Config",
+    "SamplingConfig",
     "SyncConfig",
 ]
 
@@ -211,6 +213,7 @@ class MirrorConfig(Settings):
         description="a list of {source, target, topics}"
     )
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="figures for Prometheus")
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="positions over time")
 
     _path: Path | None = PrivateAttr(default=None)
 
@@ -243,7 +246,7 @@ class MirrorConfig(Settings):
     def read_from(self, path: Path | None) -> None:
         """Tell every part which file and place it came from, for errors at the edge."""
         self._path = path
-        parts: list[tuple[str, Settings]] = [("lake", self.lake)]
+        parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         for place, part in parts:

@@ -86,12 +86,26 @@ class Groups:
         Raises:
             ClusterError: a coordinator does not answer, or does not allow the look.
         """
-        wanted = [ClientPartition(tp.topic, tp.partition) for tp in sorted(set(partitions))]
-        names = sorted(set(groups))
-        if not wanted or not names:
-            return {name: {} for name in names}
-        with ThreadPoolExecutor(max_workers=min(8, len(names)), thread_name_prefix="groups") as pool:
-            return dict(zip(names, pool.map(lambda name: self._committed(name, wanted), names), strict=True))
+        wanted = set(partitions)
+        return self.committed_each(dict.fromkeys(groups, wanted))
+
+    def committed_each(
+        self, asked: Mapping[str, Iterable[TopicPartition]]
+    ) -> dict[str, dict[TopicPartition, Committed]]:
+        """Return what each group committed on partitions of its own; one request a group, eight at a time.
+
+        Raises:
+            ClusterError: a coordinator does not answer, or does not allow the look.
+        """
+
+        def one(item: tuple[str, Iterable[TopicPartition]]) -> dict[TopicPartition, Committed]:
+            group, partitions = item
+            wanted = [ClientPartition(tp.topic, tp.partition) for tp in sorted(set(partitions))]
+            return self._committed(group, wanted) if wanted else {}
+
+        names = sorted(asked)
+        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="groups") as pool:
+            return dict(zip(names, pool.map(one, ((name, asked[name]) for name in names)), strict=True))
 
     def _committed(self, group: str, wanted: Sequence[ClientPartition]) -> dict[TopicPartition, Committed]:
         # Never subscribed, so it never joins; closing it leaves nothing behind.

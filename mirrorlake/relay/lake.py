@@ -49,6 +49,15 @@ class Lake:
         """Return a location as it is written in SQL."""
         return location if self._root is None else f"delta.`{location}`"
 
+    @property
+    def is_catalog(self) -> bool:
+        """Whether the tables have names in a catalog, not paths."""
+        return self._namespace is not None
+
+    def view_name(self, name: str) -> str:
+        """Return the name of a view beside the tables of a catalog."""
+        return self._place(name, name)
+
     def exists(self, location: str) -> bool:
         """Tell whether a table is there."""
         from delta.tables import DeltaTable
@@ -169,7 +178,7 @@ class Lake:
 
     def set_property(self, location: str, key: str, value: str) -> None:
         """Set one table property."""
-        self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({_quote(key)} = {_quote(value)})")
+        self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({quote(key)} = {quote(value)})")
 
     def size(self, location: str) -> tuple[int, int]:
         """Return files and bytes of a table's newest version."""
@@ -179,12 +188,12 @@ class Lake:
     def _create(self, location: str, table: Table) -> None:
         """Create a table; another process may be at it too, or may have died over it."""
         columns = ", ".join(
-            f"`{name}` {kind} COMMENT {_quote(comment)}" for name, (kind, comment) in table.columns.items()
+            f"`{name}` {kind} COMMENT {quote(comment)}" for name, (kind, comment) in table.columns.items()
         )
-        properties = ", ".join(f"{_quote(key)} = {_quote(value)}" for key, value in table.properties.items())
+        properties = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in table.properties.items())
         statement = (
             f"CREATE TABLE IF NOT EXISTS {self.sql_name(location)} ({columns}) USING delta "
-            f"COMMENT {_quote(table.comment)} TBLPROPERTIES ({properties})"
+            f"COMMENT {quote(table.comment)} TBLPROPERTIES ({properties})"
         )
         attempts = Retrying(
             stop=stop_after_attempt(5), wait=wait_random_exponential(multiplier=0.2, max=2), reraise=True
@@ -212,5 +221,6 @@ def _identifier(alias: str) -> str:
     return alias if _PLAIN.fullmatch(alias) else "".join(c if _PLAIN.fullmatch(c) else f"_{ord(c):x}_" for c in alias)
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
+    """Return a text as a literal of SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

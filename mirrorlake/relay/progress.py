@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -113,6 +113,8 @@ class Landed:
     reached: Mapping[SourcePartition, int]
     accounted: Mapping[SourcePartition, int]
     accounted_at: datetime | None
+    landed_at: datetime | None = None
+    """Time of the newest batch that was looked at; None where none was."""
 
 
 def landed_positions(lake: Lake, alias: str) -> Landed:
@@ -131,11 +133,19 @@ def landed_positions(lake: Lake, alias: str) -> Landed:
     accounted = {SourcePartition(r.topic, r.generation, r.partition): int(r.position) for r in samples}
     newest = max((row.observed_at for row in samples), default=None)
     since = None if newest is None else newest - timedelta(hours=1)
-    reached = dict(accounted)
-    for row in spans_after(lake, alias, {}, since):
+    return landed_since(
+        lake, alias, Landed(reached=accounted, accounted=accounted, accounted_at=since, landed_at=since)
+    )
+
+
+def landed_since(lake: Lake, alias: str, known: Landed) -> Landed:
+    """Return how far landing a source has come since it was looked at: only newer batches are read."""
+    reached, newest = dict(known.reached), known.landed_at
+    for row in spans_after(lake, alias, {}, known.landed_at):
         source = SourcePartition(row.topic, row.generation, row.partition)
         reached[source] = max(reached.get(source, 0), int(row.last) + 1)
-    return Landed(reached=reached, accounted=accounted, accounted_at=since)
+        newest = row.landed_at if newest is None else max(newest, row.landed_at)
+    return replace(known, reached=reached, landed_at=newest)
 
 
 def spans_after(
@@ -147,7 +157,8 @@ def spans_after(
 ) -> list[Any]:
     """Return first, last and count of what was landed at or after each position, in batches after a time.
 
-    Rows: `topic, generation, partition, first, last, records, newest` (the newest record timestamp).
+    Rows: `topic, generation, partition, first, last, records, newest` (the newest record timestamp), `landed_at` (the newest
+    batch).
     """
     relay = lake.relay(alias)
     if since is not None:
@@ -169,6 +180,7 @@ def _spans(relay: DataFrame) -> DataFrame:
         F.max("offset").alias("last"),
         F.count("*").alias("records"),
         F.max("timestamp").alias("newest"),
+        F.max("landed_at").alias("landed_at"),
     )
 
 

@@ -119,13 +119,37 @@ POSITIONS = Table(
         "topic": ("string", "Topic"),
         "generation": ("int", "Life of the topic"),
         "partition": ("int", "Partition"),
-        "kind": ("string", "earliest | last_stable | landed | republished | group | taken_over"),
+        "kind": (
+            "string",
+            "earliest | last_stable | reached (landing has read to here) | republished | group | "
+            "landed (accounted for by landing, law E) | taken_over",
+        ),
         "group_id": ("string", "Consumer group, for kind group"),
-        "position": ("bigint", "Next offset to read, Kafka's meaning of a position"),
+        "position": ("bigint", "Next offset to read, Kafka's meaning of a position; null when a sample found it gone"),
         "record_timestamp": ("timestamp", "Timestamp of the last record before the position, where known"),
         "observed_at": ("timestamp", "Time of the observation"),
     },
-    properties=_APPEND_ONLY,
+    # Old samples are removed (sampling.keep).
+    properties={**_APPEND_ONLY, "delta.appendOnly": "false"},
+)
+
+SAMPLES = Table(
+    name="samples",
+    comment="Moments at which positions were looked at, one row a moment and subject: tells 'no change' from 'nobody looked'",
+    columns={
+        "observed_at": ("timestamp", "Time of the look; rows of positions that it found new have the same"),
+        "subject": (
+            "string",
+            "What was looked at: cluster (ends and groups) | relay (how far landing has read) | flow (its ledger)",
+        ),
+        "name": ("string", "Alias of the cluster or of the relay's source, or the flow"),
+        "complete": ("boolean", "Every position of the subject was written to positions, not only what had changed"),
+        "positions": ("bigint", "Positions that were seen"),
+        "changed": ("bigint", "Rows that were written to positions"),
+        "took_ms": ("bigint", "Time that the look took"),
+        "error": ("string", "Why there was no answer; null where there was one"),
+    },
+    properties={**_APPEND_ONLY, "delta.appendOnly": "false"},
 )
 
 METADATA = Table(
@@ -266,4 +290,16 @@ CONTROL = Table(
     properties=_APPEND_ONLY,
 )
 
-SIDE_TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE, GAPS, CHECKPOINTS, HEARTBEATS, POSITIONS, METADATA, AUDIT, CONTROL)
+SIDE_TABLES = (
+    OFFSET_MAP,
+    WITHHELD,
+    QUARANTINE,
+    GAPS,
+    CHECKPOINTS,
+    HEARTBEATS,
+    POSITIONS,
+    SAMPLES,
+    METADATA,
+    AUDIT,
+    CONTROL,
+)

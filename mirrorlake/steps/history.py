@@ -104,6 +104,7 @@ class History:
         rows = (
             self._lake.meta(POSITIONS)
             .where((F.col("kind") == "group") & (F.col("observed_at") <= F.lit(time)))
+            .where("position IS NOT NULL")
             .withColumn("rank", F.row_number().over(newest))
             .where("rank = 1")
             .collect()

@@ -65,11 +65,9 @@ def flow_status(
     rows = []
     for tp in sorted(partitions):
         key = SourcePartition(tp.topic, newest.get(tp.topic, 1), tp.partition)
-        holds = landed.reached.get(key, 0)
-        # Control records at the end are read but never landed: the checkpoint location knows that they are behind us.
-        reached = min(max(holds, seen.get(tp, 0)), max(ends[tp], holds))
-        sent = republished.get(key, 0)
-        sent = reached if sent >= holds and key in landed.reached else sent
+        reached, sent = standing(
+            holds=landed.reached.get(key), seen=seen.get(tp, 0), end=ends[tp], sent=republished.get(key, 0)
+        )
         lag = max(0, ends[tp] - sent)
         rows.append(
             PartitionStatus(
@@ -84,6 +82,28 @@ def flow_status(
             )
         )
     return rows
+
+
+def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:
+    """Return how far a source partition is landed and how far republished, both as next offsets.
+
+    Control records at its end are read but never landed: the checkpoint location knows that they are behind us.
+
+    Args:
+        holds: the offset behind the last that the relay holds; None where it holds nothing of the partition.
+        seen: the next offset to read by the checkpoint location.
+        end: the end of the partition on the source.
+        sent: the next offset to republish by the flow's ledger.
+
+    Example:
+        >>> standing(holds=7, seen=9, end=9, sent=7)
+        (9, 9)
+        >>> standing(holds=7, seen=9, end=9, sent=4)
+        (9, 4)
+    """
+    held = holds or 0
+    reached = min(max(held, seen), max(end, held))
+    return reached, reached if holds is not None and sent >= held else sent
 
 
 def _verdict(lag: int, *, is_landed: bool) -> str:

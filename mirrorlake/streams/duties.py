@@ -19,18 +19,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duty:
-    """Something to do every `every_s` seconds; `name` stands in the log."""
+    """Something to do every `every_s` seconds, after `first_s` for the first time; `name` stands in the log."""
 
     name: str
     every_s: float
     do: Callable[[], object]
+    first_s: float = 0.0
 
 
 class Duties:
-    """Do the duties of one flow.
+    """Do the duties of one flow, or of a mirror.
 
     Args:
-        flow: the flow, for the log.
+        flow: the flow, for the log; or `mirror`.
         duties: what to do; they run one after another, so they need no locks among themselves.
 
     Example:
@@ -70,7 +71,7 @@ class Duties:
             raise failures[0]
 
     def _work(self) -> None:
-        due = dict.fromkeys((duty.name for duty in self._duties), time.monotonic())
+        due = {duty.name: time.monotonic() + duty.first_s for duty in self._duties}
         while not self._ended.is_set():
             for duty in self._duties:
                 if self._ended.is_set() or due[duty.name] > time.monotonic():

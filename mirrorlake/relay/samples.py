@@ -1,0 +1,167 @@
+"""Samples in the lake: what the newest look saw, the rows of the next one, and the end of old rows.
+
+A sample is two appends: rows of `positions` for what has changed, then rows of `samples` for what was looked at. Rows without
+their moment, of a sampler that was killed between the two, count as not written (law F).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import POSITIONS, SAMPLES
+
+KINDS = ("earliest", "last_stable", "reached", "republished", "group")
+"""The kinds of positions that a sampler writes."""
+
+Subject = tuple[str, str]
+"""What is looked at, and its name, as in the table `samples`."""
+
+# Rewriting a day's small files once a day keeps the table at a few files; more often would only cost.
+TIDY_EVERY = timedelta(days=1)
+
+
+class Key(NamedTuple):
+    """One position that is followed over time; `flow` and `group` are None where it has none."""
+
+    source: str
+    flow: str | None
+    topic: str
+    generation: int
+    partition: int
+    kind: str
+    group: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one look at a subject found new; an offset of None says that the position is gone."""
+
+    subject: Subject
+    complete: bool = False
+    rows: Mapping[Key, int | None] = field(default_factory=dict)
+    positions: int = 0
+    took_ms: int = 0
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What the newest answered look at each subject saw, and when everything of it was written last."""
+
+    positions: dict[Subject, dict[Key, int]] = field(default_factory=dict)
+    completed_at: dict[Subject, datetime] = field(default_factory=dict)
+
+    def change(self, subject: Subject, seen: Mapping[Key, int], at: datetime, *, complete_every: timedelta) -> Change:
+        """Return what has to be written of a look: all of it once in `complete_every`, else what is new."""
+        before, completed = self.positions.get(subject), self.completed_at.get(subject)
+        if before is None or completed is None or at - completed >= complete_every:
+            return Change(subject=subject, complete=True, rows=dict(seen), positions=len(seen))
+        rows: dict[Key, int | None] = {key: offset for key, offset in seen.items() if before.get(key) != offset}
+        rows |= dict.fromkeys(before.keys() - seen.keys())
+        return Change(subject=subject, rows=rows, positions=len(seen))
+
+    def note(self, change: Change, at: datetime) -> None:
+        """Remember what was written."""
+        if change.complete:
+            self.positions[change.subject] = {}
+            self.completed_at[change.subject] = at
+        held = self.positions[change.subject]
+        for key, offset in change.rows.items():
+            if offset is None:
+                del held[key]
+            else:
+                held[key] = offset
+
+
+def remember(lake: Lake) -> Remembered:
+    """Read what the newest look at each subject saw, from its last complete look on."""
+    answered = lake.meta(SAMPLES).where("error IS NULL")
+    newest = answered.where("complete").groupBy("subject", "name").agg(F.max("observed_at").alias("completed_at"))
+    completed = {(row.subject, row.name): row.completed_at for row in newest.collect()}
+    if not completed:
+        return Remembered()
+    rows = (
+        written(lake.meta(POSITIONS).where(F.col("observed_at") >= F.lit(min(completed.values()))), answered)
+        .join(F.broadcast(newest), ["subject", "name"])
+        .where("observed_at >= completed_at")
+        .groupBy("subject", "name", *_KEY)
+        .agg(F.max_by("position", "observed_at").alias("position"))
+        .where("position IS NOT NULL")
+        .collect()
+    )
+    found = Remembered(
+        positions={subject: {} for subject in completed},
+        completed_at={subject: at.astimezone(timezone.utc) for subject, at in completed.items()},
+    )
+    for row in rows:
+        key = Key(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
+        found.positions[row.subject, row.name][key] = int(row.position)
+    return found
+
+
+_KEY = ("source", "flow", "topic", "generation", "partition", "kind", "group_id")
+
+
+def written(positions: DataFrame, samples: DataFrame) -> DataFrame:
+    """Return the positions that a sampler wrote, with the `subject` and `name` of the look that found them."""
+    subject = (
+        F.when(F.col("kind") == "reached", "relay").when(F.col("kind") == "republished", "flow").otherwise("cluster")
+    )
+    name = F.when(F.col("kind") == "republished", F.col("flow")).otherwise(F.col("source"))
+    of_sampler = positions.where(F.col("kind").isin(*KINDS)).withColumns({"subject": subject, "name": name})
+    return of_sampler.join(
+        F.broadcast(samples.select("subject", "name", "observed_at")), ["subject", "name", "observed_at"]
+    )
+
+
+def write(lake: Lake, at: datetime, changes: Sequence[Change]) -> None:
+    """Append what is new, and the moment."""
+    rows = [
+        (k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group, offset, None, at)
+        for change in changes
+        for k, offset in change.rows.items()
+    ]
+    lake.append_rows(POSITIONS, rows)
+    lake.append_rows(
+        SAMPLES,
+        [(at, *c.subject, c.complete, c.positions, len(c.rows), c.took_ms, c.error) for c in changes],
+    )
+
+
+def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
+    """Delete what is older, but of every position the newest such row, and merge small files; at most once a day.
+
+    Returns whether it was done.
+    """
+    positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
+    last = lake.properties(samples).get(_TIDIED)
+    if last is not None and now - datetime.fromisoformat(last) < TIDY_EVERY:
+        return False
+    lake.set_property(samples, _TIDIED, now.isoformat())
+    if lake.properties(positions).get("delta.appendOnly") == "true":
+        # A lake of an older release.
+        lake.set_property(positions, "delta.appendOnly", "false")
+    spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    names = [lake.sql_name(location) for location in (positions, samples)]
+    # The newest position of a group or of landing is what a failover or the next start stands on, however old it is.
+    same = " AND ".join(f"kept.{column} <=> old.{column}" for column in _KEY)
+    spark.sql(
+        f"MERGE INTO {names[0]} AS old USING ("  # noqa: S608  names of tables and columns, and a time
+        f"SELECT {', '.join(_KEY)}, max(observed_at) AS newest FROM {names[0]} "
+        f"WHERE observed_at < timestamp'{limit}' GROUP BY {', '.join(_KEY)}) AS kept "
+        f"ON {same} AND old.observed_at < kept.newest WHEN MATCHED THEN DELETE"
+    )
+    spark.sql(f"DELETE FROM {names[1]} WHERE observed_at < timestamp'{limit}'")  # noqa: S608
+    for name in names:
+        spark.sql(f"OPTIMIZE {name}")
+    return True
+
+
+_TIDIED = "mirrorlake.tidied_at"

@@ -1,0 +1,71 @@
+"""The SQL views `lag`, `latency` and `rpo`, of the same text as the functions of `relay/lag.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.relay.lag import LAG, LATENCY, RPO, with_bucket
+from mirrorlake.relay.lake import Lake, quote
+from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Table
+
+
+def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> list[str]:
+    """Create or replace the views and return their names.
+
+    On a catalog they stay in its schema. On a path they are temporary and belong to the session: Delta has no place for a
+    view in a folder.
+
+    Args:
+        lake: the lake.
+        flows: the flows that they tell about.
+        days: how far back they reach; each query reads so much of the tables, whatever it asks for.
+    """
+    tables = _tables(lake, flows, days=days)
+    # Of the map only what is shown: lag needs all of it, because a group may stand far behind.
+    recent = tables | {"offset_map": _newer(lake, OFFSET_MAP, "committed_at", days=days)}
+    bodies = {
+        "lag": (LAG.format(**tables), "observed_at"),
+        "latency": (with_bucket(LATENCY, 60).format(**recent), "bucket"),
+        "rpo": (RPO.format(**tables), "observed_at"),
+    }
+    created = []
+    for name, (body, column) in bodies.items():
+        kind, place = ("VIEW", lake.view_name(name)) if lake.is_catalog else ("TEMPORARY VIEW", name)
+        lake.spark.sql(
+            f"CREATE OR REPLACE {kind} {place} AS SELECT * FROM ({body}) "  # noqa: S608  names of this lake only
+            f"WHERE {column} >= current_timestamp() - INTERVAL '{days}' DAY"
+        )
+        created.append(place)
+    return created
+
+
+def _tables(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, str]:
+    return {
+        # A day more: the first complete look of the time that is shown lies in it.
+        "positions": _newer(lake, POSITIONS, "observed_at", days=days + 1),
+        "samples": _newer(lake, SAMPLES, "observed_at", days=days + 1),
+        "offset_map": lake.sql_name(lake.meta_location(OFFSET_MAP)),
+        "withheld": lake.sql_name(lake.meta_location(WITHHELD)),
+        "relays": _relays(lake, sorted({flow.source for flow in flows})),
+        "flows": _flows(flows),
+    }
+
+
+def _newer(lake: Lake, table: Table, column: str, *, days: int) -> str:
+    name = lake.sql_name(lake.meta_location(table))
+    return f"(SELECT * FROM {name} WHERE {column} >= current_timestamp() - INTERVAL '{days}' DAY)"  # noqa: S608
+
+
+def _relays(lake: Lake, aliases: Iterable[str]) -> str:
+    parts = (
+        f"SELECT {quote(alias)} AS source, topic, generation, partition, offset, timestamp "  # noqa: S608
+        f"FROM {lake.sql_name(lake.relay_location(alias))}"
+        for alias in aliases
+    )
+    return f"({' UNION ALL '.join(parts)})"
+
+
+def _flows(flows: Iterable[FlowConfig]) -> str:
+    rows = ", ".join(f"({quote(flow.name)}, {quote(flow.source)}, {quote(flow.target)})" for flow in flows)
+    return f"(SELECT * FROM VALUES {rows} AS f(flow, source, target))"  # noqa: S608

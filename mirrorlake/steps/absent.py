@@ -1,0 +1,60 @@
+"""Clusters that do not answer: asked beside everything else until they do, so that nobody waits for their time-outs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from mirrorlake.errors import ClusterError
+
+
+class Absent:
+    """Remember who did not answer, and ask again in the background.
+
+    Example:
+        >>> absent = Absent()
+        >>> absent.note("west", "cluster west is not reachable", ask=lambda: 3)
+        >>> absent.settle("west")
+        >>> absent.why("west") is None
+        True
+    """
+
+    def __init__(self) -> None:
+        self._away: dict[str, tuple[str, Callable[[], object]]] = {}
+        self._asking: dict[str, threading.Thread] = {}
+        self._answered: set[str] = set()
+
+    def note(self, alias: str, why: str, *, ask: Callable[[], object]) -> None:
+        """Remember that a cluster did not answer, and begin to ask it again with `ask`, which raises while it does not."""
+        self._away[alias] = (why, ask)
+        self._begin(alias)
+
+    def why(self, alias: str) -> str | None:
+        """Return why a cluster is not to be asked now; None where it may be."""
+        if alias in self._answered:
+            self._answered.discard(alias)
+            self._away.pop(alias, None)
+        if alias not in self._away:
+            return None
+        if not self._asking[alias].is_alive():
+            self._begin(alias)
+        return self._away[alias][0]
+
+    def settle(self, alias: str) -> None:
+        """Wait until the question under way has its answer."""
+        if alias in self._asking:
+            self._asking[alias].join()
+
+    def _begin(self, alias: str) -> None:
+        _, ask = self._away[alias]
+
+        def work() -> None:
+            try:
+                ask()
+            except ClusterError:
+                return
+            self._answered.add(alias)
+
+        # A daemon: a client's time-out must not hold up the end of the process.
+        self._asking[alias] = threading.Thread(target=work, name=f"ask {alias}", daemon=True)
+        self._asking[alias].start()

@@ -1,0 +1,285 @@
+"""Lag, latency and RPO of a mirror: now, over time, and as SQL views.
+
+What was sampled is told exactly; what was not looked at is not told at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.values import length_of
+from mirrorlake.errors import ClusterError, UsageError
+from mirrorlake.kafka.records import RecordReader
+from mirrorlake.relay import lag as relay_lag
+from mirrorlake.relay.lag import LagTables
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.samples import KINDS, Key
+from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
+from mirrorlake.relay.views import create_views
+from mirrorlake.steps.maps import KnownMaps
+from mirrorlake.steps.sample import Sample
+
+When = str | timedelta | datetime
+"""A time, aware of its zone, or how long ago: `"1h"`."""
+
+# More conditions than these make planning slower than the files they save; then whole topics are read.
+_MOST_CONDITIONS = 200
+# A record is fetched from the source for so many partitions whose next record is not landed; others stay unknown.
+_MOST_FETCHED = 200
+
+
+class Lag:
+    """How far each hop of each flow is behind, in offsets and in time.
+
+    Args:
+        lake: the lake.
+        flows: the flows that are told about.
+        look: looks at all positions now, and writes nothing.
+        maps: reads the flows' runs, their ledgers' newest included.
+        reader: opens a reader of a source's records.
+        now: the clock, in UTC.
+
+    Example:
+        >>> mirror.lag.over(since="1h").where("hop = 'republished'").show()  # doctest: +SKIP
+        >>> mirror["east->central"].lag.latency(since="1d", bucket="1h").show()  # doctest: +SKIP
+        >>> mirror.lag.at("billing", "2h").show()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        flows: Sequence[FlowConfig],
+        *,
+        look: Callable[[], Sample],
+        maps: Callable[[], KnownMaps],
+        reader: Callable[[str], AbstractContextManager[RecordReader]],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._lake = lake
+        self._flows = tuple(flows)
+        self._look = look
+        self._maps = maps
+        self._reader = reader
+        self._now = now
+
+    def now(self) -> DataFrame:
+        """Look at everything and return the lag of this moment, in the columns of `relay.lag.LAG_COLUMNS`; writes nothing.
+
+        Where the oldest record that waits is not landed yet, its timestamp is read from the source. A cluster that does not
+        answer leaves its figures out.
+
+        Raises:
+            StoreError: the lake failed.
+        """
+        sample = self._look()
+        at, spark = sample.observed_at, self._lake.spark
+        positions = [
+            (k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group, offset, None, at)
+            for look in sample.looks
+            for k, offset in look.positions.items()
+        ]
+        moments = [(at, *look.asked, True, 0, 0, look.took_ms, look.error) for look in sample.looks]
+        tables = replace(
+            self._tables(),
+            positions=spark.createDataFrame(positions, POSITIONS.ddl),
+            samples=spark.createDataFrame(moments, SAMPLES.ddl),
+            offset_map=self._maps().runs.drop("source"),
+        )
+        frame = self._of_flows(relay_lag.lag(self._pruned(tables)))
+        return spark.createDataFrame(self._completed(frame.collect(), at, sample), frame.schema)
+
+    def over(self, since: When = "1h", until: When | None = None) -> DataFrame:
+        """Return the lag at every sampling moment of a time, in the columns of `relay.lag.LAG_COLUMNS`.
+
+        Raises:
+            UsageError: nothing was sampled yet, or a time is none.
+        """
+        start, end = self._span(since, until)
+        return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), "observed_at", start, end)
+
+    def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
+        """Return what would have been lost at every sampling moment, in the columns of `relay.lag.RPO_COLUMNS`.
+
+        Raises:
+            UsageError: nothing was sampled yet, or a time is none.
+        """
+        start, end = self._span(since, until)
+        tables = self._pruned(self._sampled(start, end))
+        return self._between(relay_lag.rpo(tables), "observed_at", start, end)
+
+    def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> DataFrame:
+        """Return percentiles of the time from record to target, in the columns of `relay.lag.LATENCY_COLUMNS`.
+
+        Every record that reached a target in that time counts; no samples are needed.
+
+        Raises:
+            UsageError: a time is none.
+        """
+        start, end = self._span(since, until)
+        bucket_s = length_of(bucket).total_seconds()
+        if bucket_s < 1:
+            raise UsageError(f"'{bucket}' is too short for a bucket", remedy='write "1s" or more')
+        tables = self._tables()
+        names = [flow.name for flow in self._flows]
+        runs = tables.offset_map.where(F.col("flow").isin(names) & F.col("committed_at").between(start, end))
+        key = {"topic": "source_topic", "generation": "generation", "partition": "source_partition"}
+        bounds = (
+            runs.join(F.broadcast(tables.flows), "flow")
+            .groupBy("source", *(F.col(column).alias(name) for name, column in key.items()))
+            .agg(F.min("first_upstream").alias("lowest"), (F.max("last_upstream") + 1).alias("highest"))
+            .collect()
+        )
+        relays = tables.relays.where(_within(bounds))
+        return relay_lag.latency(replace(tables, offset_map=runs, relays=relays), bucket_s=int(bucket_s))
+
+    def at(self, group: str, moment: When) -> DataFrame:
+        """Return where a group stood at a past moment, by the newest sample up to it, on sources and on targets.
+
+        The rows are those of `over`, of hop `consumed`.
+
+        Raises:
+            UsageError: nothing was sampled up to then.
+        """
+        time = self._moment(moment)
+        tables = self._sampled(time, time)
+        newest = (
+            tables.samples.where("subject = 'cluster' AND error IS NULL")
+            .groupBy(F.col("name").alias("cluster"))
+            .agg(F.max("observed_at").alias("observed_at"))
+        )
+        mine = tables.positions.where(F.col("group_id").isNull() | (F.col("group_id") == group))
+        found = relay_lag.lag(self._pruned(replace(tables, positions=mine))).where(F.col("group_id") == group)
+        return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
+
+    def create_views(self, *, days: int = 7) -> list[str]:
+        """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `relay.views.create_views`)."""
+        for table in (POSITIONS, SAMPLES, OFFSET_MAP, WITHHELD):
+            self._lake.create_side_table(table)
+        return create_views(self._lake, self._flows, days=days)
+
+    # -- pieces ---------------------------------------------------------------------------------------------------
+
+    def _tables(self) -> LagTables:
+        lake = self._lake
+        columns = ("topic", "generation", "partition", "offset", "timestamp")
+        relays = [
+            lake.relay(alias).select(F.lit(alias).alias("source"), *columns)
+            for alias in sorted({flow.source for flow in self._flows})
+            if lake.exists(lake.relay_location(alias))
+        ]
+        if not relays:
+            raise UsageError("nothing was landed yet", remedy="mirrorlake run --once")
+        flows = [(flow.name, flow.source, flow.target) for flow in self._flows]
+        return LagTables(
+            positions=lake.meta(POSITIONS),
+            samples=lake.meta(SAMPLES),
+            offset_map=lake.meta(OFFSET_MAP),
+            withheld=lake.meta(WITHHELD),
+            relays=reduce(DataFrame.unionByName, relays),
+            flows=lake.spark.createDataFrame(flows, "flow string, source string, target string"),
+        )
+
+    def _sampled(self, start: datetime, end: datetime) -> LagTables:
+        """Return the tables from the last complete looks before a time on, up to another one."""
+        if not self._lake.exists(self._lake.meta_location(SAMPLES)):
+            raise UsageError(
+                "nothing was sampled yet", remedy="mirrorlake sample --once; a mirror that runs samples, too"
+            )
+        tables = self._tables()
+        complete = tables.samples.where("complete AND error IS NULL")
+        before = complete.where(F.col("observed_at") <= F.lit(start)).groupBy("subject", "name")
+        firsts = [row.at for row in before.agg(F.max("observed_at").alias("at")).collect()]
+        begin: datetime = min(firsts, default=start)
+        samples = tables.samples.where(F.col("observed_at").between(begin, end))
+        if not firsts and not samples.limit(1).count():
+            raise UsageError(
+                f"nothing was sampled up to {end.isoformat()}",
+                remedy="mirrorlake sample --once; or ask for a later time",
+            )
+        # Later positions say what has been landed since: the past is told with today's knowledge.
+        known = tables.positions.where((F.col("observed_at") >= F.lit(begin)) & F.col("kind").isin(*KINDS))
+        return replace(tables, positions=known, samples=samples)
+
+    def _pruned(self, tables: LagTables) -> LagTables:
+        """Return the tables with the relays cut to the records that waited; the files' statistics leave out all others."""
+        return replace(tables, relays=tables.relays.where(_within(relay_lag.bounds(tables).collect())))
+
+    def _of_flows(self, frame: DataFrame) -> DataFrame:
+        return frame.where(F.col("flow").isin([flow.name for flow in self._flows]))
+
+    def _between(self, frame: DataFrame, column: str, start: datetime, end: datetime) -> DataFrame:
+        return self._of_flows(frame).where(F.col(column).between(start, end))
+
+    def _completed(self, rows: Sequence[Any], at: datetime, sample: Sample) -> list[Any]:
+        """Fill in what only the source knows: the timestamps of records that are not landed."""
+        ends = {key: offset for look in sample.looks for key, offset in look.positions.items()}
+        unknown = {
+            Key(row.source, None, row.topic, row.generation, row.partition, "reached", None)
+            for row in rows
+            if row.time_lag_ms is None
+        }
+        first: dict[Key, int | None] = {}
+        for alias in sorted({key.source for key in unknown}):
+            mine = sorted(key for key in unknown if key.source == alias)[:_MOST_FETCHED]
+            try:
+                with self._reader(alias) as reader:
+                    for key in mine:
+                        record = next(reader.read(key.topic, key.partition, ends[key]), None)
+                        first[key] = None if record is None else record.timestamp_ms
+            except ClusterError:
+                continue
+        now_ms, filled = int(at.timestamp() * 1000), []
+        for row in rows:
+            key = Key(row.source, None, row.topic, row.generation, row.partition, "reached", None)
+            values = row.asDict()
+            if row.time_lag_ms is None and key in first:
+                since = first[key]
+                # Nothing but markers up to the end: nobody waits.
+                values["time_lag_ms"] = 0 if since is None else max(0, now_ms - since)
+                values["waiting_since"] = (
+                    None if since is None else datetime.fromtimestamp(since / 1000, tz=timezone.utc)
+                )
+            filled.append(tuple(values.values()))
+        return filled
+
+    def _span(self, since: When, until: When | None) -> tuple[datetime, datetime]:
+        return self._moment(since), self._now() if until is None else self._moment(until)
+
+    def _moment(self, when: When) -> datetime:
+        if not isinstance(when, datetime):
+            return self._now() - length_of(when)
+        if when.tzinfo is None:
+            raise UsageError(f"{when.isoformat()} has no time zone", remedy=f"write {when.isoformat()}+00:00 for UTC")
+        return when
+
+
+def _within(bounds: Iterable[Any]) -> Column:
+    """Return the condition that a record of the relays lies in one of the stretches, in words that file statistics know."""
+    stretches: dict[tuple[Any, ...], tuple[int, int]] = {}
+    rows = list(bounds)
+    for columns in (("source", "topic", "generation", "partition"), ("source", "topic"), ("source",)):
+        stretches = {}
+        for row in rows:
+            key = tuple(row[column] for column in columns)
+            low, high = stretches.get(key, (row.lowest, row.highest))
+            stretches[key] = min(low, row.lowest), max(high, row.highest)
+        if len(stretches) <= _MOST_CONDITIONS:
+            break
+    conditions = [
+        reduce(
+            lambda one, other: one & other,
+            [F.col(column) == F.lit(value) for column, value in zip(columns, key, strict=False)],
+            (F.col("offset") >= low) & (F.col("offset") < high),
+        )
+        for key, (low, high) in stretches.items()
+    ]
+    return reduce(lambda one, other: one | other, conditions, F.lit(False))

@@ -1,0 +1,389 @@
+"""Sample: look at every position of a mirror at one moment, and write down what has changed since the last look.
+
+Cheap on purpose: one request for metadata and two for offsets a broker of each source, one request a group, one tail read a
+lane; the relay is asked for its newest batches only. Downstream is looked at before upstream, so that no position seems to be
+behind an end that it has reached (lag may be told too large by what came in meanwhile, never too small).
+
+Law H: nothing is written to any cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+from mirrorlake.config.sampling import SamplingConfig
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import ClusterError, ClusterUnreachable
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.groups import Groups
+from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import Landed, landed_positions, landed_since
+from mirrorlake.relay.samples import Change, Key, Remembered, Subject, remember, tidy, write
+from mirrorlake.steps.absent import Absent
+from mirrorlake.steps.status import read_to, standing
+from mirrorlake.streams.ownership import merged_positions, read_lanes
+from mirrorlake.streams.sources import TopicSource
+from mirrorlake.streams.topics import SourceTopics
+
+log = logging.getLogger(__name__)
+
+# A look that writes everything bounds how far back a question has to read, at the price of one row a position.
+COMPLETE_EVERY = timedelta(hours=6)
+# So often a group is asked for all topics, where asking each time would move more than this many positions.
+_ASK_ALL_EVERY, _ASK_ALL_BELOW = 10, 200_000
+# Requests that wait for brokers at the same time.
+_WORKERS = 8
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look at a subject saw: a `cluster`, the `relay` of a source, or the ledger of a `flow`.
+
+    `error` says why there was no answer; `positions` is empty then. `changed` are the rows that were written.
+    """
+
+    subject: str
+    name: str
+    positions: Mapping[Key, int] = field(default_factory=dict)
+    took_ms: int = 0
+    error: str | None = None
+    complete: bool = False
+    changed: int = 0
+
+    @property
+    def asked(self) -> Subject:
+        """What was looked at, and its name."""
+        return self.subject, self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """All looks of one moment."""
+
+    observed_at: datetime
+    looks: tuple[Look, ...]
+
+    @property
+    def changed(self) -> int:
+        """How many positions were new."""
+        return sum(look.changed for look in self.looks)
+
+    @property
+    def unanswered(self) -> tuple[Look, ...]:
+        """The looks that had no answer."""
+        return tuple(look for look in self.looks if look.error is not None)
+
+    def __str__(self) -> str:
+        seen = sum(len(look.positions) for look in self.looks)
+        lines = [f"{seen:,} positions seen, {self.changed:,} written"]
+        return "\n".join(lines + [f"{look.subject} {look.name}: {look.error}" for look in self.unanswered])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSites:
+    """What a sampler looks at; made anew for each look, because a running mirror takes up new settings."""
+
+    flows: Sequence[FlowConfig]
+    sampling: SamplingConfig
+    sources: Mapping[str, TopicSource]
+    admins: Mapping[str, ClusterAdmin]
+    groups: Mapping[str, Groups]
+    ledger: Callable[[FlowConfig], LedgerReader]
+
+    def flows_from(self, alias: str) -> list[FlowConfig]:
+        """Return the flows whose source is this cluster."""
+        return [flow for flow in self.flows if flow.source == alias]
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    generation: int
+    partitions: int
+
+
+class Sampler:
+    """Look at the positions of one mirror, and remember them, so that only changes are written.
+
+    Args:
+        lake: the lake.
+        sites: returns what to look at.
+        now: the clock, in UTC.
+
+    Example:
+        >>> sample = mirror.sample(once=True)  # doctest: +SKIP
+        >>> sample.unanswered  # doctest: +SKIP
+        ()
+    """
+
+    def __init__(self, lake: Lake, sites: Callable[[], SampleSites], *, now: Callable[[], datetime]) -> None:
+        self._lake = lake
+        self._sites = sites
+        self._now = now
+        self._remembered: Remembered | None = None
+        self._looks_done = 0
+        self._living: dict[str, dict[str, _Topic]] = {}
+        self._topics: dict[str, SourceTopics] = {}
+        self._strange: dict[str, set[str]] = {}
+        self._landed: dict[str, Landed] = {}
+        self._ends: dict[str, dict[TopicPartition, int]] = {}
+        self._group_topics: dict[tuple[str, str], set[TopicPartition]] = {}
+        self._said: dict[Subject, str] = {}
+        self._absent = Absent()
+
+    def once(self) -> Sample:
+        """Look, write what is new, and return what was seen.
+
+        A cluster that does not answer is told in `Sample.unanswered`, in the table and in the log; the others are looked at
+        all the same.
+
+        Raises:
+            StoreError: the lake failed.
+        """
+        if self._remembered is None:
+            self._lake.create_all({flow.source for flow in self._sites().flows})
+            self._remembered = remember(self._lake)
+        remembered, seen = self._remembered, self.look()
+        changes = [self._change(remembered, look, seen.observed_at) for look in seen.looks]
+        try:
+            write(self._lake, seen.observed_at, changes)
+        except Exception:
+            # What is in the table is not known: it is read again.
+            self._remembered = None
+            raise
+        for look, change in zip(seen.looks, changes, strict=True):
+            self._tell(look)
+            if look.error is None:
+                remembered.note(change, seen.observed_at)
+        if any(change.complete for change in changes):
+            tidy(self._lake, before=seen.observed_at - self._sites().sampling.keep, now=seen.observed_at)
+        looks = (
+            replace(look, complete=change.complete, changed=len(change.rows))
+            for look, change in zip(seen.looks, changes, strict=True)
+        )
+        return replace(seen, looks=tuple(looks))
+
+    def look(self) -> Sample:
+        """Return where everything stands now; writes nothing."""
+        sites, round_ = self._sites(), _Round()
+        for alias in sites.admins:
+            if (why := self._absent.why(alias)) is not None:
+                _leave_out(sites, round_, alias, why)
+        sources = list(sites.sources)
+        found = round_.ask({("cluster", a): partial(self._topics_of, sites, a) for a in sources})
+        # Behind the first questions, where a cluster that has just gone away costs its time-out.
+        at = self._now()
+        for (_, alias), topics in found.items():
+            self._living[alias] = topics
+        for alias in set(sources) - self._living.keys():
+            # It has not answered since this sampler was made: its topics as the lake knows them.
+            known = SourceTopics(self._lake, alias).load()
+            self._living[alias] = {name: _Topic(topic.generation, topic.partitions) for name, topic in known.items()}
+        held = round_.ask({("cluster", a): partial(self._held_by_groups, sites, a) for a in sites.groups})
+        for alias in round_.away:
+            _leave_out(sites, round_, alias, round_.errors["cluster", alias])
+        sent = round_.ask({("flow", flow.name): partial(_sent, sites, flow) for flow in sites.flows})
+        landed = round_.ask({("relay", a): partial(self._landed_of, a) for a in sources})
+        ends = round_.ask({("cluster", a): partial(self._ends_of, sites, a) for a in sources})
+        positions: dict[Subject, dict[Key, int]] = {subject: {} for subject in round_.took}
+        for subject, groups in held.items():
+            positions[subject] |= groups
+        for (_, alias), (first, last) in ends.items():
+            self._ends[alias] = last
+            for kind, offsets in (("earliest", first), ("last_stable", last)):
+                for tp, offset in offsets.items():
+                    topic = self._living[alias][tp.topic]
+                    key = Key(alias, None, tp.topic, topic.generation, tp.partition, kind, None)
+                    positions["cluster", alias][key] = offset
+        for (_, alias), (relay, seen) in landed.items():
+            self._stand(sites, alias, relay, seen, sent, positions)
+        looks = [
+            Look(
+                subject=subject,
+                name=name,
+                positions={} if (subject, name) in round_.errors else positions[subject, name],
+                took_ms=int(took * 1000),
+                error=round_.errors.get((subject, name)),
+            )
+            for (subject, name), took in sorted(round_.took.items())
+        ]
+        self._looks_done += 1
+        for alias in round_.away:
+            if alias in sites.admins:
+                ask = sites.admins[alias].broker_count
+                self._absent.note(alias, round_.errors["cluster", alias], ask=ask)
+        return Sample(observed_at=at, looks=tuple(looks))
+
+    def _stand(
+        self,
+        sites: SampleSites,
+        alias: str,
+        relay: Landed,
+        seen: Mapping[TopicPartition, int],
+        sent: Mapping[Subject, Mapping[SourcePartition, int]],
+        positions: dict[Subject, dict[Key, int]],
+    ) -> None:
+        """Fill in how far the partitions of a source are landed and republished."""
+        living = self._living.get(alias, {})
+        ends = self._ends.get(alias, {})
+        flows = [(flow, sent["flow", flow.name]) for flow in sites.flows_from(alias) if ("flow", flow.name) in sent]
+
+        def put(subject: Subject, flow: str | None, source: SourcePartition, kind: str, offset: int) -> None:
+            key = Key(alias, flow, source.topic, source.generation, source.partition, kind, None)
+            positions.setdefault(subject, {})[key] = offset
+
+        for name, topic in living.items():
+            for partition in range(topic.partitions):
+                source, tp = SourcePartition(name, topic.generation, partition), TopicPartition(name, partition)
+                holds = relay.reached.get(source)
+                place = partial(standing, holds=holds, seen=seen.get(tp, 0), end=ends.get(tp, holds or 0))
+                put(("relay", alias), None, source, "reached", place(sent=0)[0])
+                for flow, done in flows:
+                    if flow.carries(name):
+                        offset = place(sent=done.get(source, 0))[1]
+                        put(("flow", flow.name), flow.name, source, "republished", offset)
+        # An earlier life of a topic that was made again is followed until all flows have sent it.
+        for source, holds in relay.reached.items():
+            is_over = source.topic not in living or source.generation < living[source.topic].generation
+            carrying = [(flow, done.get(source, 0)) for flow, done in flows if flow.carries(source.topic)]
+            if is_over and any(offset < holds for _, offset in carrying):
+                put(("relay", alias), None, source, "reached", holds)
+                put(("cluster", alias), None, source, "last_stable", holds)
+                for flow, offset in carrying:
+                    put(("flow", flow.name), flow.name, source, "republished", offset)
+
+    def _topics_of(self, sites: SampleSites, alias: str) -> dict[str, _Topic]:
+        source = sites.sources[alias]
+        flows = sites.flows_from(alias)
+        states = source.describe(name for name in source.topic_names() if any(flow.carries(name) for flow in flows))
+        topics = self._topics.setdefault(alias, SourceTopics(self._lake, alias))
+
+        def strange() -> set[str]:
+            ids = {name: topic.topic_id for name, topic in topics.known.items()}
+            return {name for name, state in states.items() if ids.get(name) != state.topic_id}
+
+        # A topic that nobody lands stays strange for ever.
+        if (now := strange()) and (now != self._strange.get(alias) or self._looks_done % _ASK_ALL_EVERY == 0):
+            topics.load()
+            self._strange[alias] = strange()
+        return {
+            name: _Topic(topics.known[name].generation if name in topics.known else 1, state.partitions)
+            for name, state in states.items()
+            # The new life of a topic has no number before landing has seen it.
+            if name not in topics.known or topics.known[name].topic_id == state.topic_id
+        }
+
+    def _partitions(self, sites: SampleSites, alias: str) -> dict[TopicPartition, int]:
+        """Return the partitions of a cluster whose groups count, with their generations: sources, and remote topics."""
+        remote = {
+            flow.remote_topic(name)
+            for flow in sites.flows
+            if flow.target == alias
+            for name in self._living.get(flow.source, {})
+            if flow.carries(name)
+        }
+        found = {
+            TopicPartition(name, partition): 1
+            for name, state in sites.admins[alias].describe(remote).items()
+            for partition in range(state.partitions)
+        }
+        return found | {
+            TopicPartition(name, partition): topic.generation
+            for name, topic in self._living.get(alias, {}).items()
+            for partition in range(topic.partitions)
+        }
+
+    def _held_by_groups(self, sites: SampleSites, alias: str) -> dict[Key, int]:
+        partitions, groups = self._partitions(sites, alias), sites.groups[alias]
+        selection = sites.sampling.group_selection
+        names = [n for n in groups.states() if selection.matches(n) and not n.startswith("mirrorlake.")]
+        wants_all = len(names) * len(partitions) <= _ASK_ALL_BELOW
+        asked: dict[str, Iterable[TopicPartition]] = {}
+        for number, name in enumerate(sorted(names)):
+            known = self._group_topics.get((alias, name))
+            is_due = (number + self._looks_done) % _ASK_ALL_EVERY == 0
+            asked[name] = partitions if wants_all or known is None or is_due else known & partitions.keys()
+        found = {}
+        for name, positions in groups.committed_each(asked).items():
+            self._group_topics[alias, name] = set(positions)
+            for tp, committed in positions.items():
+                found[Key(alias, None, tp.topic, partitions[tp], tp.partition, "group", name)] = committed.offset
+        return found
+
+    def _landed_of(self, alias: str) -> tuple[Landed, Mapping[TopicPartition, int]]:
+        known = self._landed.get(alias)
+        self._landed[alias] = (
+            landed_positions(self._lake, alias) if known is None else landed_since(self._lake, alias, known)
+        )
+        return self._landed[alias], read_to(self._lake, alias)
+
+    def _ends_of(self, sites: SampleSites, alias: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        source = sites.sources[alias]
+        partitions = [TopicPartition(n, p) for n, topic in self._living[alias].items() for p in range(topic.partitions)]
+        return source.earliest(partitions), source.latest(partitions)
+
+    @staticmethod
+    def _change(remembered: Remembered, look: Look, at: datetime) -> Change:
+        if look.error is not None:
+            return Change(subject=look.asked, took_ms=look.took_ms, error=look.error)
+        change = remembered.change(look.asked, look.positions, at, complete_every=COMPLETE_EVERY)
+        return replace(change, took_ms=look.took_ms)
+
+    def _tell(self, look: Look) -> None:
+        # An outage would otherwise fill the log once a look.
+        error = look.error or ""
+        if error and self._said.get(look.asked) != error:
+            log.warning("sample.unanswered %s=%s why=%s", look.subject, look.name, error)
+        self._said[look.asked] = error
+
+
+def _sent(sites: SampleSites, flow: FlowConfig) -> dict[SourcePartition, int]:
+    with sites.ledger(flow) as reader:
+        return merged_positions(read_lanes(reader, sites.admins[flow.target], flow.ledger_topic))
+
+
+def _leave_out(sites: SampleSites, round_: _Round, alias: str, why: str) -> None:
+    for subject in [("cluster", alias), *(("flow", flow.name) for flow in sites.flows if flow.target == alias)]:
+        round_.took.setdefault(subject, 0.0)
+        round_.errors[subject] = why
+
+
+class _Round:
+    """Ask many at a time; who does not answer is not asked again in this round, and costs the others nothing."""
+
+    def __init__(self) -> None:
+        self.took: dict[Subject, float] = {}
+        self.errors: dict[Subject, str] = {}
+        self.away: set[str] = set()
+
+    def ask(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
+        """Return the answers."""
+        open_ = {subject: call for subject, call in calls.items() if subject not in self.errors}
+        if not open_:
+            return {}
+        with ThreadPoolExecutor(max_workers=min(_WORKERS, len(open_)), thread_name_prefix="sample") as pool:
+            answers = dict(zip(open_, pool.map(self._one, open_.items()), strict=True))
+        return {subject: answer[0] for subject, answer in answers.items() if answer}
+
+    def _one(self, item: tuple[Subject, Callable[[], T]]) -> tuple[T] | None:
+        subject, call = item
+        begun = time.monotonic()
+        try:
+            return (call(),)
+        except ClusterError as error:
+            self.errors[subject] = error.cause
+            if subject[0] == "cluster" and isinstance(error, ClusterUnreachable):
+                self.away.add(subject[1])
+            return None
+        finally:
+            self.took[subject] = self.took.get(subject, 0.0) + time.monotonic() - begun

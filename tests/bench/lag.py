@@ -1,0 +1,311 @@
+"""What sampling costs at 1 000 topics x 10 partitions x 200 groups, and how long questions about 30 days of samples take.
+
+Brokers are played: their answers are there at once. The sampler, Spark and Delta are real.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pyspark.sql import functions as F
+
+import mirrorlake as ml
+from mirrorlake.kafka.admin import TopicState
+from mirrorlake.kafka.groups import Committed
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, Table
+from mirrorlake.steps.sample import Sampler, SampleSites
+from tests.bench.processes import ProcessTree
+
+FLOW = "east->central"
+EVERY_S = 30
+DAYS = 30
+
+
+@dataclass
+class Played:
+    """A cluster, its groups and the flow's ledger, with positions that are set by hand."""
+
+    topics: int
+    partitions: int
+    groups: int
+    topics_of_a_group: int
+    moved: int = 0
+    rounds: int = 0
+    known: dict[str, TopicState] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Name the topics."""
+        self.known = {
+            f"t{n}": TopicState(name=f"t{n}", topic_id=str(n), partitions=self.partitions) for n in range(self.topics)
+        }
+
+    def offset(self, tp: TopicPartition) -> int:
+        """Return where a partition stands: the first topics move with every round."""
+        return 1000 + (self.rounds if int(tp.topic[1:]) < self.moved else 0)
+
+    def topic_names(self) -> list[str]:
+        return sorted(self.known)
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        return {
+            name: self.known.get(name.removeprefix("east."), TopicState(name=name, topic_id="x", partitions=1))
+            for name in names
+        }
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.offset(tp) for tp in partitions}
+
+    def broker_count(self) -> int:
+        return 1
+
+    def states(self) -> dict[str, str]:
+        return {f"g{n}": "stable" for n in range(self.groups)}
+
+    def committed_each(
+        self, asked: Mapping[str, Iterable[TopicPartition]]
+    ) -> dict[str, dict[TopicPartition, Committed]]:
+        return {
+            group: {tp: Committed(self.offset(tp)) for tp in wanted if self.reads(group, tp)}
+            for group, wanted in asked.items()
+        }
+
+    def reads(self, group: str, tp: TopicPartition) -> bool:
+        """Tell whether a group reads a topic of the source."""
+        if tp.topic.startswith("east."):
+            return False
+        distance = (int(tp.topic[1:]) - int(group[1:]) * self.topics // max(1, self.groups)) % self.topics
+        return distance < self.topics_of_a_group
+
+    def __enter__(self) -> Played:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def last(self, lane: int) -> LedgerRecord:
+        positions = {
+            SourcePartition(name, 1, p): self.offset(TopicPartition(name, p))
+            for name in self.known
+            for p in range(self.partitions)
+        }
+        return LedgerRecord(flow=FLOW, lane=lane, lanes=1, epoch=1, owner="", seq=1, checkpoint=1, positions=positions)
+
+
+def main() -> None:
+    """Measure what is asked for and print one JSON document."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["sampler", "questions"])
+    parser.add_argument("--topics", type=int, default=1000)
+    parser.add_argument("--groups", type=int, default=200)
+    parser.add_argument("--topics-of-a-group", type=int, default=50)
+    parser.add_argument("--partitions", type=int, default=20, help="partitions of the 30 days; all of them busy")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mirrorlake-lag-") as folder:
+        mirror = ml.from_settings(
+            {
+                "lake": {"root": f"{folder}/lake"},
+                "clusters": {a: {"bootstrap_servers": "127.0.0.1:1"} for a in ("east", "central")},
+                "flows": [{"source": "east", "target": "central", "topics": "t.*"}],
+            }
+        )
+        mirror.lake.create_all(["east"])
+        is_sampler = given.what == "sampler"
+        found = measure_sampler(mirror, given) if is_sampler else measure_questions(mirror, given.partitions)
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+
+
+def measure_sampler(mirror: Mirror, given: argparse.Namespace) -> dict[str, Any]:
+    """Return seconds, CPU-seconds and rows of a look: the first, idle ones, and with a part of all positions moved."""
+    played: Any = Played(given.topics, 10, given.groups, given.topics_of_a_group)
+    now = datetime.now(timezone.utc)
+    lake = mirror.lake
+    lake.append_rows(
+        METADATA,
+        [
+            ("east", "source", "topic", t.name, 1, t.topic_id, t.partitions, {}, None, True, now)
+            for t in played.known.values()
+        ],
+    )
+    lake.append_rows(
+        POSITIONS,
+        [
+            ("east", None, name, 1, p, "landed", None, 1000, None, now - timedelta(days=1))
+            for name in played.known
+            for p in range(10)
+        ],
+    )
+
+    def sites() -> SampleSites:
+        both = {"east": played, "central": played}
+        return SampleSites(
+            flows=mirror.config.flows,
+            sampling=mirror.config.sampling,
+            sources={"east": played},
+            admins=both,
+            groups=both,
+            ledger=lambda _: played,
+        )
+
+    sampler, tree = Sampler(lake, sites, now=lambda: datetime.now(timezone.utc)), ProcessTree(os.getpid())
+    found: dict[str, Any] = {}
+    looks = [("first", 0), ("warm-up", 0), *[("idle", 0)] * 3, *[("a tenth moved", played.topics // 10)] * 3]
+    looks += [("all moved", played.topics)] * 2
+    for what, moved in looks:
+        played.moved, played.rounds = moved, played.rounds + 1
+        begun, cpu = time.monotonic(), tree.cpu_seconds()
+        sample = sampler.once()
+        entry = {
+            "seconds": round(time.monotonic() - begun, 2),
+            "cpu_seconds": round(tree.cpu_seconds() - cpu, 2),
+            "rows": sample.changed,
+            "seen": sum(len(look.positions) for look in sample.looks),
+        }
+        found.setdefault(what, []).append(entry)
+    files, size = lake.size(lake.meta_location(POSITIONS))
+    return {**found, "positions": {"files": files, "bytes": size}}
+
+
+def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
+    """Return how long questions take after 30 days in which every partition moved between any two looks."""
+    lake, spark = mirror.lake, mirror.spark
+    end = datetime.now(timezone.utc).replace(microsecond=0)
+    looks = DAYS * 86_400 // EVERY_S
+    begin = end - timedelta(seconds=looks * EVERY_S)
+    moments = spark.range(looks).select(
+        F.col("id").alias("n"), F.timestamp_seconds(F.lit(int(begin.timestamp())) + F.col("id") * EVERY_S).alias("at")
+    )
+    complete = F.col("n") % (6 * 3600 // EVERY_S) == 0
+    subjects = [("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW)]
+    named = spark.createDataFrame(subjects, "subject string, name string")
+    zero = F.lit(0).cast("long")
+    _write(
+        lake,
+        SAMPLES,
+        moments.crossJoin(named).select(
+            F.col("at").alias("observed_at"),
+            "subject",
+            "name",
+            complete.alias("complete"),
+            zero.alias("positions"),
+            zero.alias("changed"),
+            zero.alias("took_ms"),
+            F.lit(None).cast("string").alias("error"),
+        ),
+    )
+    # Two records a look; republishing is one look behind, a group 20 looks.
+    kinds = [("last_stable", 0, None), ("reached", 1, None), ("republished", 1, None), ("group", 20, "billing")]
+    each = spark.createDataFrame(kinds, "kind string, behind long, group_id string")
+    held = spark.range(partitions).select(F.col("id").cast("int").alias("partition"))
+    _write(
+        lake,
+        POSITIONS,
+        moments.crossJoin(held)
+        .crossJoin(each)
+        .select(
+            F.lit("east").alias("source"),
+            F.when(F.col("kind") == "republished", FLOW).alias("flow"),
+            F.lit("t").alias("topic"),
+            F.lit(1).alias("generation"),
+            "partition",
+            "kind",
+            "group_id",
+            F.greatest(zero, (F.col("n") - F.col("behind")) * 2).alias("position"),
+            F.lit(None).cast("timestamp").alias("record_timestamp"),
+            F.col("at").alias("observed_at"),
+        ),
+    )
+    records = moments.crossJoin(held).withColumn("half", F.explode(F.array(zero, zero + 1)))
+    stamp = F.timestamp_seconds(F.lit(int(begin.timestamp())) + F.col("n") * EVERY_S - 15 + F.col("half") * 10)
+    _write(
+        lake,
+        RELAY,
+        records.select(
+            F.lit("t").alias("topic"),
+            F.lit(1).alias("generation"),
+            "partition",
+            (F.col("n") * 2 + F.col("half")).alias("offset"),
+            stamp.alias("timestamp"),
+            F.lit(0).alias("timestamp_type"),
+            *(F.lit(None).cast(kind).alias(name) for name, (kind, _) in RELAY.columns.items() if name in _PAYLOAD),
+            F.col("at").alias("landed_at"),
+        ),
+    )
+    _write(
+        lake,
+        OFFSET_MAP,
+        moments.crossJoin(held).select(
+            F.lit(FLOW).alias("flow"),
+            F.lit("t").alias("source_topic"),
+            F.lit(1).alias("generation"),
+            F.col("partition").alias("source_partition"),
+            (F.col("n") * 2).alias("first_upstream"),
+            (F.col("n") * 2 + 1).alias("last_upstream"),
+            F.array().cast(OFFSET_MAP.columns["holes"][0]).alias("holes"),
+            F.lit("east.t").alias("target_topic"),
+            F.col("partition").alias("target_partition"),
+            (F.col("n") * 2).alias("first_downstream"),
+            F.lit(2).cast("long").alias("record_count"),
+            F.lit(0).alias("lane"),
+            F.col("n").alias("ledger_seq"),
+            F.lit(1).cast("long").alias("epoch"),
+            F.col("at").alias("committed_at"),
+            F.lit(None).cast("string").alias("view"),
+        ),
+    )
+    lag, times = mirror.lag, {}
+    mirror.create_views(days=DAYS)
+    hour = "date_trunc('hour', observed_at) AS hour, hop, max(time_lag_ms)"
+    questions: dict[str, Callable[[], list[Any]]] = {
+        "over the last hour": lambda: lag.over("1h").collect(),
+        "over the last day, worst by hop": lambda: lag.over("1d").groupBy("hop").agg(F.max("time_lag_ms")).collect(),
+        "over an hour 20 days ago": lambda: lag.over(
+            end - timedelta(days=20, hours=1), end - timedelta(days=20)
+        ).collect(),
+        "at: a group 20 days ago": lambda: lag.at("billing", "20d").collect(),
+        "rpo of the last day": lambda: lag.rpo("1d").collect(),
+        "latency of the last day, by hour": lambda: lag.latency("1d", bucket="1h").collect(),
+        "view lag, 30 days by hour and hop": lambda: spark.sql(f"SELECT {hour} FROM lag GROUP BY ALL").collect(),  # noqa: S608
+        "view rpo, 30 days": lambda: spark.sql("SELECT max(records), max(data_ms) FROM rpo").collect(),
+        "view latency, 30 days": lambda: spark.sql("SELECT max(p99_ms) FROM latency").collect(),
+    }
+    lag.over("10m").collect()
+    for what, ask in questions.items():
+        begun = time.monotonic()
+        rows = len(ask())
+        times[what] = {"seconds": round(time.monotonic() - begun, 1), "rows": rows}
+        sys.stderr.write(f"{what}: {times[what]}\n")
+    tables = {
+        table.name: lake.size(lake.meta_location(table) if table is not RELAY else lake.relay_location("east"))
+        for table in (POSITIONS, SAMPLES, RELAY, OFFSET_MAP)
+    }
+    return {"looks": looks, "partitions": partitions, "questions": times, "files and bytes": tables}
+
+
+_PAYLOAD = ("key", "value", "headers")
+
+
+def _write(lake: Lake, table: Table, frame: Any) -> None:
+    """Append a table in order of time, a file for each day or so, as it is after a night's tidying."""
+    place = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
+    column = next(c for c in ("observed_at", "landed_at", "committed_at") if c in table.columns)
+    lake.append(frame.select(*table.columns).repartitionByRange(DAYS, column).sortWithinPartitions(column), place)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What a sampler writes of what it sees, and whom it does not wait for."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.config.load import loads
+from mirrorlake.errors import ClusterUnreachable, ConfigError
+from mirrorlake.relay.samples import Key, Remembered
+from mirrorlake.steps.absent import Absent
+from mirrorlake.steps.status import standing
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+EAST = ("cluster", "east")
+SETTINGS = """
+lake: {root: ./lake}
+clusters: {east: {bootstrap_servers: "e:1"}, west: {bootstrap_servers: "w:1"}}
+flows: [{source: east, target: west, topics: orders}]
+"""
+
+
+def key(partition: int) -> Key:
+    return Key("east", None, "orders", 1, partition, "last_stable", None)
+
+
+seen = st.dictionaries(st.integers(0, 4).map(key), st.integers(0, 3))
+
+
+@given(st.lists(seen, min_size=1, max_size=8))
+def test_what_was_written_tells_every_look(looks: list[dict[Key, int]]) -> None:
+    remembered, table = Remembered(), dict[Key, int | None]()
+    for number, look in enumerate(looks):
+        at = NOON + timedelta(hours=number)
+        change = remembered.change(EAST, look, at, complete_every=timedelta(hours=3))
+        remembered.note(change, at)
+        assert change.complete == (number % 3 == 0)
+        if change.complete:
+            table = {}
+        else:
+            assert all(table.get(one) != offset for one, offset in change.rows.items()), "only what has changed"
+        table |= change.rows
+        assert {one: offset for one, offset in table.items() if offset is not None} == look
+        assert change.positions == len(look)
+
+
+def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers() -> None:
+    absent, is_up, asked = Absent(), threading.Event(), []
+
+    def ask() -> None:
+        asked.append(1)
+        if not is_up.is_set():
+            raise ClusterUnreachable("still away", consequence="", remedy="", alias="west")
+
+    assert absent.why("west") is None
+    absent.note("west", "no broker answers", ask=ask)
+    absent.settle("west")
+    assert absent.why("west") == "no broker answers"
+    absent.settle("west")
+    assert len(asked) == 2, "asked again after each answer"
+    is_up.set()
+    absent.why("west")
+    absent.settle("west")
+    assert absent.why("west") is None
+    assert absent.why("west") is None, "and it stays"
+
+
+@pytest.mark.parametrize(
+    ("holds", "seen_to", "end", "sent", "expected"),
+    [
+        (None, 0, 0, 0, (0, 0)),
+        (None, 0, 9, 0, (0, 0)),
+        # Markers at the end are read, not landed: they are behind us.
+        (7, 9, 9, 7, (9, 9)),
+        (7, 9, 9, 6, (9, 6)),
+        # The checkpoint location is of another life of the topic.
+        (2, 90, 5, 2, (5, 5)),
+        # The source lost what the relay holds.
+        (7, 7, 3, 7, (7, 7)),
+        # Nothing but markers was ever there: nothing was sent, either.
+        (None, 3, 3, 0, (3, 0)),
+    ],
+)
+def test_how_far_a_partition_is_landed_and_republished(
+    holds: int | None, seen_to: int, end: int, sent: int, expected: tuple[int, int]
+) -> None:
+    assert standing(holds=holds, seen=seen_to, end=end, sent=sent) == expected
+
+
+def test_sampling_has_defaults_and_is_checked() -> None:
+    sampling = loads(SETTINGS).sampling
+    assert (sampling.every, sampling.keep) == (timedelta(seconds=30), timedelta(days=90))
+    assert sampling.group_selection.matches("anything")
+    assert not loads(SETTINGS + 'sampling: {groups: "app-.*"}').sampling.group_selection.matches("other")
+    with pytest.raises(ConfigError) as refused:
+        loads(SETTINGS + "sampling: {every: 30, groups: 'a(', keep: 1h, evry: 1s}")
+    text = str(refused.value)
+    for place, why in (
+        ("sampling.every", "is no interval"),
+        ("sampling.groups", "unclosed"),
+        ("sampling.keep", "less than a day"),
+        ("sampling.evry", "did you mean 'every'?"),
+    ):
+        assert place in text
+        assert why in text
