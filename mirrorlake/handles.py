@@ -15,6 +15,7 @@ from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.report import Report
 from mirrorlake.steps.rules import RuleShown, RuleTrial, list_rules
 from mirrorlake.steps.takeover import TakeoverPlan
 
@@ -110,6 +111,10 @@ class FlowHandle:
     def status(self) -> list[status_step.PartitionStatus]:
         """Return where each partition of this flow stands."""
         return self._mirror.status(self.name)[self.name]
+
+    def report(self, **options: Any) -> Report:
+        """Return a report on this flow (see `Mirror.report`)."""
+        return self._mirror.report(flow=self.name, **options)
 
     def verify(self) -> verify_step.Verification:
         """Compare source, relay and target of this flow."""

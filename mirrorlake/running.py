@@ -19,6 +19,7 @@ from mirrorlake.config.load import load
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
+from mirrorlake.metrics.run import measured
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.relay.audit import Audit
 from mirrorlake.steps.rules import rule_changes
@@ -97,7 +98,9 @@ class Runner:
             every = every_s or self._wiring.config.sampling.every.total_seconds() or _SAMPLE_S
             stop.wait(max(0.0, begun + every - time.monotonic()))
 
-    def run(self, flow: str | None, *, once: bool, stop: threading.Event) -> tuple[list[Landing], list[Republishing]]:
+    def run(
+        self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None = None
+    ) -> tuple[list[Landing], list[Republishing]]:
         """Land and republish; see `Mirror.run`."""
 
         def sources() -> list[str]:
@@ -109,7 +112,8 @@ class Runner:
             duties = Duties("mirror", self._duties() if flow is None else ())
             duties.start()
             try:
-                return self._stay_on(sources, lambda: self._flows(flow), stop)
+                with measured(self._wiring, port=metrics_port):
+                    return self._stay_on(sources, lambda: self._flows(flow), stop)
             finally:
                 duties.stop()
         state = self._state()

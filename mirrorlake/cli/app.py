@@ -24,6 +24,7 @@ from mirrorlake.cli.output import Output, log_to_stderr
 from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
 from mirrorlake.cli.rebuild import rebuild
+from mirrorlake.cli.report import report
 from mirrorlake.cli.rules import rules
 from mirrorlake.cli.sample import sample
 from mirrorlake.cli.stopping import in_background
@@ -168,11 +169,19 @@ def republish(
 
 
 @app.command()
-def run(conf: Conf = DEFAULT_CONF, flow: Flow = None, once: Once = False, as_json: Json = False) -> int:
+def run(
+    conf: Conf = DEFAULT_CONF,
+    flow: Flow = None,
+    once: Once = False,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Serve metrics for Prometheus there.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
     """Land every source and republish every flow."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    landed, sent = in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
+    landed, sent = in_background(lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port))
     output.document({"landed": [asdict(one) for one in landed], "republished": [asdict(one) for one in sent]})
     for landing in landed:
         _say_done(output, landing.source, f"{landing.records:,} records landed", landing.paused)
@@ -267,6 +276,7 @@ app.command("resume")(resume)
 app.command("rules")(rules)
 app.command("conflicts")(conflicts)
 app.command("rebuild")(rebuild)
+app.command("report")(report)
 app.command("sample")(sample)
 app.command("lag")(lag)
 

@@ -19,14 +19,17 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.lag import WINDOW_SAMPLES
 from mirrorlake.relay import lag as relay_lag
 from mirrorlake.relay.lag import LagTables
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.samples import KINDS, Key
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.relay.views import create_views
+from mirrorlake.steps.judge import Kept, LagVerdict, judge_lag
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.sample import Sample
+from mirrorlake.streams.observations import moment as utc
 
 When = str | timedelta | datetime
 """A time, aware of its zone, or how long ago: `"1h"`."""
@@ -47,6 +50,7 @@ class Lag:
         maps: reads the flows' runs, their ledgers' newest included.
         reader: opens a reader of a source's records.
         now: the clock, in UTC.
+        kept: says how long the topic is kept that a hop reads from.
 
     Example:
         >>> mirror.lag.over(since="1h").where("hop = 'republished'").show()  # doctest: +SKIP
@@ -63,7 +67,9 @@ class Lag:
         maps: Callable[[], KnownMaps],
         reader: Callable[[str], AbstractContextManager[RecordReader]],
         now: Callable[[], datetime],
+        kept: Kept | None = None,
     ) -> None:
+        self._kept = kept
         self._lake = lake
         self._flows = tuple(flows)
         self._look = look
@@ -159,6 +165,31 @@ class Lag:
         mine = tables.positions.where(F.col("group_id").isNull() | (F.col("group_id") == group))
         found = relay_lag.lag(self._pruned(replace(tables, positions=mine))).where(F.col("group_id") == group)
         return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
+
+    def verdict(self) -> LagVerdict:
+        """Return what the newest ten samples of each hop mean, by rule and without thresholds (see `model.lag`).
+
+        With it come the time to catch up and whether retention deletes first what waits; for the latter the clusters of hops
+        that are behind are asked how long they keep their topics.
+
+        Raises:
+            UsageError: nothing was sampled yet.
+
+        Example:
+            >>> mirror.lag.verdict().verdict.name  # doctest: +SKIP
+            'OK'
+        """
+        frame = self.over(self._look_before(WINDOW_SAMPLES))
+        return judge_lag(frame, now=self._now(), kept=self._kept, positions=self._lake.meta(POSITIONS))
+
+    def _look_before(self, looks: int) -> When:
+        """Return the time of the look that is so many looks back: however far apart they are, and however long ago."""
+        if not self._lake.exists(self._lake.meta_location(SAMPLES)):
+            return "1h"
+        times = self._lake.meta(SAMPLES).where("error IS NULL").select("observed_at").distinct()
+        newest = times.orderBy(F.desc("observed_at")).limit(looks)
+        [row] = newest.agg(F.unix_micros(F.min("observed_at")).alias("first")).collect()
+        return "1h" if row["first"] is None else utc(row["first"])
 
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `relay.views.create_views`)."""

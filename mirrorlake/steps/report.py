@@ -12,17 +12,23 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from mirrorlake.errors import StoreError
+from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.model.lag import Verdict
 from mirrorlake.show import Shown, badge, count, duration, escape, moment, table
-from mirrorlake.show.chart import MOST_POINTS, Line, chart
+from mirrorlake.show.chart import Line, chart
 from mirrorlake.show.table import Sheet, Table
 from mirrorlake.steps.judge import LagVerdict
+from mirrorlake.steps.lag import Lag
+from mirrorlake.steps.report_points import (
+    LagPoint,
+    LatencyPoint,
+    RpoPoint,
+    bucket_s,
+    lag_points,
+    latency_points,
+    rpo_points,
+)
 from mirrorlake.steps.verify import Verification
-from mirrorlake.streams.observations import moment as utc
 
 # A page of more is not read; `mirrorlake lag --json` has them all.
 MOST_ROWS = 500
@@ -32,42 +38,6 @@ _STYLE = (
     "h2{margin-top:2em;border-bottom:1px solid rgba(128,128,128,.4)}figure{margin:1em 0}figcaption{font-weight:bold}"
 )
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LagPoint:
-    """Lag of one hop of one flow in a stretch of time: the largest of its partitions' time lags, the largest sum of offset lags.
-
-    `line` names flow, hop and group; None where it was not known of every partition.
-    """
-
-    at: datetime
-    line: str
-    time_lag_ms: int | None
-    offset_lag: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyPoint:
-    """Percentiles of the time from a record's timestamp to its target, in milliseconds, of one bucket of time."""
-
-    at: datetime
-    flow: str
-    topic: str
-    records: int
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RpoPoint:
-    """What would have been lost: records, and the age of the oldest in milliseconds, None where it is not known yet."""
-
-    at: datetime
-    flow: str
-    records: int
-    data_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,81 +264,34 @@ def _most_known(values: Iterable[int | None]) -> int | None:
     return max(known) if found and len(known) == len(found) else None
 
 
-# -- out of the frames ----------------------------------------------------------------------------------------------------
-
-
-def lag_points(frame: DataFrame, start: datetime, end: datetime) -> tuple[LagPoint, ...]:
-    """Return the lag of each hop out of the frame of lag, as many points as a picture holds; one action."""
-
-    def known(found: Column, column: str) -> Column:
-        return F.when(F.count(column) == F.count("*"), found)
-
-    moments = frame.groupBy("flow", "hop", "group_id", "observed_at").agg(
-        known(F.max("time_lag_ms"), "time_lag_ms").alias("time_lag_ms"),
-        known(F.sum("offset_lag"), "offset_lag").alias("offset_lag"),
+def make_report(
+    lag: Lag,
+    *,
+    start: datetime,
+    end: datetime,
+    settings: str,
+    verifications: Iterable[Verification] = (),
+    verified_at: datetime | None = None,
+) -> Report:
+    """Return the report on a stretch of time; what was not sampled, or not landed, is not in it."""
+    seconds = timedelta(seconds=bucket_s(start, end))
+    try:
+        verdict, over = lag.verdict(), lag_points(lag.over(start, end), start, end)
+        rpo = rpo_points(lag.rpo(start, end), start, end)
+    except UsageError:
+        verdict, over, rpo = LagVerdict(hops=()), (), ()
+    try:
+        latency = latency_points(lag.latency(start, end, bucket=seconds))
+    except UsageError:
+        latency = ()
+    return Report(
+        start=start,
+        end=end,
+        settings=settings,
+        verdict=verdict,
+        lag=over,
+        latency=latency,
+        rpo=rpo,
+        verifications=tuple(verifications),
+        verified_at=verified_at,
     )
-    bucket = _bucket("observed_at", start, end)
-    rows = (
-        moments.groupBy("flow", "hop", "group_id", bucket.alias("bucket"))
-        .agg(
-            known(F.max("time_lag_ms"), "time_lag_ms").alias("time_lag_ms"),
-            known(F.max("offset_lag"), "offset_lag").alias("offset_lag"),
-            F.unix_micros(F.max("observed_at")).alias("at"),
-        )
-        .orderBy("at", "flow", "hop", "group_id")
-        .collect()
-    )
-    return tuple(
-        LagPoint(
-            at=utc(row["at"]),
-            line=f"{row.flow} {row.hop}" + (f" by {row.group_id}" if row.group_id else ""),
-            time_lag_ms=row.time_lag_ms,
-            offset_lag=row.offset_lag,
-        )
-        for row in rows
-    )
-
-
-def latency_points(frame: DataFrame) -> tuple[LatencyPoint, ...]:
-    """Return the rows of the frame of latency; its buckets are made by who asks for it; one action."""
-    rows = frame.withColumn("at", F.unix_micros("bucket")).orderBy("at", "flow", "topic").collect()
-    return tuple(
-        LatencyPoint(
-            at=utc(row["at"]),
-            flow=row.flow,
-            topic=row.topic,
-            records=row.records,
-            p50_ms=row.p50_ms,
-            p95_ms=row.p95_ms,
-            p99_ms=row.p99_ms,
-        )
-        for row in rows
-    )
-
-
-def rpo_points(frame: DataFrame, start: datetime, end: datetime) -> tuple[RpoPoint, ...]:
-    """Return the worst RPO of each stretch of time out of the frame of RPO, not known where one of its moments is not."""
-    worst = F.when(F.count("data_ms") == F.count("*"), F.max("data_ms"))
-    rows = (
-        frame.groupBy("flow", _bucket("observed_at", start, end).alias("bucket"))
-        .agg(worst.alias("data_ms"), F.max("records").alias("records"), F.unix_micros(F.max("observed_at")).alias("at"))
-        .orderBy("at", "flow")
-        .collect()
-    )
-    return tuple(RpoPoint(at=utc(row["at"]), flow=row.flow, records=row.records, data_ms=row.data_ms) for row in rows)
-
-
-def bucket_s(start: datetime, end: datetime) -> int:
-    """Return the length of a stretch of time in seconds, of which a picture holds all.
-
-    >>> from datetime import timedelta
-    >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-    >>> bucket_s(noon, noon + timedelta(days=1)), bucket_s(noon, noon + timedelta(seconds=5))
-    (360, 1)
-    """
-    return max(1, -(-int((end - start).total_seconds()) // MOST_POINTS))
-
-
-def _bucket(column: str, start: datetime, end: datetime) -> Column:
-    seconds = F.unix_seconds(column) - F.lit(int(start.timestamp()))
-    return F.floor(seconds / F.lit(bucket_s(start, end)))

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
 from mirrorlake.steps.judge import judge_lag, read_windows
-from mirrorlake.steps.report import lag_points, rpo_points
+from mirrorlake.steps.report_points import lag_points, rpo_points
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LAG = (

@@ -14,7 +14,8 @@ import pytest
 from mirrorlake.errors import StoreError
 from mirrorlake.model.lag import Sample, Verdict
 from mirrorlake.steps.judge import HopPlace, judge_windows
-from mirrorlake.steps.report import LagPoint, LatencyPoint, Report, RpoPoint
+from mirrorlake.steps.report import Report
+from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.steps.verify import Difference, PartitionProof, Verification
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
