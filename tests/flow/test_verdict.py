@@ -75,6 +75,9 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
     assert risk.soonest_ms is not None
     assert 0 < 7 * 86_400_000 - risk.soonest_ms < 3_600_000, "the broker keeps a topic for seven days"
 
+    judged = run_cli("lag", "--verdict", "--conf", str(tmp_path / "mirror.yml"), "--json")
+    assert (judged.returncode, json.loads(judged.stdout)["verdict"]) == (1, "STALL"), judged.stderr
+
     # The page, before and after it is known that the target holds what the relay holds.
     out = tmp_path / "report.html"
     conf = str(tmp_path / "mirror.yml")
