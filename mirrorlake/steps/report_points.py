@@ -112,7 +112,7 @@ def rpo_points(frame: DataFrame, start: datetime, end: datetime) -> tuple[RpoPoi
 def bucket_s(start: datetime, end: datetime) -> int:
     """Return the length of a stretch of time in seconds, of which a picture holds all.
 
-    >>> from datetime import timedelta
+    >>> from datetime import timedelta, timezone
     >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
     >>> bucket_s(noon, noon + timedelta(days=1)), bucket_s(noon, noon + timedelta(seconds=5))
     (360, 1)
