@@ -386,7 +386,7 @@ class Wiring:
             self.lake,
             flows,
             look=lambda: self.sampler().look(),
-            maps=lambda: self.known_maps(flows),
+            runs=lambda names: self.known_maps([flow for flow in flows if flow.name in names]).runs.drop("source"),
             reader=lambda alias: RecordReader(alias, self.reader_options(alias)),
             now=self.now,
             kept=kept_by(self.config, source=self.source, target=self.admin),

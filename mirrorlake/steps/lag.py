@@ -5,7 +5,7 @@ What was sampled is told exactly; what was not looked at is not told at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -27,7 +27,6 @@ from mirrorlake.relay.samples import KINDS, Key
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.relay.views import create_views
 from mirrorlake.steps.judge import Kept, LagVerdict, judge_lag
-from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.sample import Sample
 from mirrorlake.streams.observations import moment as utc
 
@@ -47,7 +46,7 @@ class Lag:
         lake: the lake.
         flows: the flows that are told about.
         look: looks at all positions now, and writes nothing.
-        maps: reads the flows' runs, their ledgers' newest included.
+        runs: reads the offset map of the named flows, their ledgers' newest runs included.
         reader: opens a reader of a source's records.
         now: the clock, in UTC.
         kept: says how long the topic is kept that a hop reads from.
@@ -64,7 +63,7 @@ class Lag:
         flows: Sequence[FlowConfig],
         *,
         look: Callable[[], Sample],
-        maps: Callable[[], KnownMaps],
+        runs: Callable[[Collection[str]], DataFrame],
         reader: Callable[[str], AbstractContextManager[RecordReader]],
         now: Callable[[], datetime],
         kept: Kept | None = None,
@@ -73,7 +72,7 @@ class Lag:
         self._lake = lake
         self._flows = tuple(flows)
         self._look = look
-        self._maps = maps
+        self._runs = runs
         self._reader = reader
         self._now = now
 
@@ -98,7 +97,8 @@ class Lag:
             self._tables(),
             positions=spark.createDataFrame(positions, POSITIONS.ddl),
             samples=spark.createDataFrame(moments, SAMPLES.ddl),
-            offset_map=self._maps().runs.drop("source"),
+            # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
+            offset_map=self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error}),
         )
         frame = self._of_flows(relay_lag.lag(self._pruned(tables)))
         return spark.createDataFrame(self._completed(frame.collect(), at, sample), frame.schema)
@@ -163,7 +163,10 @@ class Lag:
             .agg(F.max("observed_at").alias("observed_at"))
         )
         mine = tables.positions.where(F.col("group_id").isNull() | (F.col("group_id") == group))
-        found = relay_lag.lag(self._pruned(replace(tables, positions=mine))).where(F.col("group_id") == group)
+        since = min((row.observed_at for row in newest.collect()), default=time).astimezone(timezone.utc)
+        found = relay_lag.lag(self._pruned(replace(tables, positions=mine, since=since))).where(
+            F.col("group_id") == group
+        )
         return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
 
     def verdict(self) -> LagVerdict:
@@ -238,11 +241,14 @@ class Lag:
             )
         # Later positions say what has been landed since: the past is told with today's knowledge.
         known = tables.positions.where((F.col("observed_at") >= F.lit(begin)) & F.col("kind").isin(*KINDS))
-        return replace(tables, positions=known, samples=samples)
+        return replace(tables, positions=known, samples=samples, since=start)
 
     def _pruned(self, tables: LagTables) -> LagTables:
         """Return the tables with the relays cut to the records that waited; the files' statistics leave out all others."""
-        return replace(tables, relays=tables.relays.where(_within(relay_lag.bounds(tables).collect())))
+        waited = relay_lag.bounds(tables)
+        rows = waited.collect()
+        bounds = self._lake.spark.createDataFrame(rows, waited.schema)
+        return replace(tables, relays=tables.relays.where(_within(rows)), bounds=bounds)
 
     def _of_flows(self, frame: DataFrame) -> DataFrame:
         return frame.where(F.col("flow").isin([flow.name for flow in self._flows]))

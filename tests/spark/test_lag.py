@@ -9,6 +9,7 @@ Sampling moments: +5 s, +20 s, +30 s (nothing new), +40 s (the source does not a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -25,6 +26,7 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.samples import remember, tidy
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, Table
 from mirrorlake.relay.views import create_views
+from mirrorlake.steps import lag as lag_step
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
@@ -307,7 +309,7 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
     assert found.completed_at["cluster", "east"] == at(2)
 
 
-def test_views_stay_in_a_catalog(spark: SparkSession) -> None:
+def test_views_stay_in_a_catalog_and_the_sql_of_the_docs_runs(spark: SparkSession) -> None:
     config = loads(
         """
         lake: {catalog: spark_catalog, schema: lag_views, checkpoints: /nowhere}
@@ -323,6 +325,32 @@ def test_views_stay_in_a_catalog(spark: SparkSession) -> None:
         assert created == [f"`spark_catalog`.`lag_views`.`{name}`" for name in ("lag", "latency", "rpo")]
         for name, columns in zip(created, (LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS), strict=True):
             assert spark.table(name).columns == list(columns)
-            assert spark.table(name).count() == 0
+        spark.sql("USE lag_views")
+        page = (Path(__file__).parents[2] / "docs" / "lag.md").read_text()
+        statements = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+        assert len(statements) >= 5
+        for statement in statements:
+            assert spark.sql(statement).collect() == []
     finally:
+        spark.sql("USE default")
         spark.sql("DROP SCHEMA lag_views CASCADE")
+
+
+def test_relays_are_cut_to_what_waited_by_partition_and_where_these_are_many_by_topic(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = spark.createDataFrame(
+        [("east", topic, 1, p, offset) for topic in "ab" for p in (0, 1) for offset in range(5)],
+        "source string, topic string, generation int, partition int, offset long",
+    )
+    place = Row("source", "topic", "generation", "partition", "lowest", "highest")
+    bounds = [place("east", "a", 1, 0, 1, 3), place("east", "a", 1, 0, 2, 4), place("east", "a", 1, 1, 0, 1)]
+
+    def left() -> list[tuple[Any, ...]]:
+        rows = held.where(lag_step._within(bounds)).collect()
+        return sorted((row.topic, row.partition, row.offset) for row in rows)
+
+    assert left() == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 0)]
+    monkeypatch.setattr(lag_step, "_MOST_CONDITIONS", 1)
+    assert left() == [("a", p, offset) for p in (0, 1) for offset in range(4)]
+    assert held.where(lag_step._within([])).count() == 0
