@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror as Mirror
     from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
+    from mirrorlake.model.control import Pause as Pause
+    from mirrorlake.model.groups import GroupPlan as GroupPlan
+    from mirrorlake.model.history import HistoryChange as HistoryChange
+    from mirrorlake.model.history import HistoryState as HistoryState
     from mirrorlake.model.hops import Hop as Hop
     from mirrorlake.model.hops import hops as hops
     from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst
@@ -32,11 +36,22 @@ if TYPE_CHECKING:
     from mirrorlake.model.offset_map import NotYetRepublished as NotYetRepublished
     from mirrorlake.model.offset_map import OtherGeneration as OtherGeneration
     from mirrorlake.model.offset_map import Quarantined as Quarantined
+    from mirrorlake.model.offset_map import Translation as Translation
     from mirrorlake.model.offset_map import UnknownPartition as UnknownPartition
     from mirrorlake.model.plan import Change as Change
     from mirrorlake.model.plan import Plan as Plan
     from mirrorlake.model.policy import original_topic as original_topic
+    from mirrorlake.model.status import FlowStatus as FlowStatus
+    from mirrorlake.model.status import PartitionStatus as PartitionStatus
+    from mirrorlake.model.status import Status as Status
+    from mirrorlake.model.verify import VerifyReport as VerifyReport
     from mirrorlake.rules.functions import register as register
+    from mirrorlake.running import Landing as Landing
+    from mirrorlake.running import Republishing as Republishing
+    from mirrorlake.steps.doctor import Finding as Finding
+    from mirrorlake.steps.rebuild import RebuildPlan as RebuildPlan
+    from mirrorlake.steps.rules import RuleTrial as RuleTrial
+    from mirrorlake.steps.takeover import TakeoverPlan as TakeoverPlan
 
 __version__ = "0.1.0"
 
@@ -46,23 +61,38 @@ _HOME = {
     "Change": "mirrorlake.model.plan",
     "Exact": "mirrorlake.model.offset_map",
     "Filtered": "mirrorlake.model.offset_map",
+    "Finding": "mirrorlake.steps.doctor",
     "FlowHandle": "mirrorlake.handles",
+    "FlowStatus": "mirrorlake.model.status",
+    "GroupPlan": "mirrorlake.model.groups",
+    "HistoryChange": "mirrorlake.model.history",
+    "HistoryState": "mirrorlake.model.history",
     "Hop": "mirrorlake.model.hops",
     "InHole": "mirrorlake.model.offset_map",
+    "Landing": "mirrorlake.running",
     "Mirror": "mirrorlake.mirror",
     "MirrorlakeError": "mirrorlake.errors",
     "NotYetRepublished": "mirrorlake.model.offset_map",
     "OtherGeneration": "mirrorlake.model.offset_map",
+    "PartitionStatus": "mirrorlake.model.status",
+    "Pause": "mirrorlake.model.control",
     "Plan": "mirrorlake.model.plan",
     "Quarantined": "mirrorlake.model.offset_map",
+    "RebuildPlan": "mirrorlake.steps.rebuild",
+    "Republishing": "mirrorlake.running",
+    "RuleTrial": "mirrorlake.steps.rules",
+    "Status": "mirrorlake.model.status",
+    "TakeoverPlan": "mirrorlake.steps.takeover",
+    "Translation": "mirrorlake.model.offset_map",
     "UnknownPartition": "mirrorlake.model.offset_map",
+    "VerifyReport": "mirrorlake.model.verify",
     "errors": "",
     "from_settings": "mirrorlake.mirror",
     "hops": "mirrorlake.model.hops",
     "import_mm2": "mirrorlake.config.mm2_import",
     "load": "mirrorlake.mirror",
-    "register": "mirrorlake.rules.functions",
     "original_topic": "mirrorlake.model.policy",
+    "register": "mirrorlake.rules.functions",
     "sandbox": "",
     "show": "",
 }
@@ -72,16 +102,31 @@ __all__ = [
     "Change",
     "Exact",
     "Filtered",
+    "Finding",
     "FlowHandle",
+    "FlowStatus",
+    "GroupPlan",
+    "HistoryChange",
+    "HistoryState",
     "Hop",
     "InHole",
+    "Landing",
     "Mirror",
     "MirrorlakeError",
     "NotYetRepublished",
     "OtherGeneration",
+    "PartitionStatus",
+    "Pause",
     "Plan",
     "Quarantined",
+    "RebuildPlan",
+    "Republishing",
+    "RuleTrial",
+    "Status",
+    "TakeoverPlan",
+    "Translation",
     "UnknownPartition",
+    "VerifyReport",
     "__version__",
     "errors",
     "from_settings",

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.shown import flow_sheet
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
-from mirrorlake.running import Landing, Republishing
-from mirrorlake.steps import status as status_step
-from mirrorlake.steps import verify as verify_step
+from mirrorlake.model.status import FlowStatus
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.running import Ran, Republishing
+from mirrorlake.show import Sheet, Shown
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.report import Report
-from mirrorlake.steps.rules import RuleShown, RuleTrial, list_rules
+from mirrorlake.steps.rules import RulesShown, RuleTrial, list_rules
 from mirrorlake.steps.takeover import TakeoverPlan
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror
 
 
-class FlowHandle:
+class FlowHandle(Shown):
     """One flow of a mirror: the same verbs, without its name."""
 
     def __init__(self, mirror: Mirror, config: FlowConfig) -> None:
@@ -34,6 +36,10 @@ class FlowHandle:
 
     def __repr__(self) -> str:
         return f"FlowHandle({self.config.name})"
+
+    def sheet(self) -> Sheet:
+        """Return the flow's settings; no cluster is asked (see `FlowHandle.status`)."""
+        return flow_sheet(self._mirror.config, self.config)
 
     @property
     def name(self) -> str:
@@ -67,7 +73,7 @@ class FlowHandle:
         """Republish this flow (see `Mirror.republish`)."""
         return self._mirror.republish(self.name, **options)
 
-    def run(self, **options: Any) -> tuple[list[Landing], list[Republishing]]:
+    def run(self, **options: Any) -> Ran:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
         return self._mirror.run(self.name, **options)
 
@@ -91,7 +97,7 @@ class FlowHandle:
         """Set the positions of groups that are inactive on the target (see `Mirror.apply_groups`)."""
         return self._mirror.apply_groups(self.name, recorded=recorded)
 
-    def rules(self) -> list[RuleShown]:
+    def rules(self) -> RulesShown:
         """Return the rules of this flow, in the order in which they apply, with their versions."""
         return list_rules(self.config)
 
@@ -108,7 +114,7 @@ class FlowHandle:
         """
         return self._mirror.try_rules(self.name, topic, newest)
 
-    def status(self) -> list[status_step.PartitionStatus]:
+    def status(self) -> FlowStatus:
         """Return where each partition of this flow stands."""
         return self._mirror.status(self.name)[self.name]
 
@@ -116,7 +122,7 @@ class FlowHandle:
         """Return a report on this flow (see `Mirror.report`)."""
         return self._mirror.report(flow=self.name, **options)
 
-    def verify(self) -> verify_step.Verification:
+    def verify(self) -> VerifyReport:
         """Compare source, relay and target of this flow."""
         return self._mirror.verify(self.name)[0]
 
@@ -127,6 +133,9 @@ class Offsets:
     def __init__(self, mirror: Mirror, flow: str) -> None:
         self._mirror = mirror
         self._flow = flow
+
+    def __repr__(self) -> str:
+        return f"Offsets({self._flow})"
 
     def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
         """Return where the record at an upstream offset stands on the target, or why it stands nowhere."""

@@ -18,6 +18,7 @@ from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.shown import mirror_sheet
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.handles import FlowHandle
@@ -27,9 +28,12 @@ from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
+from mirrorlake.model.status import Status
+from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
-from mirrorlake.running import Landing, Republishing, Runner
+from mirrorlake.running import Landing, Ran, Republishing, Runner
+from mirrorlake.show import Sheet, Shown
 from mirrorlake.steps import conflicts as conflicts_step
 from mirrorlake.steps import control as control_step
 from mirrorlake.steps import doctor as doctor_step
@@ -56,7 +60,7 @@ from mirrorlake.streams.republish import Republisher
 from mirrorlake.wiring import Wiring, utc_now
 
 
-class Mirror:
+class Mirror(Shown):
     """Everything that one settings file describes.
 
     Args:
@@ -78,10 +82,14 @@ class Mirror:
         self._now = now
         self._wiring = Wiring(config, spark=spark, now=now)
         self._runner = Runner(self._wiring)
-        self._verified: dict[str, tuple[verify_step.Verification, datetime]] = {}
+        self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
+
+    def sheet(self) -> Sheet:
+        """Return the settings; no cluster and no table is asked (see `Mirror.status`)."""
+        return mirror_sheet(self.config)
 
     @property
     def config(self) -> MirrorConfig:
@@ -261,7 +269,7 @@ class Mirror:
         once: bool = False,
         stop: threading.Event | None = None,
         metrics_port: int | None = None,
-    ) -> tuple[list[Landing], list[Republishing]]:
+    ) -> Ran:
         """Land every source and republish every flow, or one of them.
 
         With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
@@ -381,12 +389,16 @@ class Mirror:
 
     # -- look -----------------------------------------------------------------------------------------------------
 
-    def status(self, flow: str | None = None) -> dict[str, list[status_step.PartitionStatus]]:
-        """Return per flow where each partition stands."""
-        result, state = {}, self._wiring.control().state()
+    def status(self, flow: str | None = None) -> Status:
+        """Return per flow where each partition stands.
+
+        Raises:
+            ClusterError: a source or a target does not answer.
+        """
+        found, state = [], self._wiring.control().state()
         for each in self._chosen(flow):
             with closing(self._wiring.ledger(each)) as ledger:
-                result[each.name] = status_step.flow_status(
+                one = status_step.flow_status(
                     each,
                     source=self._wiring.source(each.source),
                     target=self.admin(each.target),
@@ -395,9 +407,10 @@ class Mirror:
                     now=self._now,
                     paused=state.covering(each.name, each.source, each.target),
                 )
-        return result
+            found.append(one)
+        return Status(flows=tuple(found), observed_at=self._now())
 
-    def verify(self, flow: str | None = None) -> list[verify_step.Verification]:
+    def verify(self, flow: str | None = None) -> VerifyReports:
         """Compare source, relay and target of each flow, by count and by content."""
         chosen = self._chosen(flow)
         maps = {
@@ -406,7 +419,7 @@ class Mirror:
         }
         views = self._wiring.views(self.config.flows)
 
-        def compare(each: FlowConfig) -> verify_step.Verification:
+        def compare(each: FlowConfig) -> VerifyReport:
             source, target = self._wiring.source_side(each.source), self._wiring.side(each.target)
             return verify_step.verify_flow(
                 each, lake=self.lake, source=source, target=target, maps=maps[each.target], views=views
@@ -414,7 +427,7 @@ class Mirror:
 
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
         with ThreadPoolExecutor(max_workers=4, thread_name_prefix="verify") as pool:
-            found = list(pool.map(compare, chosen))
+            found = VerifyReports(pool.map(compare, chosen))
         at = self._now()
         self._verified |= {one.flow: (one, at) for one in found}
         return found
@@ -450,7 +463,7 @@ class Mirror:
             verified_at=min((at for _, at in known), default=None),
         )
 
-    def doctor(self) -> list[doctor_step.Finding]:
+    def doctor(self) -> doctor_step.Findings:
         """Look at every layer the mirror stands on; changes nothing."""
         sources, admins = self._wiring.sources(), self._wiring.clusters()
         return doctor_step.examine(self.config, sources=sources, admins=admins, lake=self.lake, now=self._now())

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
+from typing import NamedTuple
 
 from mirrorlake.config.load import load
 from mirrorlake.config.plain import identity, plain
@@ -22,6 +24,7 @@ from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.metrics.run import measured
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.relay.audit import Audit
+from mirrorlake.show import Sheet, Shown, badge, plural
 from mirrorlake.steps.rules import rule_changes
 from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.topics import require_source
@@ -39,21 +42,59 @@ _SAMPLE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class Landing(Shown):
     """What one landing run did; `paused` says what kept it from landing."""
 
     source: str
     records: int
     paused: tuple[Pause, ...] = ()
 
+    def sheet(self) -> Sheet:
+        """Return how many records were landed, and the pauses."""
+        return _done(self.source, f"{plural(self.records, 'record')} landed", self.paused)
+
 
 @dataclass(frozen=True, slots=True)
-class Republishing:
+class Republishing(Shown):
     """What one republishing run did; `paused` says what kept it, or some of its topics, from being sent."""
 
     flow: str
     records: int
     paused: tuple[Pause, ...] = ()
+
+    def sheet(self) -> Sheet:
+        """Return how many records were republished, and the pauses."""
+        return _done(self.flow, f"{plural(self.records, 'record')} republished", self.paused)
+
+
+def _done(name: str, did: str, paused: tuple[Pause, ...]) -> Sheet:
+    return Sheet(title=name, badge=badge("paused") if paused else None, facts=(did,), parts=tuple(map(str, paused)))
+
+
+class _Ran(NamedTuple):
+    landed: list[Landing]
+    republished: list[Republishing]
+
+
+class Ran(Shown, _Ran):
+    """What a run did: a pair of the landings and the republishings.
+
+    Example:
+        >>> landed, republished = mirror.run(once=True)  # doctest: +SKIP
+    """
+
+    __slots__ = ()
+
+    def sheet(self) -> Sheet:
+        """Return a line a stream."""
+        return Sheet(
+            title="run",
+            facts=(
+                f"{plural(sum(one.records for one in self.landed), 'record')} landed",
+                f"{plural(sum(one.records for one in self.republished), 'record')} republished",
+            ),
+            parts=tuple(one.sheet() for one in (*self.landed, *self.republished)),
+        )
 
 
 class Runner:
@@ -98,9 +139,7 @@ class Runner:
             every = every_s or self._wiring.config.sampling.every.total_seconds() or _SAMPLE_S
             stop.wait(max(0.0, begun + every - time.monotonic()))
 
-    def run(
-        self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None = None
-    ) -> tuple[list[Landing], list[Republishing]]:
+    def run(self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None = None) -> Ran:
         """Land and republish; see `Mirror.run`."""
 
         def sources() -> list[str]:
@@ -123,7 +162,7 @@ class Runner:
         sent, more = drain({one.name: partial(self._republish_once, one, state, stop) for one in self._flows(flow)})
         for failure in (*failures, *more):
             raise failure
-        return landed, sent
+        return Ran(landed, sent)
 
     # -- once -----------------------------------------------------------------------------------------------------
 
@@ -150,7 +189,7 @@ class Runner:
         *,
         outlasts: bool = True,
         first: dict[str, bool] | None = None,
-    ) -> tuple[list[Landing], list[Republishing]]:
+    ) -> Ran:
         """Run streams until `stop` is set; `first` are options of the first start only, such as a rebuild."""
         watch, options = Watch(self._wiring), dict(first or {})
 
@@ -176,7 +215,7 @@ class Runner:
                 landed[one.source] += one.records
             else:
                 sent[one.flow] += one.records
-        return [Landing(*item) for item in landed.items()], [Republishing(*item) for item in sent.items()]
+        return Ran(list(starmap(Landing, landed.items())), list(starmap(Republishing, sent.items())))
 
     def _landing(self, source: str, options: Callable[[], dict[str, bool]]) -> Stream:
         return Stream(

@@ -96,12 +96,6 @@ def _mirror(conf: Path) -> Mirror:
     return load(conf)
 
 
-def _say_done(output: Output, name: str, did: str, pauses: Sequence[object]) -> None:
-    output.say(f"{name}: {did}")
-    for one in pauses:
-        output.say(f"  {one}")
-
-
 @app.command()
 def plan(
     conf: Conf = DEFAULT_CONF,
@@ -113,7 +107,7 @@ def plan(
     output = Output(as_json=as_json)
     changes = _mirror(conf).plan(flow)
     output.document(asdict(changes))
-    output.say(str(changes))
+    output.show(changes)
     return 1 if check and changes else 0
 
 
@@ -123,7 +117,9 @@ def apply(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -
     output = Output(as_json=as_json)
     changes = _mirror(conf).apply(flow)
     output.document(asdict(changes) | {"applied": True})
-    output.say(f"{changes}\n{len(changes)} change(s) applied" if changes else str(changes))
+    output.show(changes)
+    if changes:
+        output.say(f"{len(changes)} change(s) applied")
     return 0
 
 
@@ -140,7 +136,7 @@ def land(
     mirror = _mirror(conf)
     done = in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
     output.document(asdict(done))
-    _say_done(output, done.source, f"{done.records:,} records landed", done.paused)
+    output.show(done)
     return 0
 
 
@@ -164,7 +160,7 @@ def republish(
         )
     )
     output.document(asdict(done))
-    _say_done(output, done.flow, f"{done.records:,} records republished", done.paused)
+    output.show(done)
     return 0
 
 
@@ -181,12 +177,9 @@ def run(
     """Land every source and republish every flow."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    landed, sent = in_background(lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port))
-    output.document({"landed": [asdict(one) for one in landed], "republished": [asdict(one) for one in sent]})
-    for landing in landed:
-        _say_done(output, landing.source, f"{landing.records:,} records landed", landing.paused)
-    for sending in sent:
-        _say_done(output, sending.flow, f"{sending.records:,} records republished", sending.paused)
+    done = in_background(lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port))
+    output.document({name: [asdict(one) for one in several] for name, several in done._asdict().items()})
+    output.show(done)
     return 0
 
 
@@ -195,12 +188,8 @@ def status(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) 
     """Show source end, landed, republished, lags and verdict per flow and partition."""
     output = Output(as_json=as_json)
     found = _mirror(conf).status(flow)
-    output.document(
-        {"flows": [{"flow": name, "partitions": [asdict(row) for row in rows]} for name, rows in found.items()]}
-    )
-    for name, rows in found.items():
-        columns = ["topic", "partition", "source end", "landed", "republished", "offset lag", "time lag ms", "verdict"]
-        output.table(name, columns, [tuple(asdict(row).values()) for row in rows])
+    output.document(found.as_dict())
+    output.show(found)
     return 0
 
 
@@ -209,26 +198,9 @@ def verify(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) 
     """Compare source, relay and target, by count and by content, and list every difference."""
     output = Output(as_json=as_json)
     found = _mirror(conf).verify(flow)
-    equal = all(one.equal for one in found)
-    output.document(
-        {
-            "equal": equal,
-            "differences": [{"flow": one.flow, **asdict(d)} for one in found for d in one.differences],
-            "flows": [one.as_dict() for one in found],
-        }
-    )
-    for one in found:
-        columns = ["topic", "generation", "partition", "landed", "republished", "verified"]
-        output.table(
-            f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}",
-            columns,
-            [tuple(asdict(p).values()) for p in one.partitions],
-        )
-        for difference in one.differences:
-            output.say(
-                f"  {difference.where}: {difference.problem} {difference.topic}-{difference.partition}@{difference.offset}"
-            )
-    return 0 if equal else 1
+    output.document(found.as_dict())
+    output.show(found)
+    return 0 if found.equal else 1
 
 
 @app.command()
@@ -237,14 +209,7 @@ def doctor(conf: Conf = DEFAULT_CONF, as_json: Json = False) -> int:
     output = Output(as_json=as_json)
     found = _mirror(conf).doctor()
     output.document({"findings": [asdict(one) for one in found]})
-    output.table(
-        "doctor",
-        ["", "layer", "subject", "finding"],
-        [("✓" if f.ok else "✗", f.layer, f.subject, f.detail) for f in found],
-    )
-    for one in found:
-        if not one.ok:
-            output.say(f"✗ {one.layer} {one.subject}: {one.detail}\n  Next: {one.fix}")
+    output.show(found)
     if any(not one.ok and one.layer in ("cluster", "lake") for one in found):
         return 4
     return 0 if all(one.ok for one in found) else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -26,9 +27,15 @@ def conflicts(
     output.document({"topic": topic, "within": within, "conflicts": found})
     output.table(
         f"{topic}: {len(found)} conflict(s) within {within}",
-        ["key", "first", "second", "apart ms", "same value"],
+        ["key", "first", "second", "apart", "same value"],
         [
-            (_text(bytes(row.key)), _place(one, "first"), _place(one, "second"), one["apart_ms"], one["same_value"])
+            (
+                bytes(row.key),
+                _place(one, "first"),
+                _place(one, "second"),
+                timedelta(milliseconds=row.apart_ms),
+                one["same_value"],
+            )
             for row, one in zip(rows, found, strict=True)
         ],
     )
@@ -37,10 +44,3 @@ def conflicts(
 
 def _place(row: dict[str, object], side: str) -> str:
     return f"{row[f'{side}_source']} {row[f'{side}_topic']}-{row[f'{side}_partition']}@{row[f'{side}_offset']}"
-
-
-def _text(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return key.hex()

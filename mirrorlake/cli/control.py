@@ -30,7 +30,7 @@ def pause(
     output = Output(as_json=as_json)
     held = load(conf).pause(cluster=cluster, flow=flow, topic=topic, reason=reason)
     output.document(asdict(held))
-    output.say(str(held))
+    output.show(held)
     return 0
 
 

@@ -22,7 +22,7 @@ from mirrorlake.sandbox.traffic import SampleTraffic
 
 if TYPE_CHECKING:
     from mirrorlake.handles import FlowHandle
-    from mirrorlake.steps.verify import PartitionProof, Verification
+    from mirrorlake.model.verify import PartitionProof, VerifyReport
 
 _COUNTED = "records"
 _COUNTS = ("written", "landed", "republished", "verified")
@@ -115,7 +115,7 @@ class Story:
     traffic: Mapping[str, SampleTraffic] = field(default_factory=dict)
     landed: int = 0
     republished: int = 0
-    flows: tuple[Verification, ...] = ()
+    flows: tuple[VerifyReport, ...] = ()
     relays: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     translated: Translated | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -214,7 +214,7 @@ def show(story: Story, output: Output) -> None:
         output.say(f"  {what}:\n    {command}")
 
 
-def _rows(story: Story, flow: Verification) -> Iterator[tuple[str, ...]]:
+def _rows(story: Story, flow: VerifyReport) -> Iterator[tuple[str, ...]]:
     """Return a line that names the flow and one line a remote topic."""
     yield (flow.flow,)
     by_topic: dict[str, list[PartitionProof]] = {}

@@ -30,17 +30,13 @@ def groups(
     mirror = load(conf)
     plan = mirror.apply_groups(flow, recorded=recorded) if apply else mirror.plan_groups(flow, recorded=recorded)
     output.document({"flow": flow, "applied": apply, "groups": [_row(position) for position in plan]})
-    columns = ["group", "topic", "partition", "upstream", "downstream", "action", "reason"]
-    output.table(flow, columns, [tuple(_row(position)[key] for key in _SHOWN) for position in plan])
-    moved = f"{len(plan.moves)} position(s) {'moved' if apply else 'would move'}"
     if mirror.config.flow(flow).source in mirror.config.lake_clusters:
         output.say(f"{flow}: nobody consumes from a lake cluster, so there are no groups to carry over")
         return 0
-    output.say(f"{moved}, {len(plan.held)} held back" if len(plan) else str(plan))
+    output.show(plan)
+    if apply:
+        output.say(f"{len(plan.moves)} position(s) moved")
     return 1 if check and (plan.held or (plan.moves and not apply)) else 0
-
-
-_SHOWN = ("group", "topic", "partition", "upstream_offset", "downstream_offset", "action", "reason")
 
 
 def _row(position: GroupPosition) -> dict[str, Any]:

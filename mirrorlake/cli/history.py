@@ -12,7 +12,6 @@ import typer
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import UsageError
-from mirrorlake.model.history import HistoryChange, HistoryState
 
 
 def history(
@@ -38,17 +37,21 @@ def history(
 
     mirror, output = load(conf), Output(as_json=as_json)
     if "at" in times:
-        _show_state(output, mirror.history.at(times["at"]))
+        state = mirror.history.at(times["at"])
+        output.document(state.as_dict())
+        output.show(state)
     elif "from" in times:
-        _show_changes(output, mirror.history.between(times["from"], times.get("to", datetime.now(timezone.utc))))
+        changes = mirror.history.between(times["from"], times.get("to", datetime.now(timezone.utc)))
+        output.document({"changes": [asdict(change) | {"at": change.at.isoformat()} for change in changes]})
+        output.show(changes)
     else:
         plan = mirror.history.plan_back(times["back"])
         if apply:
             mirror.apply(plan=plan)
         output.document(asdict(plan) | {"applied": apply})
-        output.say(
-            f"{plan}\n{len(plan)} change(s) {'applied' if apply else 'to apply with --apply'}" if plan else str(plan)
-        )
+        output.show(plan)
+        if plan:
+            output.say(f"{len(plan)} change(s) {'applied' if apply else 'to apply with --apply'}")
     return 0
 
 
@@ -62,36 +65,3 @@ def _time(text: str) -> datetime:
     if found.tzinfo is None:
         raise UsageError(f"'{text}' has no time zone", remedy=remedy)
     return found.astimezone(timezone.utc)
-
-
-def _show_state(output: Output, state: HistoryState) -> None:
-    document = state.as_dict()
-    output.document(document)
-    for title, columns in (
-        ("topics", ["cluster", "topic", "partitions", "configs"]),
-        ("acls", ["cluster", "principal", "permission", "operation", "resource", "pattern", "name", "host"]),
-        ("groups", ["cluster", "group", "topic", "partition", "position"]),
-    ):
-        output.table(title, columns, [tuple(row[column] for column in columns) for row in document[title]])
-
-
-def _show_changes(output: Output, changes: list[HistoryChange]) -> None:
-    output.document({"changes": [asdict(change) | {"at": change.at.isoformat()} for change in changes]})
-    columns = ["at", "where", "action", "kind", "name", "before", "after"]
-    rows = [
-        (
-            c.at.isoformat(timespec="seconds"),
-            c.where,
-            c.action,
-            c.kind,
-            c.name,
-            *(_brief(c, side) for side in (c.before, c.after)),
-        )
-        for c in changes
-    ]
-    output.table(f"{len(rows)} change(s)", columns, rows)
-
-
-def _brief(change: HistoryChange, side: object) -> object:
-    # An ACL's name says it all.
-    return None if change.kind == "acl" or side is None else str(side)

@@ -64,7 +64,7 @@ def offsets(
     document |= {key: value for key, value in asdict(found).items() if key not in ("offset", "partition", "status")}
     output.document(document)
     direction = "<-" if reverse else "->"
-    output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found}")
+    output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found.sheet().summary()}")
     return 0
 
 
@@ -74,11 +74,7 @@ def _positions(mirror: Mirror, flow: str, file: str | None, checkpoint: str | No
     else:
         moved = mirror[flow].offsets.move_positions(_read(str(file)))
     output.document({"positions": moved.document, "held": [_held(resume) for resume in moved.held]})
-    output.say(json.dumps(moved.document))
-    for resume in moved.resumes:
-        if not resume.exact:
-            again = "" if resume.records_again is None else f"; reads {resume.records_again:,} record(s) again"
-            output.say(f"  {resume.source}@{resume.upstream_offset}: {resume.reason}{again}")
+    output.show(moved)
     return 1 if moved.held else 0
 
 

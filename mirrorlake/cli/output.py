@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.show import Shown, table
 
 
 class Output:
@@ -23,8 +23,9 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self._people = Console(highlight=False, soft_wrap=True)
-        self._errors = Console(stderr=True, highlight=False, soft_wrap=True)
+        # A topic may be called a:b:c, which is no emoji.
+        self._people = Console(highlight=False, soft_wrap=True, emoji=False)
+        self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
     def document(self, document: Any) -> None:
         """Print the document under `--json`."""
@@ -36,17 +37,13 @@ class Output:
         if not self.as_json:
             self._people.print(text, markup=False)
 
+    def show(self, value: Shown) -> None:
+        """Print a value for people, every row of it."""
+        self.say(value.to_text(rows=None))
+
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Print a table for people; numbers stand to the right."""
-        if self.as_json:
-            return
-        table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-        for index, column in enumerate(columns):
-            numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
-            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(_cell(value) for value in row))
-        self._people.print(table)
+        """Print a table for people, for rows that are no value of their own (see `show`)."""
+        self.say(table(title, columns, rows).text(rows=None))
 
     def note(self, text: str) -> None:
         """Print a line about progress on standard error, where it disturbs no document."""
@@ -56,12 +53,6 @@ class Output:
         """Print an error: for people on standard error, as a document under `--json`."""
         self._errors.print(f"error: {error}", markup=False, style="red")
         self.document(error.as_dict())
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def log_to_stderr(level: str) -> None:

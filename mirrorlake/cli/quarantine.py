@@ -34,7 +34,7 @@ def quarantine(
     found = held.summary()
     output.document({"flow": flow, "quarantined": [asdict(one) for one in found]})
     columns = ["topic", "rule", "reason", "records", "first offset", "last offset"]
-    rows = [[q.topic, q.rule, q.reason, q.records, q.first_offset, q.last_offset] for q in found]
+    rows = [[q.topic, q.rule, q.reason, q.records, str(q.first_offset), str(q.last_offset)] for q in found]
     if rows:
         output.table(f"quarantined by {flow}", columns, rows)
         output.say(f"mend the rule or the cause, then: mirrorlake quarantine --flow '{flow}' --redrive")

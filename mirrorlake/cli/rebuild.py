@@ -28,11 +28,7 @@ def rebuild(
     plan = mirror.plan_rebuild(like=like, target=target, recorded=recorded)
     sent = mirror.apply_rebuild(plan) if apply else 0
     output.document({**plan.as_dict(), "applied": apply, "sent": sent})
-    columns = ["topic", "partition", "records", "waiting", "stretches"]
-    rows = [(one.topic, one.partition, one.records, one.waiting, one.stretches) for one in plan.partitions]
-    output.table(f"{target} like {like}", columns, rows)
-    for flow, reference in plan.flows:
-        output.say(f"{flow} repeats {reference}")
+    output.show(plan)
     output.say(
         f"{sent:,} record(s) sent; next: mirrorlake run" if apply else f"{plan.waiting:,} record(s) would be sent"
     )

@@ -30,20 +30,10 @@ def rules(
     handle = load(conf)[flow]
     found = handle.rules()
     document: dict[str, Any] = {"flow": flow, "rules": [asdict(rule) for rule in found]}
-    columns = ["rule", "version", "topics", "does", "on error", "framed"]
-    output.table(
-        flow,
-        columns,
-        [(r.rule, r.version, ", ".join(r.topics), r.does, r.on_error, r.framed) for r in found],
-    )
+    output.show(found)
     if newest is not None and topic is not None:
         trial = handle.try_rules(topic, newest)
         document["trial"] = asdict(trial)
-        output.say(
-            f"newest {trial.records:,} records of {topic}: {trial.sent:,} sent ({trial.changed:,} changed), "
-            f"{trial.filtered:,} filtered, {trial.quarantined:,} quarantined"
-        )
-        columns = ["kind", "rule", "version", "reason", "records"]
-        output.table("withheld", columns, [tuple(asdict(reason).values()) for reason in trial.reasons])
+        output.show(trial)
     output.document(document)
     return 0

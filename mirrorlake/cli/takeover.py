@@ -10,8 +10,6 @@ import typer
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output
 
-_COLUMNS = ("topic", "partition", "remote topic", "stored", "position", "already there", "compared", "left source")
-
 
 def takeover(
     flow: OneFlow,
@@ -50,12 +48,7 @@ def takeover(
     if applied:
         mirror.apply_takeover(plan)
     output.document({**asdict(plan), "refused": plan.refused, "applied": applied})
-    rows = [tuple(asdict(row).values())[: len(_COLUMNS)] for row in plan.partitions]
-    output.table(f"{flow}: takeover", list(_COLUMNS), rows)
-    for note in plan.notes:
-        output.say(f"note: {note}")
-    for reason in plan.refused:
-        output.say(f"refused: {reason}")
+    output.show(plan)
     if plan.refused:
         return 3
     done = f"taken over; next: mirrorlake run --flow '{flow}'" if applied else "nothing changed; --apply makes it so"

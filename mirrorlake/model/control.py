@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.show import Sheet, Shown, badge, clean
+
 APPLY, PAUSE, RESUME = "apply", "pause", "resume"
 
 
@@ -57,7 +59,7 @@ class Intention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class Pause(Shown):
     """A pause that holds: of what, by whom, since when, and why where that was said."""
 
     subject: Subject
@@ -70,10 +72,19 @@ class Pause:
         """The command that ends it."""
         return f"mirrorlake resume {self.subject.options}"
 
+    def sheet(self) -> Sheet:
+        """Return what is paused, by whom, since when and why, and what ends it."""
+        return Sheet(
+            title=str(self.subject),
+            badge=badge("paused"),
+            facts=(f"by {self.who} since", self.since, self.reason or None),
+            parts=(f"resume with: {self.resume_command}",),
+        )
+
     def __str__(self) -> str:
         why = f" ({self.reason})" if self.reason else ""
         since = self.since.isoformat(timespec="seconds")
-        return f"{self.subject} is paused by {self.who} since {since}{why}; resume with: {self.resume_command}"
+        return clean(f"{self.subject} is paused by {self.who} since {since}{why}; resume with: {self.resume_command}")
 
 
 @dataclass(frozen=True, slots=True)

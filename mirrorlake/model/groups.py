@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.show import Sheet, Shown, badge, plural, table
 
 Action = Literal["move", "in_step", "hold"]
 
@@ -143,8 +144,11 @@ def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | No
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
+_ORDER: tuple[Action, ...] = ("hold", "move", "in_step")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GroupPlan(Shown):
     """Every position of every group of a flow; looked at first, then applied (law G)."""
 
     flow: str
@@ -156,8 +160,33 @@ class GroupPlan:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.positions)) or "no group has a position on this flow's topics"
+    def sheet(self) -> Sheet:
+        """Return where each group goes on; what is held back comes first, then what moves."""
+        # Few clients write metadata with a commit.
+        metadata = any(p.metadata for p in self.positions)
+        columns = ["group", "source", "upstream", "target", "downstream", "reads again", "action", "reason"]
+        columns += ["metadata"] if metadata else []
+        rows = [
+            (
+                p.group,
+                str(p.resume.source),
+                str(p.resume.upstream_offset),
+                str(p.resume.target),
+                None if p.resume.downstream_offset is None else str(p.resume.downstream_offset),
+                p.resume.records_again,
+                badge(p.action, "note" if p.action == "move" else None),
+                p.reason,
+                *([p.metadata] if metadata else []),
+            )
+            for p in sorted(self.positions, key=lambda p: _ORDER.index(p.action))
+        ]
+        groups, held = len({p.group for p in self.positions}), len(self.held)
+        return Sheet(
+            title=f"groups of {self.flow}",
+            badge=badge(f"{held} held back", "warn") if held else badge("ok" if rows else "empty"),
+            facts=(plural(groups, "group"), f"{plural(len(self.moves), 'position')} to move"),
+            parts=(table("", columns, rows) if rows else "no group has a position on this flow's topics",),
+        )
 
     @property
     def moves(self) -> tuple[GroupPosition, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Note, Plan
+from mirrorlake.show import Sheet, Shown, plural, table
 
 _ANY_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -44,8 +45,8 @@ class GroupPlace:
     partition: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryState:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class HistoryState(Shown):
     """What was known at a time.
 
     Attributes:
@@ -57,6 +58,28 @@ class HistoryState:
     topics: dict[tuple[str, str], Seen] = field(default_factory=dict)
     acls: dict[str, set[Acl]] = field(default_factory=dict)
     groups: Mapping[GroupPlace, int] = field(default_factory=dict)
+
+    def sheet(self) -> Sheet:
+        """Return topics, ACLs and group positions, a table each; topics that were gone are left out."""
+        known, text = self.as_dict(), ("partition", "position")
+        tables = {
+            "topics": ("cluster", "topic", "partitions", "configs"),
+            "acls": ("cluster", "principal", "permission", "operation", "resource", "pattern", "name", "host"),
+            "groups": ("cluster", "group", "topic", "partition", "position"),
+        }
+        return Sheet(
+            title="known then",
+            facts=(
+                plural(len(known["topics"]), "topic"),
+                plural(len(known["acls"]), "ACL"),
+                plural(len(known["groups"]), "group position"),
+            ),
+            parts=tuple(
+                table(name, columns, [[str(row[c]) if c in text else row[c] for c in columns] for row in known[name]])
+                for name, columns in tables.items()
+                if known[name]
+            ),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state as a JSON-ready document; topics that were gone are left out."""
@@ -102,6 +125,22 @@ class HistoryChange:
     action: str
     before: Any = None
     after: Any = None
+
+
+class HistoryChanges(Shown, list[HistoryChange]):
+    """What changed between two times, oldest first: a list of `HistoryChange` that shows itself."""
+
+    def sheet(self) -> Sheet:
+        """Return the changes in a table."""
+        columns = ["at", "where", "action", "kind", "name", "before", "after"]
+        # An ACL's name says it all.
+        rows = [
+            (c.at, c.where, c.action, c.kind, c.name, *((None, None) if c.kind == "acl" else (c.before, c.after)))
+            for c in self
+        ]
+        return Sheet(
+            title="history", facts=(plural(len(self), "change"),), parts=(table("", columns, rows),) if rows else ()
+        )
 
 
 def state_of(seen: Iterable[Seen], *, groups: Mapping[GroupPlace, int] | None = None) -> HistoryState:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.show import Mood, Sheet, Shown, badge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +84,20 @@ def holes_between(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class Exact(Shown):
     """The counterpart; it was written in one transaction with the ledger record that says so."""
 
     offset: int
     partition: TopicPartition | SourcePartition
     status: str = field(default="exact", init=False)
 
+    def sheet(self) -> Sheet:
+        """Return the place of the counterpart."""
+        return _answer(self.status, f"{self.partition}@{self.offset}")
+
 
 @dataclass(frozen=True, slots=True)
-class InHole:
+class InHole(Shown):
     """The offset holds no record for the other side.
 
     `resume_at` is where a reader that stood here goes on, None while the record after the hole is not republished, and where
@@ -105,9 +110,13 @@ class InHole:
     kind: str | None = None
     status: str = field(default="in_a_hole", init=False)
 
+    def sheet(self) -> Sheet:
+        """Return why there is no counterpart, and where a reader goes on."""
+        return _answer(self.status, self.kind or "no record of the other side stands there", _resume(self.resume_at))
+
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class Filtered(Shown):
     """The record stands in the relay and a rule of the flow withheld it from the target; `version` is the rule's then."""
 
     resume_at: int | None
@@ -115,9 +124,13 @@ class Filtered:
     version: str = ""
     status: str = field(default="filtered", init=False)
 
+    def sheet(self) -> Sheet:
+        """Return which rule withheld the record, and where a reader goes on."""
+        return _answer(self.status, _rule(self.rule, self.version), _resume(self.resume_at))
+
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
+class Quarantined(Shown):
     """The record was put into the table `quarantine` instead of onto the target: the rule could not judge it."""
 
     resume_at: int | None
@@ -126,9 +139,13 @@ class Quarantined:
     version: str = ""
     status: str = field(default="quarantined", init=False)
 
+    def sheet(self) -> Sheet:
+        """Return why the record was put aside, and where a reader goes on."""
+        return _answer(self.status, self.reason, _rule(self.rule, self.version), _resume(self.resume_at), mood="warn")
+
 
 @dataclass(frozen=True, slots=True)
-class OtherGeneration:
+class OtherGeneration(Shown):
     """The newest life of the topic has not come to this offset, but an earlier life of it has.
 
     Ask again with that `generation`; `next_offset` is the first offset of the newest life that has no counterpart yet.
@@ -138,33 +155,62 @@ class OtherGeneration:
     next_offset: int
     status: str = field(default="other_generation", init=False)
 
+    def sheet(self) -> Sheet:
+        """Return which life of the topic to ask for."""
+        known = f"the newest life of the topic is known up to offset {self.next_offset}"
+        return _answer(self.status, f"ask again with generation={self.generation}", known)
+
 
 @dataclass(frozen=True, slots=True)
-class NotYetRepublished:
+class NotYetRepublished(Shown):
     """The offset is at or behind `next_offset`, the first one that has no counterpart yet."""
 
     next_offset: int
     status: str = field(default="not_yet_republished", init=False)
 
+    def sheet(self) -> Sheet:
+        """Return from where on nothing is republished."""
+        return _answer(self.status, f"the first offset without a counterpart yet is {self.next_offset}", mood="warn")
+
 
 @dataclass(frozen=True, slots=True)
-class BeforeFirst:
+class BeforeFirst(Shown):
     """The offset is before `first_offset`, the first one that was ever republished."""
 
     first_offset: int
     status: str = field(default="before_the_first", init=False)
 
+    def sheet(self) -> Sheet:
+        """Return the first offset that has a counterpart."""
+        return _answer(self.status, f"the first offset that was republished is {self.first_offset}")
+
 
 @dataclass(frozen=True, slots=True)
-class UnknownPartition:
+class UnknownPartition(Shown):
     """Nothing of this partition (or of this generation of its topic) was ever republished."""
 
     status: str = field(default="unknown_partition", init=False)
+
+    def sheet(self) -> Sheet:
+        """Return that nothing is known."""
+        return _answer(self.status, "nothing of this partition was republished", mood="warn")
 
 
 Translation = (
     Exact | InHole | Filtered | Quarantined | NotYetRepublished | BeforeFirst | OtherGeneration | UnknownPartition
 )
+
+
+def _answer(status: str, *facts: str | None, mood: Mood | None = None) -> Sheet:
+    return Sheet(title="offset", badge=badge(status, mood), facts=facts)
+
+
+def _rule(rule: str, version: str) -> str | None:
+    return f"rule {rule} {version}".rstrip() if rule else None
+
+
+def _resume(at: int | None) -> str | None:
+    return None if at is None else f"a reader goes on at {at}"
 
 
 class OffsetMap:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from mirrorlake.show import Sheet, Shown, badge, plural, table
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
@@ -66,11 +68,21 @@ class Note:
         return f"{self.where}: {self.kind} {self.name} is left as it is: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan(Shown):
     """Changes in the order in which they are applied; empty when everything is as it should be.
 
     `notes` say what is not changed and why; a plan that has only notes is empty.
+
+    Example:
+        >>> made = Change(where="central", kind="topic", name="east.orders", action="create", after={"partitions": 3},
+        ...               reason="missing on the target")
+        >>> print(Plan((made,)))
+        plan: · 1 change
+          where    action  kind   name         before  after         reason
+          central  create  topic  east.orders  –       partitions=3  missing on the target
+        >>> print(Plan())
+        plan: ✓ nothing to change
     """
 
     changes: tuple[Change, ...] = ()
@@ -82,16 +94,39 @@ class Plan:
     def __len__(self) -> int:
         return len(self.changes)
 
-    def __str__(self) -> str:
-        return "\n".join(map(str, (*(self.changes or ("nothing to change",)), *self.notes)))
-
     def __add__(self, other: Plan) -> Plan:
         return Plan(self.changes + other.changes, self.notes + other.notes)
+
+    def sheet(self) -> Sheet:
+        """Return the changes in a table, conflicts first, and the notes under it."""
+        columns = ["where", "action", "kind", "name", "before", "after", "reason"]
+        conflicts, notes = self.conflicts, len(self.notes)
+        rows = [
+            (c.where, badge(c.action) if c in conflicts else c.action, c.kind, c.name, *_shown(c), c.reason)
+            for c in (*conflicts, *(change for change in self.changes if change.action != "conflict"))
+        ]
+        return Sheet(
+            title="plan",
+            badge=badge(plural(len(self), "change"), "note") if self else badge("nothing to change"),
+            facts=(
+                badge(plural(len(conflicts), "conflict"), "bad") if conflicts else None,
+                plural(notes, "note") if notes else None,
+            ),
+            parts=(
+                *([table("", columns, rows)] if rows else []),
+                *([table("", ["note"], [[str(note)] for note in self.notes])] if notes else []),
+            ),
+        )
 
     @property
     def conflicts(self) -> tuple[Change, ...]:
         """The changes that a person has to decide about."""
         return tuple(change for change in self.changes if change.action == "conflict")
+
+
+def _shown(change: Change) -> tuple[Any, Any]:
+    # The name of an ACL says all that is in it.
+    return (None, None) if change.kind == "acl" else (change.before, change.after)
 
 
 def topic_changes(

@@ -16,7 +16,7 @@ from typing import Any
 
 from mirrorlake.show.badge import Badge, Mood, badge
 from mirrorlake.show.content import brief, clean, escape, headers, payload, payload_html
-from mirrorlake.show.numbers import count, duration, moment, rate, size
+from mirrorlake.show.numbers import count, duration, moment, plural, rate, size
 from mirrorlake.show.table import MOST_ROWS, Sheet, Shown, Table, cell, cell_html, table
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "moment",
     "payload",
     "payload_html",
+    "plural",
     "rate",
     "size",
     "table",

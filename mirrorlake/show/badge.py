@@ -40,10 +40,8 @@ class Badge:
     def html(self) -> str:
         """Return the badge as HTML; the word keeps the colour of the text around it, so it can be read in any theme."""
         colour = _COLOURS[self.mood]
-        return (
-            f'<span style="white-space:nowrap;border:1px solid {colour};border-radius:3px;padding:0 .4em">'
-            f'<span style="color:{colour};font-weight:bold">{_SIGNS[self.mood]}</span> {escape(self.word)}</span>'
-        )
+        style = f"white-space:nowrap;border:1px solid {colour};border-left-width:4px;border-radius:3px;padding:0 .4em"
+        return f'<span style="{style}">{escape(str(self))}</span>'
 
 
 def badge(word: str, mood: Mood | None = None) -> Badge:

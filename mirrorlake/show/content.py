@@ -6,16 +6,19 @@ terminal as a control sequence, nor a page as markup.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape as _escape
 from unicodedata import category
 
-from mirrorlake.show.numbers import NOTHING, count
+from mirrorlake.show.numbers import NOTHING, count, plural
 
 # Joiners belong to letters (Persian) and to emoji; all other format characters can turn what is read around (U+202E).
 _KEPT = {"\u200c", "\u200d"}
 # Signs that no payload of ours begins with, so that a text cannot pass for a null or for bytes.
 _OWN = ("‹", "0x", "“")
+# Control characters but tab and line ends: binary formats have them, also where their bytes are UTF-8 by chance.
+_BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _MUTED = "font-style:italic;color:var(--jp-ui-font-color2,inherit)"
 
 
@@ -74,7 +77,7 @@ def payload(data: bytes | None, limit: int | None = 120) -> str:
     text = _text(data)
     if data is None or not data:
         return "‹null›" if data is None else "‹empty›"
-    total = f"({count(len(data))} byte{'s' if len(data) > 1 else ''})"
+    total = f"({plural(len(data), 'byte')})"
     is_cut = limit is not None and len(data) > limit
     if text is None:
         return f"0x{bytes(data[:limit]).hex()}{'…' if is_cut else ''} {total}"
@@ -109,6 +112,4 @@ def _text(data: bytes | None) -> str | None:
         text = bytes(data or b"").decode("utf-8")
     except UnicodeDecodeError:
         return None
-    if text.isprintable():
-        return text
-    return None if any(category(char) == "Cc" and char not in "\t\r\n" for char in text) else text
+    return None if _BINARY.search(text) else text

@@ -26,6 +26,15 @@ def count(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def plural(number: int, word: str) -> str:
+    """Return a number of things.
+
+    >>> plural(1, "record"), plural(1200, "record")
+    ('1 record', '1 200 records')
+    """
+    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+
+
 def duration(value: float | timedelta | None) -> str:
     """Return a duration, given in milliseconds or as a timedelta, in its two largest units.
 

@@ -15,7 +15,7 @@ from unicodedata import category, east_asian_width
 
 from mirrorlake.show.badge import Badge
 from mirrorlake.show.content import brief, clean, escape, payload, payload_html
-from mirrorlake.show.numbers import NOTHING, count, duration, moment
+from mirrorlake.show.numbers import NOTHING, count, duration, moment, plural
 
 # A notebook stays readable; whoever wants every row asks for it.
 MOST_ROWS = 50
@@ -81,7 +81,8 @@ class Table:
             for row in shown
         )
         more = f"<div>… {escape(self._more(len(shown)))}</div>" if len(self.rows) > len(shown) else ""
-        found = f'<table style="border-collapse:collapse;margin:.2em 0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        style = "border-collapse:collapse;margin:.2em 0;font-size:inherit;color:inherit"
+        found = f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         found = (found if shown else "") + more
         title = escape(self.title)
         if self.folded:
@@ -90,12 +91,12 @@ class Table:
 
     def _more(self, shown: int) -> str:
         left = len(self.rows) - shown
-        return f"and {count(left)} more row{'s' if left > 1 else ''} of {count(len(self.rows))}"
+        return f"and {plural(left, 'more row')} of {count(len(self.rows))}"
 
     def _right(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
         return [
-            bool(rows) and all(row[index] is None or _is_number(row[index]) for row in rows)
-            for index in range(len(self.columns))
+            any(found) and all(found)
+            for found in ([_is_number(row[i]) for row in rows if row[i] is not None] for i in range(len(self.columns)))
         ]
 
 
@@ -117,16 +118,19 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """What a value shows: a line with its title, a badge and facts, and under it lines, tables and other sheets."""
+    """What a value shows: a line with its title, a badge and facts, and under it lines, tables and other sheets.
+
+    Facts are texts, or what a cell of a table may be; None is left out.
+    """
 
     title: str
     badge: Badge | None = None
-    facts: tuple[str, ...] = ()
+    facts: tuple[Any, ...] = ()
     parts: tuple[str | Table | Sheet, ...] = ()
 
     def text(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
         """Return the sheet as text; the arguments are those of `Table.text`."""
-        said = " · ".join([*([str(self.badge)] if self.badge else []), *map(clean, self.facts)])
+        said = self.summary(zone=zone)
         lines = [f"{clean(self.title)}: {said}" if said else clean(self.title)]
         for part in self.parts:
             text = clean(part) if isinstance(part, str) else part.text(zone=zone, rows=rows)
@@ -135,13 +139,19 @@ class Sheet:
 
     def html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
         """Return the sheet as HTML; the arguments are those of `Table.text`."""
-        said = " · ".join([*([self.badge.html()] if self.badge else []), *map(escape, self.facts)])
+        facts = (self.badge, *self.facts)
+        said = " · ".join(cell_html(fact, zone=zone, whole=True) for fact in facts if fact is not None)
         parts = "".join(
             f"<div>{escape(part)}</div>" if isinstance(part, str) else part.html(zone=zone, rows=rows)
             for part in self.parts
         )
         inner = f'<div style="padding-left:1em">{parts}</div>' if parts else ""
         return f'<div style="{_FRAME}"><div><b>{escape(self.title)}</b> {said}</div>{inner}</div>'
+
+    def summary(self, *, zone: tzinfo | None = None) -> str:
+        """Return the badge and the facts in one line of text."""
+        facts = (self.badge, *self.facts)
+        return " · ".join(cell(fact, zone=zone, whole=True) for fact in facts if fact is not None)
 
 
 class Shown:
@@ -169,11 +179,11 @@ class Shown:
     def __str__(self) -> str:
         return self.to_text()
 
+    def __repr__(self) -> str:
+        return self.to_text()
+
     def _repr_html_(self) -> str:
         return self.to_html()
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  IPython's signature
-        printer.text(self.to_text())
 
 
 def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:

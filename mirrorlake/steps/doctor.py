@@ -13,6 +13,7 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.relay.lake import Lake
+from mirrorlake.show import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.topics import Admins, Sources
 from mirrorlake.streams.sources import TopicSource
 
@@ -28,9 +29,29 @@ class Finding:
     fix: str = ""
 
 
-def examine(config: MirrorConfig, *, sources: Sources, admins: Admins, lake: Lake, now: datetime) -> list[Finding]:
+class Findings(Shown, list[Finding]):
+    """What was looked at, in the order of the layers: a list of `Finding` that shows itself."""
+
+    def sheet(self) -> Sheet:
+        """Return what is not fine with its fix first, then the rest."""
+        bad = [one for one in self if not one.ok]
+        rows = [
+            (badge("ok" if one.ok else "failed"), one.layer, one.subject, one.detail, one.fix or None)
+            for one in (*bad, *(one for one in self if one.ok))
+        ]
+        return Sheet(
+            title="doctor",
+            badge=badge(plural(len(bad), "finding"), "bad") if bad else badge("ok"),
+            facts=(f"looked at {plural(len(self), 'thing')}",),
+            parts=(table("", ["", "layer", "subject", "finding", "next"], rows),),
+        )
+
+
+def examine(config: MirrorConfig, *, sources: Sources, admins: Admins, lake: Lake, now: datetime) -> Findings:
     """Examine settings, clusters, topics and the lake, and return what was found, in the order of the layers."""
-    findings = [Finding(layer="settings", subject=str(config.path), ok=True, detail=f"{len(config.flows)} flow(s)")]
+    findings = Findings(
+        [Finding(layer="settings", subject=str(config.path), ok=True, detail=f"{len(config.flows)} flow(s)")]
+    )
     reached = set()
     for alias in sorted({*config.sources, *config.targets}):
         finding = _cluster(alias, admins[alias]) if alias in admins else _lake_cluster(alias)

@@ -11,7 +11,7 @@ from pyspark.sql.window import Window
 from mirrorlake.errors import UsageError
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryState
+from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState
 from mirrorlake.model.ownership import Ownership
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.lake import Lake
@@ -57,14 +57,14 @@ class History:
         _aware(time)
         return history.state_of(read_seen(self._lake, until=time), groups=self._groups(time))
 
-    def between(self, start: datetime, end: datetime) -> list[HistoryChange]:
+    def between(self, start: datetime, end: datetime) -> HistoryChanges:
         """Return what changed after `start` and up to `end`: every change of topics and ACLs, each group's move once."""
         _aware(start, end)
         if start > end:
             raise UsageError(f"{start.isoformat()} is after {end.isoformat()}", remedy="give the earlier time first")
         seen = read_seen(self._lake, until=end)
         moves = history.group_moves(self._groups(start), self._groups(end), at=end)
-        return history.changes_between(seen, start, end) + moves
+        return HistoryChanges([*history.changes_between(seen, start, end), *moves])
 
     def plan_back(self, time: datetime) -> Plan:
         """Return the plan that brings the targets' settings and ACLs back to what they were; applies nothing (law G).

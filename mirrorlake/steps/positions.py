@@ -17,6 +17,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import kafka_positions, last_kafka_offsets
+from mirrorlake.show import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family
 from mirrorlake.steps.resume import Ends, resume_readers
@@ -25,8 +26,8 @@ from mirrorlake.streams.topics import SourceTopics
 _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedPositions:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MovedPositions(Shown):
     """Positions on the target in the shape in which they were given, and the verdict on each.
 
     `document` leaves out what has no position on the target: `held` says why.
@@ -39,6 +40,25 @@ class MovedPositions:
     def held(self) -> tuple[Resume, ...]:
         """The positions of which nothing safe can be said."""
         return tuple(resume for resume in self.resumes if resume.downstream_offset is None)
+
+    def sheet(self) -> Sheet:
+        """Return where each position goes on, what is held back first, and the document."""
+        columns = ["source", "upstream", "target", "downstream", "reads again", "reason"]
+        rows = [
+            (
+                *(str(r.source), str(r.upstream_offset), str(r.target)),
+                None if r.downstream_offset is None else str(r.downstream_offset),
+                r.records_again,
+                r.reason or ("exact" if r.exact else None),
+            )
+            for r in sorted(self.resumes, key=lambda r: r.downstream_offset is not None)
+        ]
+        return Sheet(
+            title="positions",
+            badge=badge(f"{len(self.held)} held back", "warn") if self.held else badge("ok"),
+            facts=(plural(len(rows), "partition"),),
+            parts=(*([table("", columns, rows)] if rows else []), json.dumps(self.document)),
+        )
 
 
 def spark_positions(spark: SparkSession, checkpoint_location: str) -> dict[str, dict[str, int]]:

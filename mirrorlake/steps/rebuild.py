@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
@@ -19,6 +19,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.merge_order import Stretch, in_recorded_order, remaining
 from mirrorlake.relay.lake import Lake
+from mirrorlake.show import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import family, known_to
 from mirrorlake.streams.in_order import InOrder
@@ -88,8 +89,8 @@ class RebuildPartition:
     stretches: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildPlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RebuildPlan(Shown):
     """What a rebuild would send; looked at first, then applied (law G).
 
     `flows` are pairs of a flow and the one whose order it repeats.
@@ -99,12 +100,26 @@ class RebuildPlan:
     target: str
     flows: tuple[tuple[str, str], ...]
     partitions: tuple[RebuildPartition, ...]
-    stretches: tuple[Stretch, ...] = field(default=(), repr=False)
+    stretches: tuple[Stretch, ...] = ()
 
     @property
     def waiting(self) -> int:
         """How many records would be sent."""
         return sum(partition.waiting for partition in self.partitions)
+
+    def sheet(self) -> Sheet:
+        """Return what would be sent to each target partition, and which flow repeats which."""
+        columns = ["topic", "partition", "records", "waiting", "stretches"]
+        rows = [(one.topic, str(one.partition), one.records, one.waiting, one.stretches) for one in self.partitions]
+        return Sheet(
+            title=f"rebuild of {self.target} like {self.like}",
+            badge=badge(f"{plural(self.waiting, 'record')} to send", "note") if self.waiting else badge("ok"),
+            facts=(plural(len(self.partitions), "partition"),),
+            parts=(
+                *([table("", columns, rows)] if rows else []),
+                *(f"{flow} repeats {reference}" for flow, reference in self.flows),
+            ),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.model.lag import Verdict
+from mirrorlake.model.verify import VerifyReport
 from mirrorlake.show import Shown, badge, count, duration, escape, moment, table
 from mirrorlake.show.chart import Line, chart
 from mirrorlake.show.table import Sheet, Table
@@ -28,7 +29,6 @@ from mirrorlake.steps.report_points import (
     latency_points,
     rpo_points,
 )
-from mirrorlake.steps.verify import Verification
 
 # A page of more is not read; `mirrorlake lag --json` has them all.
 MOST_ROWS = 500
@@ -63,7 +63,7 @@ class Report(Shown):
     lag: tuple[LagPoint, ...] = ()
     latency: tuple[LatencyPoint, ...] = ()
     rpo: tuple[RpoPoint, ...] = ()
-    verifications: tuple[Verification, ...] = ()
+    verifications: tuple[VerifyReport, ...] = ()
     verified_at: datetime | None = None
 
     def sheet(self) -> Sheet:
@@ -270,7 +270,7 @@ def make_report(
     start: datetime,
     end: datetime,
     settings: str,
-    verifications: Iterable[Verification] = (),
+    verifications: Iterable[VerifyReport] = (),
     verified_at: datetime | None = None,
 ) -> Report:
     """Return the report on a stretch of time; what was not sampled, or not landed, is not in it."""

@@ -22,6 +22,7 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS
 from mirrorlake.relay.lake import Lake
 from mirrorlake.rules.viewed import View
+from mirrorlake.show import Sheet, Shown, count, plural, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +38,21 @@ class RuleShown:
     definition: dict[str, Any]
 
 
-def list_rules(flow: FlowConfig) -> list[RuleShown]:
+class RulesShown(Shown, list[RuleShown]):
+    """The rules of a flow in the order in which they apply: a list of `RuleShown` that shows itself."""
+
+    def sheet(self) -> Sheet:
+        """Return a row a rule."""
+        columns = ["rule", "version", "topics", "does", "on error", "framed"]
+        rows = [(r.rule, r.version, r.topics, r.does, r.on_error, r.framed) for r in self]
+        return Sheet(
+            title="rules", facts=(plural(len(self), "rule"),), parts=(table("", columns, rows),) if rows else ()
+        )
+
+
+def list_rules(flow: FlowConfig) -> RulesShown:
     """Return the rules of a flow in the order in which they apply."""
-    return [
+    return RulesShown(
         RuleShown(
             rule=rule.name,
             version=rule.version,
@@ -50,7 +63,7 @@ def list_rules(flow: FlowConfig) -> list[RuleShown]:
             definition=rule.definition,
         )
         for rule in flow.rules
-    ]
+    )
 
 
 def rule_changes(flow: FlowConfig, audit: Audit) -> list[Change]:
@@ -103,8 +116,8 @@ class TrialReason:
     records: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleTrial:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RuleTrial(Shown):
     """What the rules of a flow would do to the newest records of a topic.
 
     `sent` of the `records` would go out, `changed` of those with other content than they have.
@@ -119,6 +132,20 @@ class RuleTrial:
     filtered: int
     quarantined: int
     reasons: tuple[TrialReason, ...]
+
+    def sheet(self) -> Sheet:
+        """Return how many records would be sent, changed and withheld, and why."""
+        columns = ["kind", "rule", "version", "reason", "records"]
+        rows = [(one.kind, one.rule, one.version, one.reason, one.records) for one in self.reasons]
+        return Sheet(
+            title=f"rules of {self.flow} on the newest {plural(self.records, 'record')} of {self.topic}",
+            facts=(
+                f"{count(self.sent)} sent ({count(self.changed)} changed)",
+                f"{count(self.filtered)} filtered",
+                f"{count(self.quarantined)} quarantined",
+            ),
+            parts=(table("", columns, rows),) if rows else (),
+        )
 
 
 def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, newest: int) -> RuleTrial:
@@ -187,9 +214,9 @@ def _newest(lake: Lake, flow: FlowConfig, topic: str, newest: int) -> Iterable[t
     )
     lives = zip(rows.column("generation").to_pylist(), rows.column("partition").to_pylist(), strict=True)
     start = 0
-    for (generation, partition), count in Counter(lives).items():
-        part = rows.slice(start, count).select(list(COLUMNS)).combine_chunks()
-        start += count
+    for (generation, partition), length in Counter(lives).items():
+        part = rows.slice(start, length).select(list(COLUMNS)).combine_chunks()
+        start += length
         yield SourcePartition(topic, generation, partition), part.to_batches()[0]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,29 +12,12 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.status import FlowStatus, PartitionStatus
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import Landed, kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.streams.land import CHECKPOINT_PROPERTY, land_checkpoint_path
 from mirrorlake.streams.ownership import merged_positions, read_lanes
 from mirrorlake.streams.sources import TopicSource
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStatus:
-    """Where one source partition stands in one flow; positions are next offsets, lags in offsets and milliseconds.
-
-    Verdicts: `in_step` everything of the source stands on the target; `behind` not yet; `not_started` nothing was landed;
-    `paused` a pause of the cluster, the flow or the topic holds.
-    """
-
-    topic: str
-    partition: int
-    source_end: int
-    landed: int
-    republished: int
-    offset_lag: int
-    time_lag_ms: int | None
-    verdict: str
 
 
 def flow_status(
@@ -47,7 +29,7 @@ def flow_status(
     lake: Lake,
     now: Callable[[], datetime],
     paused: Callable[[str], object] = lambda _: None,
-) -> list[PartitionStatus]:
+) -> FlowStatus:
     """Compare the source's ends, the relay and the ledger of a flow.
 
     Raises:
@@ -81,7 +63,7 @@ def flow_status(
                 verdict="paused" if paused(tp.topic) else _verdict(lag, is_landed=key in landed.reached),
             )
         )
-    return rows
+    return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=now())
 
 
 def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:

@@ -30,6 +30,7 @@ from mirrorlake.model.takeover import Found
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import GAPS, POSITIONS
+from mirrorlake.show import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.takeover_look import Comparison, OtherMirror, Sites, Watch
 from mirrorlake.streams.ownership import read_lanes
 from mirrorlake.streams.topics import SourceTopics
@@ -55,8 +56,8 @@ class PartitionTakeover:
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeoverPlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TakeoverPlan(Shown):
     """What a takeover would do; it is refused while `refused` holds something."""
 
     flow: str
@@ -69,6 +70,36 @@ class TakeoverPlan:
         """Every reason against it."""
         own = tuple(f"{p.topic}-{p.partition}: {p.refused}" for p in self.partitions if p.refused)
         return (*self.reasons, *own)
+
+    def sheet(self) -> Sheet:
+        """Return where each partition goes on, and every reason against it first."""
+        columns = [
+            "topic",
+            "partition",
+            "remote topic",
+            "stored",
+            "position",
+            "already there",
+            "compared",
+            "left source",
+        ]
+        rows = [
+            (
+                *(p.topic, str(p.partition), p.remote, None if p.stored is None else str(p.stored), str(p.position)),
+                *(p.already_there, p.compared, p.left_source),
+            )
+            for p in self.partitions
+        ]
+        return Sheet(
+            title=f"takeover of {self.flow}",
+            badge=badge("refused") if self.refused else badge("ok"),
+            facts=(plural(len(self.partitions), "partition"),),
+            parts=(
+                *([table("", ["refused because"], [[reason] for reason in self.refused])] if self.refused else []),
+                *([table("", columns, rows)] if rows else []),
+                *([table("", ["note"], [[note] for note in self.notes])] if self.notes else []),
+            ),
+        )
 
     @property
     def positions(self) -> dict[TopicPartition, int]:

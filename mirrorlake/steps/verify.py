@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -18,62 +18,13 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.expected import Views, expected_records
 from mirrorlake.steps.maps import KnownMaps
 
-MOST_DIFFERENCES = 1000
 _SOURCE_KEY = ["topic", "generation", "partition"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One record that differs: `where` (`relay` or `target`), what is wrong, and its coordinates there.
-
-    Problems: `missing`, `extra`, `altered` (other bytes in its place), `out_of_order` (it stands in another's place).
-    """
-
-    where: str
-    problem: str
-    topic: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionProof:
-    """What was compared of one source partition: record counts that were found equal, or not.
-
-    `withheld` records were kept back by the flow's rules; `verified` is 0 where a difference was found.
-    """
-
-    topic: str
-    generation: int
-    partition: int
-    landed: int
-    republished: int
-    withheld: int
-    verified: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """The result for one flow; `equal` when there is no difference."""
-
-    flow: str
-    equal: bool
-    partitions: tuple[PartitionProof, ...]
-    differences: tuple[Difference, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
-        return {
-            "flow": self.flow,
-            "equal": self.equal,
-            "differences": [asdict(difference) for difference in self.differences],
-            "partitions": [asdict(partition) for partition in self.partitions],
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +43,7 @@ def verify_flow(
     target: Side,
     maps: KnownMaps,
     views: Views,
-) -> Verification:
+) -> VerifyReport:
     """Compare the three places a record of the flow stands in.
 
     Args:
@@ -140,7 +91,7 @@ def verify_flow(
         for key, row in sorted(landed.items())
     )
     found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
-    return Verification(flow=flow.name, equal=not found, partitions=proofs, differences=tuple(found))
+    return VerifyReport(flow=flow.name, equal=not found, partitions=proofs, differences=tuple(found))
 
 
 def _stretches(runs: DataFrame) -> DataFrame:

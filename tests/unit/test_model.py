@@ -84,4 +84,4 @@ def _applied(change: Change, actual: TopicSpec | None) -> TopicSpec:
 
 def test_an_empty_plan_is_false_and_says_so() -> None:
     assert not Plan()
-    assert str(Plan()) == "nothing to change"
+    assert str(Plan()) == "plan: ✓ nothing to change"

@@ -13,10 +13,12 @@ import pytest
 
 from mirrorlake.errors import StoreError
 from mirrorlake.model.lag import Sample, Verdict
+from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
 from mirrorlake.steps.judge import HopPlace, judge_windows
 from mirrorlake.steps.report import Report
 from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
-from mirrorlake.steps.verify import Difference, PartitionProof, Verification
+from tests.unit.markup import ATTACKS
+from tests.unit.values import page
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 EVIL = '"><script src="https://evil.example/x.js"></script><img src=x onerror=alert(1)>'
@@ -105,7 +107,7 @@ def a_report(*, group: str = "billing", topic: str = "orders") -> Report:
             for m, ms in enumerate([0, 90_000, 4000])
         ),
         verifications=(
-            Verification(
+            VerifyReport(
                 flow="east->central",
                 equal=False,
                 partitions=(
@@ -154,6 +156,11 @@ def test_the_page_loads_and_runs_nothing_whatever_topics_and_groups_are_called()
     assert "url(" not in page
     policy = next(attributes for tag, attributes in tags if tag == "meta" and "http-equiv" in attributes)
     assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_the_tags_of_a_page_are_the_same_whatever_others_wrote(text: str) -> None:
+    assert [tag for tag, _ in Tables(page(text).html()).tags] == [tag for tag, _ in Tables(page("plain").html()).tags]
 
 
 def test_a_report_is_a_summary_as_text_and_a_document() -> None:

@@ -1,0 +1,85 @@
+"""What settings show of themselves: addresses and choices, of client options the names only, references unresolved."""
+
+from __future__ import annotations
+
+import re
+
+from mirrorlake.config.plain import plain
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.secrets import MASK
+from mirrorlake.show import Sheet, plural, table
+
+# What `Mirror.sheet` shows in a column of its own; whatever else differs from the defaults is one more line of the flow's.
+_FLOW = ("flow", "topics", "policy", "groups", "delivery", "start", "lanes")
+# Old spellings of object stores carry keys in the address, signed ones behind a question mark.
+_KEYS = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)|(?<=\?).*")
+
+
+def mirror_sheet(config: MirrorConfig) -> Sheet:
+    """Return the clusters, the flows and the lake of a settings file."""
+    columns = ["cluster", "kind", "bootstrap servers", "client options", "source of", "target of"]
+    clusters = [
+        (
+            alias,
+            cluster.kind,
+            cluster.bootstrap_servers or None,
+            sorted(cluster.client) or None,
+            [flow.name for flow in config.flows_from(alias)] or None,
+            [flow.name for flow in config.flows_to(alias)] or None,
+        )
+        for alias, cluster in config.clusters.items()
+    ]
+    return Sheet(
+        title="Mirror",
+        facts=(plural(len(config.flows), "flow"), plural(len(clusters), "cluster"), *_from(config)),
+        parts=(
+            table("", list(_FLOW), [_flow_row(flow) for flow in config.flows]),
+            table("", columns, clusters),
+            f"lake: {_lake(config)}",
+        ),
+    )
+
+
+def flow_sheet(config: MirrorConfig, flow: FlowConfig) -> Sheet:
+    """Return one flow: what is said of it in the settings, defaults left out."""
+    said = dict(plain(config)["flows"][flow.name])
+    for known in ("name", "source", "target"):
+        said.pop(known, None)
+    if "producer" in said:
+        said["producer"] = sorted(said["producer"])
+    ends = [(alias, config.clusters[alias]) for alias in (flow.source, flow.target)]
+    return Sheet(
+        title=flow.name,
+        facts=(f"{flow.delivery} delivery", plural(flow.lanes, "lane"), *_from(config)),
+        parts=(
+            table(
+                "",
+                ["setting", "value"],
+                [
+                    *(
+                        (end, f"{alias} ({_address(one)})")
+                        for end, (alias, one) in zip(("source", "target"), ends, strict=True)
+                    ),
+                    *said.items(),
+                ],
+            ),
+        ),
+    )
+
+
+def _flow_row(flow: FlowConfig) -> tuple[object, ...]:
+    policy, start = flow.policy.plain(), flow.start.plain()
+    return flow.name, flow.topics.expressions, policy, flow.groups.expressions, flow.delivery, start, flow.lanes
+
+
+def _from(config: MirrorConfig) -> tuple[str, ...]:
+    return () if config.path is None else (f"from {config.path}",)
+
+
+def _address(cluster: ClusterConfig) -> str:
+    return "lake cluster" if cluster.is_lake else ", ".join(cluster.bootstrap_servers)
+
+
+def _lake(config: MirrorConfig) -> str:
+    lake = config.lake
+    return f"{lake.catalog}.{lake.schema_name}" if lake.root is None else _KEYS.sub(MASK, lake.root)

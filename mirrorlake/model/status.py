@@ -1,0 +1,191 @@
+"""Status: where every partition of every flow stood at one moment, with a verdict on each, on each flow and on all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any, overload
+
+from mirrorlake.show import Sheet, Shown, Table, badge, count, duration, plural, table
+
+# The first of these that holds somewhere is the verdict on the whole; `empty` is that on a flow that carries no topic yet.
+_WORST_FIRST = ("behind", "not_started", "paused", "in_step", "empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """Where one source partition stands in one flow; positions are next offsets, lags in offsets and milliseconds.
+
+    Verdicts: `in_step` everything of the source stands on the target; `behind` not yet; `not_started` nothing was landed;
+    `paused` a pause of the cluster, the flow or the topic holds.
+    """
+
+    topic: str
+    partition: int
+    source_end: int
+    landed: int
+    republished: int
+    offset_lag: int
+    time_lag_ms: int | None
+    verdict: str
+
+
+class _Totals:
+    """What is said of one flow and of all in the same words."""
+
+    __slots__ = ()
+
+    def _partitions(self) -> Sequence[PartitionStatus]:
+        raise NotImplementedError
+
+    def _verdicts(self) -> Sequence[str]:
+        return [row.verdict for row in self._partitions()]
+
+    @property
+    def verdict(self) -> str:
+        """The first that holds somewhere of `behind`, `not_started`, `paused`, `in_step`; `empty` where nothing is mirrored."""
+        return min(self._verdicts(), key=_rank, default="empty")
+
+    @property
+    def offset_lag(self) -> int:
+        """How many offsets all partitions together are behind."""
+        return sum(row.offset_lag for row in self._partitions())
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """The largest time lag of a partition in milliseconds; None where none is known."""
+        known = [row.time_lag_ms for row in self._partitions() if row.time_lag_ms is not None]
+        return max(known) if known else None
+
+    def _facts(self) -> tuple[str, ...]:
+        rows = self._partitions()
+        found = Counter(row.verdict for row in rows)
+        verdicts = [f"{count(found[word])} {word}" for word in _WORST_FIRST if word in found and len(found) > 1]
+        said = [plural(len(rows), "partition"), *verdicts]
+        if rows:
+            said += [f"offset lag {count(self.offset_lag)}", f"time lag {duration(self.time_lag_ms)}"]
+        return tuple(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
+    """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
+
+    Example:
+        >>> row = PartitionStatus(topic="orders", partition=0, source_end=9, landed=9, republished=5, offset_lag=4,
+        ...                       time_lag_ms=1200, verdict="behind")
+        >>> print(FlowStatus(flow="east->central", partitions=(row,), observed_at=None))
+        east->central: ! behind · 1 partition · offset lag 4 · time lag 1.2 s
+          topic   partition  source end  landed  republished  offset lag  time lag  verdict
+          orders          0           9       9            5           4     1.2 s  ! behind
+    """
+
+    flow: str
+    partitions: tuple[PartitionStatus, ...]
+    observed_at: datetime | None
+
+    @overload
+    def __getitem__(self, index: int) -> PartitionStatus: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[PartitionStatus, ...]: ...
+    def __getitem__(self, index: int | slice) -> PartitionStatus | tuple[PartitionStatus, ...]:
+        return self.partitions[index]
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def _partitions(self) -> Sequence[PartitionStatus]:
+        return self.partitions
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {"flow": self.flow, "partitions": [asdict(row) for row in self.partitions]}
+
+    def sheet(self) -> Sheet:
+        """Return the verdict, the totals, and a row a partition; what is not in step comes first."""
+        parts = (_rows([self]),) if self.partitions else ("no topic to mirror yet",)
+        return Sheet(title=self.flow, badge=badge(self.verdict), facts=(*self._facts(), self.observed_at), parts=parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Status(_Totals, Shown, Mapping[str, FlowStatus]):
+    """Where every flow stood at a moment: a mapping from a flow's name to its `FlowStatus`.
+
+    Example:
+        >>> mirror.status().verdict  # doctest: +SKIP
+        'in_step'
+        >>> mirror.status()["east->central"].offset_lag  # doctest: +SKIP
+        0
+    """
+
+    flows: tuple[FlowStatus, ...]
+    observed_at: datetime | None
+
+    def __getitem__(self, flow: str) -> FlowStatus:
+        for one in self.flows:
+            if one.flow == flow:
+                return one
+        raise KeyError(flow)
+
+    def __iter__(self) -> Iterator[str]:
+        return (one.flow for one in self.flows)
+
+    def __len__(self) -> int:
+        return len(self.flows)
+
+    def _partitions(self) -> Sequence[PartitionStatus]:
+        return [row for flow in self.flows for row in flow.partitions]
+
+    def _verdicts(self) -> Sequence[str]:
+        return [flow.verdict for flow in self.flows]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {"flows": [flow.as_dict() for flow in self.flows]}
+
+    def sheet(self) -> Sheet:
+        """Return the verdict and totals of all flows, a row a flow and a row a partition; what is not in step comes first."""
+        columns = ["flow", "partitions", "offset lag", "time lag", "verdict"]
+        flows = [
+            (one.flow, len(one), one.offset_lag, _length(one.time_lag_ms), badge(one.verdict))
+            for one in sorted(self.flows, key=lambda one: _rank(one.verdict))
+        ]
+        return Sheet(
+            title="Status",
+            badge=badge(self.verdict),
+            facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
+            parts=(
+                *([table("", columns, flows)] if len(flows) > 1 else []),
+                *([_rows(self.flows, named=True)] if self._partitions() else []),
+            ),
+        )
+
+
+def _rows(flows: Sequence[FlowStatus], *, named: bool = False) -> Table:
+    columns = ["topic", "partition", "source end", "landed", "republished", "offset lag", "time lag", "verdict"]
+    rows = sorted(((one.flow, row) for one in flows for row in one), key=lambda found: _rank(found[1].verdict))
+    return table(
+        "",
+        ["flow", *columns] if named else columns,
+        [
+            (
+                *([flow] if named else []),
+                row.topic,
+                *map(str, (row.partition, row.source_end, row.landed, row.republished)),
+                row.offset_lag,
+                _length(row.time_lag_ms),
+                badge(row.verdict),
+            )
+            for flow, row in rows
+        ],
+    )
+
+
+def _length(ms: int | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)
+
+
+def _rank(verdict: str) -> int:
+    return _WORST_FIRST.index(verdict) if verdict in _WORST_FIRST else -1

@@ -1,0 +1,301 @@
+"""What values show in a notebook and in a terminal: the verdict first, nothing foreign, no secret, no query and no call."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from traitlets.config import Config
+
+import mirrorlake
+import mirrorlake as ml
+from mirrorlake.config.load import loads
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.offset_map import Exact, Filtered, InHole
+from mirrorlake.model.plan import Change, Plan
+from mirrorlake.model.status import Status
+from mirrorlake.model.verify import MOST_DIFFERENCES, VerifyReports
+from mirrorlake.show import Shown, clean
+from tests.unit.markup import ATTACKS, Markup
+from tests.unit.values import NOON, every, group_position, partition_status, report, status
+
+SECRET = "hunter2"  # noqa: S105
+SETTINGS = f"""
+lake: {{root: "s3a://key:{SECRET}@bucket/lake?sig={SECRET}"}}
+clusters:
+  east:
+    bootstrap_servers: "127.0.0.1:1"
+    client: {{sasl.password: {SECRET}, sasl.mechanism: PLAIN, sasl.username: me, security.protocol: SASL_SSL}}
+  central: {{bootstrap_servers: "${{env:NOBODY:-127.0.0.1:2}}"}}
+flows:
+  - source: east
+    target: central
+    topics: "orders, clicks.*"
+    lanes: 4
+    producer: {{linger.ms: 5, batch.size: 1000}}
+    rules: [{{name: mask, hash: {{fields: ssn, key: {SECRET}}}}}]
+"""
+
+
+class Untouchable:
+    """A Spark session that nobody may use."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"law of faces: a repr asked Spark for {name}")
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> ml.Mirror:
+    made = ml.Mirror(loads(SETTINGS), spark=Untouchable())  # type: ignore[arg-type]
+
+    def refuse(*_: object, **__: object) -> Any:
+        raise AssertionError("law of faces: a repr asked a cluster")
+
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient.__init__", refuse)
+    monkeypatch.setattr("mirrorlake.wiring.Wiring.ledger", refuse)
+    return made
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    quiet = Config()
+    quiet.HistoryManager.enabled = False
+    try:
+        yield InteractiveShell.instance(config=quiet)
+    finally:
+        InteractiveShell.clear_instance()
+
+
+def faces(value: Shown) -> list[str]:
+    return [value._repr_html_(), str(value), repr(value), value.to_html(rows=None), value.to_text(rows=None)]
+
+
+# -- every kind -------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_value_that_shows_itself_is_tried_here() -> None:
+    for module in pkgutil.walk_packages(mirrorlake.__path__, "mirrorlake."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+    def kinds(above: type) -> set[type]:
+        found = above.__subclasses__()
+        return {*found, *(each for one in found for each in kinds(one))}
+
+    own = {kind for kind in kinds(Shown) if kind.__module__.startswith("mirrorlake.")}
+    # `slots=True` makes a class anew, and the first one lives on until it is collected.
+    names = {kind.__name__ for kind in own} - {"Mirror", "FlowHandle"}
+    assert names == {type(value).__name__ for value in every("x")}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text() | st.sampled_from(ATTACKS) | st.text(alphabet="<>\"'&;=/!-x \n\x1b\u202e"))
+def test_nothing_that_others_wrote_gets_out_of_a_value(text: str) -> None:
+    for value in every(text):
+        html = Markup(value._repr_html_())
+        assert html.foreign == [], type(value)
+        lines = value.to_text().split("\n")
+        assert [line for line in (*lines, *str(value).split("\n")) if clean(line) != line] == [], type(value)
+        assert len(lines) < 40, "a text with line ends makes no lines of its own"
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_stored_attacks_are_shown_and_not_run(attack: str) -> None:
+    silent = {"OtherGeneration", "NotYetRepublished", "BeforeFirst", "UnknownPartition"}
+    for value in every(attack):
+        html = Markup(value._repr_html_())
+        assert html.foreign == [], type(value)
+        assert (clean(attack) in html.text) == (type(value).__name__ not in silent), type(value)
+
+
+def test_html_and_text_say_the_same() -> None:
+    for value in every("orders"):
+        words = re.findall(r"[^\s·]+", value.to_text(zone=timezone.utc).replace("·", " "))
+        shown = Markup(value.to_html(zone=timezone.utc)).text
+        title = value.sheet().title
+        missing = [word for word in words if word.removesuffix(":") not in shown and word != f"{title}:"]
+        assert missing == [], type(value)
+
+
+@pytest.mark.parametrize("name", ["control", "groups", "offset_map", "plan", "status", "verify"])
+def test_the_examples_are_true(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"mirrorlake.model.{name}")).failed == 0
+
+
+def test_a_value_stays_small_however_many_flows_there_are() -> None:
+    flows = [replace(status(f"f{n}"), partitions=(partition_status(),) * 100) for n in range(100)]
+    late = status("late", partition_status(verdict="behind", lag=3))
+    reports = VerifyReports([*(report(f"f{n}", equal=True) for n in range(100)), report("bad")])
+    for value, word in ((Status(flows=(*flows, late), observed_at=NOON), "! behind"), (reports, "✗ altered")):
+        html = value._repr_html_()
+        assert Markup(html).elements.count("tr") <= 160
+        assert len(html) < 200_000
+        assert word in html
+        assert value.to_text(rows=None).count("\n") > 190
+
+
+# -- each kind --------------------------------------------------------------------------------------------------------
+
+
+def test_a_status_is_a_mapping_with_a_verdict_and_totals() -> None:
+    first = status("a->c", partition_status(), partition_status(partition=1, verdict="behind", lag=40))
+    second = status("b->c", partition_status(verdict="paused", lag=2))
+    found = Status(flows=(first, second), observed_at=NOON)
+    assert (dict(found), list(found), found["a->c"]) == ({"a->c": first, "b->c": second}, ["a->c", "b->c"], first)
+    assert ([row.partition for row in first], first[1].verdict, len(first[:1])) == ([0, 1], "behind", 1)
+    assert (found.verdict, first.verdict, second.verdict) == ("behind", "behind", "paused")
+    assert (found.offset_lag, found.time_lag_ms, second.offset_lag) == (42, 40_000, 2)
+    with pytest.raises(KeyError):
+        found["nobody"]
+    assert found.to_text(zone=timezone(timedelta(hours=2))).split("\n")[0] == (
+        "Status: ! behind · 2 flows · 3 partitions · 1 behind · 1 paused · 1 in_step · offset lag 42 · time lag 40.0 s"
+        " · 2026-07-01 14:00:00 +02:00 (12:00:00 UTC)"
+    )
+    assert found.as_dict()["flows"][1]["partitions"][0]["verdict"] == "paused"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "verdict"),
+    [
+        ([], "empty"),
+        (["in_step", "in_step"], "in_step"),
+        (["in_step", "paused"], "paused"),
+        (["paused", "not_started"], "not_started"),
+        (["not_started", "in_step", "behind"], "behind"),
+    ],
+)
+def test_the_verdict_on_a_flow_is_that_on_its_worst_partition(verdicts: list[str], verdict: str) -> None:
+    rows = [partition_status(partition=index, verdict=each) for index, each in enumerate(verdicts)]
+    assert replace(status(), partitions=tuple(rows)).verdict == verdict
+
+
+def test_what_lags_is_never_among_the_rows_that_are_left_out() -> None:
+    rows = [partition_status(partition=index) for index in range(200)]
+    rows.append(partition_status("late", 7, verdict="behind", lag=5))
+    text = status("f", *rows).to_text()
+    assert "! behind" in text
+    assert re.search(r"late +7 ", text)
+    assert "… and 151 more rows of 201" in text
+
+
+def test_a_flow_without_topics_and_an_unknown_lag_are_said() -> None:
+    assert "‖ empty" in replace(status(), partitions=()).to_text()
+    assert "no topic to mirror yet" in replace(status(), partitions=()).to_text()
+    row = partition_status(verdict="not_started", lag=9)
+    assert "time lag –" in status("f", row).to_text()
+
+
+def test_a_report_begins_with_its_verdict_and_names_the_differences() -> None:
+    assert report("f", equal=True).to_text().startswith("verify f: ✓ equal · 9 records verified · 1 partition\n")
+    bad = report("f").to_text()
+    assert bad.startswith("verify f: ✗ 1 difference · 0 records verified")
+    assert re.search(r"target +✗ altered +f +0 +7", bad)
+    many = replace(report("f"), differences=report("f").differences * MOST_DIFFERENCES)
+    assert "✗ 1 000 differences or more" in many.to_text()
+    assert "✓ equal" in report("f", equal=True)._repr_html_()
+
+
+def test_a_plan_shows_conflicts_first() -> None:
+    rows = [Change(where="c", kind="topic", name=f"t{n}", action="create", after={"partitions": 3}) for n in range(99)]
+    plan = Plan(
+        (*rows, Change(where="c", kind="topic", name="odd", action="conflict", before=3, after=6, reason="by key"))
+    )
+    lines = plan.to_text().split("\n")
+    assert lines[0] == "plan: · 100 changes · ✗ 1 conflict"
+    assert re.search(r"✗ conflict +topic +odd +3 +6 +by key", lines[2])
+    assert lines[-1].strip() == "… and 50 more rows of 100"
+    assert plan.to_text(rows=None).count("partitions=3") == 99
+
+
+def test_a_plan_of_groups_shows_what_is_held_back_first() -> None:
+    plan = GroupPlan(
+        "f", (group_position("a", "in_step"), group_position("b"), group_position("c", "hold", reason="active"))
+    )
+    lines = plan.to_text().split("\n")
+    assert lines[0] == "groups of f: ! 1 held back · 3 groups · 1 position to move"
+    assert [line.split()[0] for line in lines[2:]] == ["c", "b", "a"]
+    assert "no group has a position" in GroupPlan("f", ()).to_text()
+    assert "metadata" not in lines[1], "few clients write any"
+    assert GroupPlan("f", (group_position("a", metadata="host-7"),)).to_text().endswith("  host-7")
+
+
+def test_an_offset_says_where_it_stands_or_why_not() -> None:
+    assert Exact(12, TopicPartition("east.orders", 0)).to_text() == "offset: ✓ exact · east.orders-0@12"
+    assert repr(Exact(12, TopicPartition("east.orders", 0))).startswith("Exact(offset=12, ")
+    assert InHole(14, "transactional").to_text() == "offset: · in_a_hole · transactional · a reader goes on at 14"
+    assert Filtered(None, "drop", "a1").to_text() == "offset: · filtered · rule drop a1"
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_mirror_and_a_flow_show_their_settings_and_ask_nobody(mirror: ml.Mirror) -> None:
+    flow = mirror["east->central"]
+    assert (repr(mirror), repr(flow), repr(flow.offsets)) == (
+        *("Mirror(east->central)", "FlowHandle(east->central)", "Offsets(east->central)"),
+    )
+    html, text = Markup(mirror._repr_html_()), str(mirror)
+    assert html.foreign == []
+    for word in ("east->central", "orders, clicks.*", "127.0.0.1:1", "${env:NOBODY:-127.0.0.1:2}", "sasl.password"):
+        assert word in html.text
+        assert word in text
+    assert "lake: s3a://********@bucket/lake?********" in text
+    shown = str(flow)
+    assert shown.startswith("east->central: exactly_once delivery · 4 lanes")
+    assert re.search(r"target +central \(\$\{env:NOBODY", shown)
+    assert re.search(r"producer +batch.size, linger.ms", shown)
+    assert Markup(flow._repr_html_()).foreign == []
+
+
+def test_no_face_of_the_settings_holds_a_secret(mirror: ml.Mirror) -> None:
+    for value in (mirror, mirror["east->central"]):
+        assert [face for face in faces(value) if SECRET in face] == []
+
+
+# -- where it is shown ------------------------------------------------------------------------------------------------
+
+
+def test_jupyter_gets_html_and_a_terminal_text(shell: InteractiveShell) -> None:
+    assert shell.display_formatter is not None
+    bundle, _ = shell.display_formatter.format(report("f", equal=True))
+    assert bundle["text/plain"].startswith("verify f: ✓ equal")
+    assert Markup(bundle["text/html"]).foreign == []
+
+
+def test_show_speaks_to_the_kernel_it_runs_in(shell: InteractiveShell) -> None:
+    with capture_output() as captured:
+        ml.show(status("f"), zone=timezone.utc)
+        ml.show(7)
+    first, second = captured.outputs
+    assert "2026-07-01 12:00:00 UTC" in first.data["text/html"]
+    assert first.data["text/plain"].startswith("f: ✓ in_step")
+    assert second.data["text/plain"] == "7"
+
+
+def test_show_speaks_to_databricks(shell: InteractiveShell) -> None:
+    html: list[str] = []
+    grids: list[object] = []
+    shell.user_ns |= {"displayHTML": html.append, "display": grids.append}
+    ml.show(report("f", equal=True), rows=None)
+    ml.show("a frame")
+    assert "✓ equal" in html[0]
+    assert (len(html), grids) == (1, ["a frame"])
+
+
+def test_show_prints_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    ml.show(InHole(14, "compacted"))
+    assert capsys.readouterr().out == "offset: · in_a_hole · compacted · a reader goes on at 14\n"

@@ -1,0 +1,177 @@
+"""Every value that shows itself, built around one text that somebody else wrote."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.control import Pause, Subject
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
+from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Seen
+from mirrorlake.model.lag import Sample
+from mirrorlake.model.offset_map import (
+    BeforeFirst,
+    Exact,
+    Filtered,
+    InHole,
+    NotYetRepublished,
+    OtherGeneration,
+    Quarantined,
+    UnknownPartition,
+)
+from mirrorlake.model.plan import Change, Note, Plan
+from mirrorlake.model.status import FlowStatus, PartitionStatus, Status
+from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
+from mirrorlake.running import Landing, Ran, Republishing
+from mirrorlake.show import Shown
+from mirrorlake.steps.doctor import Finding, Findings
+from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows
+from mirrorlake.steps.positions import MovedPositions
+from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
+from mirrorlake.steps.report import Report
+from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
+from mirrorlake.steps.rules import RuleShown, RulesShown, RuleTrial, TrialReason
+from mirrorlake.steps.takeover import PartitionTakeover, TakeoverPlan
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
+
+
+def partition_status(
+    topic: str = "orders", partition: int = 0, verdict: str = "in_step", lag: int = 0
+) -> PartitionStatus:
+    """Return where a partition stands, its time lag a second an offset."""
+    return PartitionStatus(
+        topic=topic,
+        partition=partition,
+        source_end=1000,
+        landed=1000,
+        republished=1000 - lag,
+        offset_lag=lag,
+        time_lag_ms=None if verdict == "not_started" else lag * 1000,
+        verdict=verdict,
+    )
+
+
+def status(text: str = "east->central", *rows: PartitionStatus) -> FlowStatus:
+    """Return a status of one flow."""
+    return FlowStatus(flow=text, partitions=rows or (partition_status(text),), observed_at=NOON)
+
+
+def report(text: str, *, equal: bool = False) -> VerifyReport:
+    """Return a report with one partition and, where it is not equal, one difference."""
+    proof = PartitionProof(
+        topic=text, generation=1, partition=0, landed=9, republished=9, withheld=0, verified=9 * equal
+    )
+    found = Difference(where="target", problem="altered", topic=text, partition=0, offset=7)
+    return VerifyReport(flow=text, equal=equal, partitions=(proof,), differences=() if equal else (found,))
+
+
+def group_position(group: str, action: Any = "move", metadata: str = "", reason: str = "exact") -> GroupPosition:
+    """Return one position of a group."""
+    resume = Resume(
+        source=SourcePartition(group, 1, 0),
+        upstream_offset=12345,
+        target=TopicPartition(f"east.{group}", 0),
+        downstream_offset=None if action == "hold" else 12300,
+        exact=False,
+        records_again=1200,
+    )
+    return GroupPosition(
+        group=group, resume=resume, metadata=metadata, target_offset=None, action=action, reason=reason
+    )
+
+
+def lag_verdict(text: str) -> LagVerdict:
+    """Return the verdict on a group that stands still and is overtaken by retention."""
+    place = HopPlace(
+        flow=text, source=text, topic=text, generation=1, partition=0, hop="consumed", group_id=text, cluster=text
+    )
+    window = [
+        Sample(
+            observed_at=NOON + timedelta(seconds=second),
+            position=7,
+            end_position=9,
+            offset_lag=2,
+            waiting_since=NOON,
+            time_lag_ms=second * 1000,
+        )
+        for second in range(3)
+    ]
+    return judge_windows({place: window}, now=NOON + timedelta(seconds=2), kept=lambda _: 60_000)
+
+
+def page(text: str) -> Report:
+    """Return a report with everything in it."""
+    return Report(
+        start=NOON,
+        end=NOON + timedelta(minutes=1),
+        settings=text,
+        verdict=lag_verdict(text),
+        lag=tuple(LagPoint(at=NOON, line=text, time_lag_ms=ms, offset_lag=ms) for ms in (5, 7)),
+        latency=(LatencyPoint(at=NOON, flow=text, topic=text, records=5, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0),),
+        rpo=(RpoPoint(at=NOON, flow=text, records=5, data_ms=7),),
+        verifications=(report(text),),
+        verified_at=NOON,
+    )
+
+
+def every(text: str) -> list[Shown]:
+    """Return one value of each kind, with `text` wherever text may come from others."""
+    place, pause = (
+        TopicPartition(text, 3),
+        Pause(subject=Subject(kind="topic", name=text, flow=text), who=text, since=NOON, reason=text),
+    )
+    acl = Acl(
+        resource="TOPIC", name=text, pattern="LITERAL", principal=text, host=text, operation="READ", permission="ALLOW"
+    )
+    settings = {"partitions": 3, "configs": {text: text}}
+    changes = [
+        Change(where=text, kind="topic", name=text, action=action, before=settings, after=settings, reason=text)
+        for action in ("create", "conflict", text)
+    ]
+    seen = Seen(at=NOON, cluster=text, topic=text, partitions=2, configs={text: text})
+    took = PartitionTakeover(topic=text, partition=0, remote=text, stored=None, position=7, refused=text)
+    reason = TrialReason(kind="filtered", rule=text, version=text, reason=text, records=3)
+    shown = RuleShown(rule=text, version=text, topics=(text,), does=text, on_error="drop", framed=None, definition={})
+    landing, sending = Landing(text, 1234, (pause,)), Republishing(text, 5)
+    return [
+        Plan(tuple(changes), (Note(where=text, kind="topic", name=text, reason=text),)),
+        status(text),
+        Status(flows=(status(text),), observed_at=NOON),
+        report(text),
+        VerifyReports([report(text), report(text, equal=True)]),
+        GroupPlan(text, (group_position(text, metadata=text, reason=text), group_position(text, "hold", reason=text))),
+        Exact(12, place),
+        InHole(14, text),
+        Filtered(14, text, text),
+        Quarantined(14, text, text, text),
+        OtherGeneration(2, 7),
+        NotYetRepublished(9),
+        BeforeFirst(5),
+        UnknownPartition(),
+        HistoryState(topics={(text, text): seen}, acls={text: {acl}}, groups={GroupPlace(text, text, text, 0): 17}),
+        HistoryChanges(
+            [HistoryChange(at=NOON, where=text, kind="group", name=text, action=text, before=text, after=7)]
+        ),
+        TakeoverPlan(flow=text, partitions=(took,), reasons=(text,), notes=(text,)),
+        RebuildPlan(
+            like=text,
+            target=text,
+            flows=((text, text),),
+            partitions=(RebuildPartition(topic=text, partition=0, records=9, waiting=3, stretches=1),),
+        ),
+        RuleTrial(
+            flow=text, topic=text, view=None, records=9, sent=6, changed=2, filtered=3, quarantined=0, reasons=(reason,)
+        ),
+        RulesShown([shown]),
+        Findings([Finding(layer="cluster", subject=text, ok=False, detail=text, fix=text)]),
+        MovedPositions(document={text: {"0": 7}}, resumes=(group_position(text).resume,)),
+        pause,
+        landing,
+        sending,
+        Ran([landing], [sending]),
+        lag_verdict(text),
+        page(text),
+    ]
