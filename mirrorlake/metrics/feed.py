@@ -16,6 +16,9 @@ from mirrorlake.steps.measure import Figures
 
 log = logging.getLogger(__name__)
 
+# A look waits for Spark; nobody waits for a look that hangs.
+_GRACE_S = 20.0
+
 
 class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is not followed (pyproject)
     """Hear from Spark which batches ended, by the names that landing and republishing give their queries.
@@ -98,9 +101,9 @@ class Feed:
         return self
 
     def stop(self) -> None:
-        """End; a look under way is finished first."""
+        """End; a look under way is given a while to finish."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(_GRACE_S)
 
     def look(self) -> None:
         """Look once; a failure is counted, and said once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,18 +44,26 @@ def measured(wiring: Wiring, *, port: int | None) -> Iterator[Metrics | None]:
     with ExitStack() as stack:
         try:
             server = MetricsServer(metrics.registry, port=port, address=settings.address).start()
-            stack.callback(server.stop)
+            stack.callback(_quietly, server.stop)
             listener = BatchListener(metrics, now=wiring.now)
             wiring.spark.streams.addListener(listener)
-            stack.callback(wiring.spark.streams.removeListener, listener)
+            stack.callback(_quietly, wiring.spark.streams.removeListener, listener)
             wiring.on_commit = committed(metrics)
             stack.callback(wiring.forget_listener)
             every_s = settings.every.total_seconds()
             feed = Feed(metrics, lambda: look(wiring), every_s=every_s, first_s=min(every_s, _FIRST_LOOK_S)).start()
-            stack.callback(feed.stop)
+            stack.callback(_quietly, feed.stop)
         except Exception:
             log.exception("metrics.failed what=start; the mirror runs without them")
         yield metrics
+
+
+def _quietly(call: Callable[..., object], *arguments: object) -> None:
+    """Call, and say what fails: a mirror that ends well has ended well."""
+    try:
+        call(*arguments)
+    except Exception:
+        log.exception("metrics.failed what=stop")
 
 
 def look(wiring: Wiring) -> Figures:

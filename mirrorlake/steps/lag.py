@@ -182,8 +182,10 @@ class Lag:
             >>> mirror.lag.verdict().verdict.name  # doctest: +SKIP
             'OK'
         """
+        # Before the questions: what they take is no silence.
+        now = self._now()
         frame = self.over(self._look_before(WINDOW_SAMPLES))
-        return judge_lag(frame, now=self._now(), kept=self._kept, positions=self._lake.meta(POSITIONS))
+        return judge_lag(frame, now=now, kept=self._kept, positions=self._lake.meta(POSITIONS))
 
     def _look_before(self, looks: int) -> When:
         """Return the time of the look that is so many looks back: however far apart they are, and however long ago."""

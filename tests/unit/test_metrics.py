@@ -22,6 +22,7 @@ from mirrorlake.config.metrics import MetricsConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.metrics.feed import BatchListener, Feed, committed
 from mirrorlake.metrics.registry import Metrics
+from mirrorlake.metrics.run import measured
 from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lag import Sample, Verdict
@@ -29,6 +30,7 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
 from mirrorlake.steps.judge import HopPlace, judge_windows
 from mirrorlake.steps.measure import Figures, Latency
+from mirrorlake.wiring import Wiring
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
@@ -42,6 +44,12 @@ def serving(registry: CollectorRegistry) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.port}/metrics"
     finally:
         server.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def scrape(url: str) -> Series:
@@ -324,3 +332,71 @@ def test_the_page_of_metrics_names_every_metric_and_no_other() -> None:
     metrics.show(figures())
     known: Mapping[str, str] = {family.name: family.type for family in metrics.registry.collect()}
     assert named == {name + ("_total" if kind == "counter" else "") for name, kind in known.items()}
+
+
+# -- a mirror that is measured ----------------------------------------------------------------------------------------
+
+
+class Streams:
+    """Spark's streams as far as metrics touch them, and a session that fails where it is told to."""
+
+    def __init__(self, *, fails: str = "") -> None:
+        self.listeners: list[object] = []
+        self._fails = fails
+
+    def addListener(self, listener: object) -> None:  # noqa: N802  Spark's name
+        if self._fails == "start":
+            raise RuntimeError("no listener here")
+        self.listeners.append(listener)
+
+    def removeListener(self, listener: object) -> None:  # noqa: N802  Spark's name
+        if self._fails == "stop":
+            raise RuntimeError("the session is gone")
+        self.listeners.remove(listener)
+
+
+def wiring(settings: str, streams: Streams) -> Wiring:
+    return Wiring(loads(SETTINGS + settings), spark=SimpleNamespace(streams=streams), now=lambda: NOON)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrorlake.wiring.prepare", lambda _: None)
+
+
+def test_without_a_port_nothing_is_started() -> None:
+    streams = Streams()
+    with measured(wiring("", streams), port=None) as metrics:
+        assert metrics is None
+        assert streams.listeners == []
+
+
+def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
+    streams, port = Streams(), free_port()
+    made = wiring(f"metrics: {{port: {port}}}", streams)
+    unheard = made.on_commit
+    with measured(made, port=None) as metrics:
+        assert metrics is not None
+        assert len(streams.listeners) == 1
+        made.on_commit(
+            [LedgerRecord(flow=FLOW, lane=0, lanes=1, epoch=1, owner="o", seq=0, checkpoint=1, runs=(run("a", 4),))]
+        )
+        series = scrape(f"http://127.0.0.1:{port}/metrics")
+        assert value(series, "mirrorlake_republished_records_total", flow=FLOW, topic="a") == 4
+    assert (streams.listeners, made.on_commit) == ([], unheard)
+    with pytest.raises(OSError, match="refused"):
+        scrape(f"http://127.0.0.1:{port}/metrics")
+
+
+@pytest.mark.parametrize("when", ["start", "stop"])
+def test_a_failure_of_the_metrics_is_said_and_stops_no_mirror(when: str, caplog: pytest.LogCaptureFixture) -> None:
+    ran = False
+    with caplog.at_level(logging.ERROR), measured(wiring("", Streams(fails=when)), port=free_port()):
+        ran = True
+    assert ran
+    assert f"metrics.failed what={when}" in caplog.text
+
+
+def test_a_failure_of_the_mirror_is_the_mirrors() -> None:
+    with pytest.raises(KeyError), measured(wiring("", Streams()), port=free_port()):
+        raise KeyError("orders")
