@@ -198,8 +198,7 @@ class Lag:
 
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `relay.views.create_views`)."""
-        for table in (POSITIONS, SAMPLES, OFFSET_MAP, WITHHELD):
-            self._lake.create_side_table(table)
+        self._lake.create_all({flow.source for flow in self._flows})
         return create_views(self._lake, self._flows, days=days)
 
     # -- pieces ---------------------------------------------------------------------------------------------------
