@@ -17,6 +17,7 @@ from mirrorlake.show import Sheet, Shown
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.report import Report
 from mirrorlake.steps.rules import RulesShown, RuleTrial, list_rules
 from mirrorlake.steps.takeover import TakeoverPlan
 
@@ -116,6 +117,10 @@ class FlowHandle(Shown):
     def status(self) -> FlowStatus:
         """Return where each partition of this flow stands."""
         return self._mirror.status(self.name)[self.name]
+
+    def report(self, **options: Any) -> Report:
+        """Return a report on this flow (see `Mirror.report`)."""
+        return self._mirror.report(flow=self.name, **options)
 
     def verify(self) -> VerifyReport:
         """Compare source, relay and target of this flow."""

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
+from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.preview import FlowPreview, preview
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.config.shown import mirror_sheet
@@ -55,6 +56,7 @@ from mirrorlake.steps.publish import Published
 from mirrorlake.steps.publish_file import read_records_of
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild
+from mirrorlake.steps.report import Report, make_report
 from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
@@ -85,6 +87,7 @@ class Mirror(Shown):
         self._now = now
         self._wiring = Wiring(config, spark=spark, now=now)
         self._runner = Runner(self._wiring)
+        self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
 
     def __repr__(self) -> str:
         return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
@@ -264,15 +267,28 @@ class Mirror(Shown):
         )
         return plan
 
-    def run(self, flow: str | None = None, *, once: bool = False, stop: threading.Event | None = None) -> Ran:
+    def run(
+        self,
+        flow: str | None = None,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        metrics_port: int | None = None,
+    ) -> Ran:
         """Land every source and republish every flow, or one of them.
 
         With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
         raised then. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly applied
         settings. A cluster that goes away is waited for; any other error stops all streams and is raised.
+
+        Args:
+            flow: one flow; all of them without it.
+            once: drain and return.
+            stop: set it to return after the batches under way.
+            metrics_port: serve metrics there while it runs (docs/metrics.md); `metrics.port` of the settings without it.
         """
         self._chosen(flow)
-        return self._runner.run(flow, once=once, stop=stop or threading.Event())
+        return self._runner.run(flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port)
 
     def sample(
         self,
@@ -416,7 +432,41 @@ class Mirror(Shown):
 
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
         with ThreadPoolExecutor(max_workers=4, thread_name_prefix="verify") as pool:
-            return VerifyReports(pool.map(compare, chosen))
+            found = VerifyReports(pool.map(compare, chosen))
+        at = self._now()
+        self._verified |= {one.flow: (one, at) for one in found}
+        return found
+
+    def report(self, *, since: str | timedelta = "24h", flow: str | None = None, verify: bool = False) -> Report:
+        """Return a report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
+
+        It holds the last verification of this `Mirror`, where there was one.
+
+        Args:
+            since: how far back it goes.
+            flow: one flow; all of them without it.
+            verify: compare source, relay and target first.
+
+        Raises:
+            UsageError: there is no such flow, or `since` is no time.
+            ClusterError, StoreError: with `verify`, a cluster does not answer; the lake failed.
+
+        Example:
+            >>> mirror.report(since="7d", verify=True).write("report.html")  # doctest: +SKIP
+        """
+        chosen, length = self._chosen(flow), length_of(since)
+        if verify:
+            self.verify(flow)
+        known = [self._verified[each.name] for each in chosen if each.name in self._verified]
+        end = self._now()
+        return make_report(
+            self._wiring.lag(chosen),
+            start=end - length,
+            end=end,
+            settings=identity(plain(self.config)),
+            verifications=[found for found, _ in known],
+            verified_at=min((at for _, at in known), default=None),
+        )
 
     def doctor(self) -> doctor_step.Findings:
         """Look at every layer the mirror stands on; changes nothing."""

@@ -21,6 +21,7 @@ from mirrorlake.config.load import load
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
+from mirrorlake.metrics.run import measured
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.relay.audit import Audit
 from mirrorlake.show import Sheet, Shown, badge, plural
@@ -138,7 +139,7 @@ class Runner:
             every = every_s or self._wiring.config.sampling.every.total_seconds() or _SAMPLE_S
             stop.wait(max(0.0, begun + every - time.monotonic()))
 
-    def run(self, flow: str | None, *, once: bool, stop: threading.Event) -> Ran:
+    def run(self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None = None) -> Ran:
         """Land and republish; see `Mirror.run`."""
 
         def sources() -> list[str]:
@@ -150,7 +151,8 @@ class Runner:
             duties = Duties("mirror", self._duties() if flow is None else ())
             duties.start()
             try:
-                return self._stay_on(sources, lambda: self._flows(flow), stop)
+                with measured(self._wiring, port=metrics_port):
+                    return self._stay_on(sources, lambda: self._flows(flow), stop)
             finally:
                 duties.stop()
         state = self._state()

@@ -27,6 +27,7 @@ from mirrorlake.model.browse import Page, Passport
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.control import Control
 from mirrorlake.relay.lake import Lake
@@ -42,6 +43,7 @@ from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.browse import browse_cluster, browse_relay
 from mirrorlake.steps.keep import Keeper
+from mirrorlake.steps.kept import kept_by
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.maps import KnownMaps, known_maps, recorded_maps
 from mirrorlake.steps.merged import Family, family
@@ -75,6 +77,10 @@ def local_session(*, cores: str = "*") -> SparkSession:
     return session(jars=jars("spark"), cores=cores)
 
 
+def _unheard(_: Sequence[LedgerRecord]) -> None:
+    """Stand for a listener where there is none."""
+
+
 class Wiring:
     """Make what the steps of one mirror stand on, each once.
 
@@ -96,6 +102,7 @@ class Wiring:
         self._publishing = threading.Lock()
         self._publishers: dict[str, Publisher] = {}
         self._made_for: frozenset[str] = frozenset()
+        self.forget_listener()
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -108,6 +115,10 @@ class Wiring:
     def lake(self) -> Lake:
         """The lake."""
         return Lake(self.spark, self.config.lake)
+
+    def forget_listener(self) -> None:
+        """Tell nobody any more what targets confirm."""
+        self.on_commit: Callable[[Sequence[LedgerRecord]], None] = _unheard
 
     def control(self) -> Control:
         """Return a reader and writer of what a person wants of the mirror."""
@@ -281,6 +292,7 @@ class Wiring:
             reader_options=self.reader_options(flow.target),
             view=self.view(flow),
             beside=self.config.flows,
+            on_commit=self.on_commit,
         )
 
     def view(self, flow: FlowConfig) -> View | None:
@@ -382,6 +394,7 @@ class Wiring:
             runs=lambda names: self.known_maps([flow for flow in flows if flow.name in names]).runs.drop("source"),
             reader=lambda alias: RecordReader(alias, self.reader_options(alias)),
             now=self.now,
+            kept=kept_by(self.config, source=self.source, target=self.admin),
         )
 
     def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:

@@ -25,6 +25,7 @@ from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
 from mirrorlake.cli.rebuild import rebuild
 from mirrorlake.cli.records import passport, records
+from mirrorlake.cli.report import report
 from mirrorlake.cli.rules import rules
 from mirrorlake.cli.sample import sample
 from mirrorlake.cli.stopping import in_background
@@ -165,11 +166,19 @@ def republish(
 
 
 @app.command()
-def run(conf: Conf = DEFAULT_CONF, flow: Flow = None, once: Once = False, as_json: Json = False) -> int:
+def run(
+    conf: Conf = DEFAULT_CONF,
+    flow: Flow = None,
+    once: Once = False,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Serve metrics for Prometheus there.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
     """Land every source and republish every flow."""
     output = Output(as_json=as_json)
     mirror = _mirror(conf)
-    done = in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
+    done = in_background(lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port))
     output.document({name: [asdict(one) for one in several] for name, several in done._asdict().items()})
     output.show(done)
     return 0
@@ -235,6 +244,7 @@ app.command("conflicts")(conflicts)
 app.command("rebuild")(rebuild)
 app.command("records")(records)
 app.command("passport")(passport)
+app.command("report")(report)
 app.command("sample")(sample)
 app.command("lag")(lag)
 

@@ -11,6 +11,7 @@ import typer
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import UsageError
+from mirrorlake.model.lag import Verdict
 
 if TYPE_CHECKING:
     pass
@@ -24,6 +25,9 @@ def lag(
     ] = None,
     views: Annotated[
         bool, typer.Option("--views", help="Create the SQL views lag, latency and rpo on a catalog.")
+    ] = False,
+    verdict: Annotated[
+        bool, typer.Option("--verdict", help="Judge the newest samples by rule; exit 1 when one is worse than OK.")
     ] = False,
     as_json: Json = False,
 ) -> int:
@@ -42,6 +46,11 @@ def lag(
         output.document({"views": created})
         output.say(f"created: {', '.join(created)}")
         return 0
+    if verdict:
+        judged = told.verdict()
+        output.document(judged.as_dict())
+        output.say(str(judged))
+        return 0 if judged.verdict <= Verdict.OK and not judged.at_risk else 1
     frame = told.now() if since is None else told.over(since)
     rows = sorted(
         frame.collect(), key=lambda r: (r.flow, r.topic, r.generation, r.partition, _HOPS[r.hop], r.group_id or "")

@@ -16,6 +16,7 @@ from mirrorlake.config.client_options import check_client
 from mirrorlake.config.faults import Finding, fault_error, finding_error
 from mirrorlake.config.flow import FlowConfig, Mm2Config
 from mirrorlake.config.lake_topics import LakeTopicConfig, topics_by_name
+from mirrorlake.config.metrics import MetricsConfig
 from mirrorlake.config.route import denied_from
 from mirrorlake.config.sampling import SamplingConfig
 from mirrorlake.config.sync import SyncConfig
@@ -30,6 +31,7 @@ __all__ = [
     "LakeConfig",
     "LakeTopicConfig",
     "LandConfig",
+    "MetricsConfig",
     "MirrorConfig",
     "Mm2Config",
     "SamplingConfig",
@@ -209,6 +211,7 @@ class MirrorConfig(Settings):
     flows: Annotated[tuple[FlowConfig, ...], BeforeValidator(values.filled)] = Field(
         description="a list of {source, target, topics}"
     )
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="figures for Prometheus")
     sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="positions over time")
 
     _path: Path | None = PrivateAttr(default=None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -155,6 +155,27 @@ def retention_risk(
     return min(found, key=lambda risk: (not risk.at_risk, _or_never(risk.left_ms), _or_never(risk.soonest_ms)))
 
 
+def no_older_than(window: Sequence[Sample], last_passed: datetime | None) -> list[Sample]:
+    """Return a window in which what waits has a bound for its age where its timestamp is not known, as it is not landed.
+
+    It came after the last look at which nothing waited, and after the last record that passed; its age is told too large by
+    that, never too small, so that a risk is not said too late.
+
+    Args:
+        window: the samples.
+        last_passed: timestamp of the last record before the position of the newest sample.
+    """
+    samples = sorted(window, key=lambda sample: sample.observed_at)
+    found, at_rest = [], None
+    for sample in samples:
+        if sample.waiting == 0:
+            at_rest = sample.observed_at
+        bounds = [at for at in (at_rest, last_passed) if at is not None]
+        is_open = sample.waiting != 0 and sample.waiting_since is None and sample.position == samples[-1].position
+        found.append(replace(sample, waiting_since=max(bounds)) if is_open and bounds else sample)
+    return found
+
+
 def _or_never(ms: int | None) -> float:
     return math.inf if ms is None else ms
 
@@ -165,7 +186,8 @@ def _by_age(samples: Sequence[Sample], retention_ms: int | None, now: datetime) 
         return None
     age_ms = (now - last.waiting_since).total_seconds() * 1000
     soonest_ms = max(0, int(retention_ms - age_ms))
-    said = f"the oldest record that waits is {age_ms / 1000:.0f} s old, {retention_ms / 1000:.0f} s are kept"
+    at_most = "at most " if last.time_lag_ms is None else ""
+    said = f"the oldest record that waits is {at_most}{age_ms / 1000:.0f} s old, {retention_ms / 1000:.0f} s are kept"
     slope = _slope(samples)
     left_ms = int(soonest_ms / slope) if slope > 0 else None
     if soonest_ms == 0:

@@ -88,11 +88,15 @@ class Judgement:
         offset_lag: records behind at the last sample.
         time_lag_ms: time behind at the last sample, in milliseconds.
         observed_at: time of the last sample.
+        position: where the hop stood at it.
+        end_position: where its end stood; None where it was not known.
     """
 
     verdict: Verdict
     reason: str
     samples: int = 0
+    position: int | None = None
+    end_position: int | None = None
     offset_lag: int | None = None
     time_lag_ms: int | None = None
     observed_at: datetime | None = None
@@ -133,6 +137,8 @@ def judge(
             offset_lag=last.offset_lag if current_lag is None else current_lag,
             time_lag_ms=last.time_lag_ms,
             observed_at=last.observed_at,
+            position=last.position,
+            end_position=last.end_position,
         )
 
     silent_s, span_s = (now - last.observed_at).total_seconds(), _seconds(samples[0], last)

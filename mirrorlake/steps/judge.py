@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.model.forecast import CatchUp, Earliest, RetentionRisk, catch_up, retention_risk
+from mirrorlake.model.forecast import CatchUp, Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.model.lag import HOPS, WINDOW_SAMPLES, Judgement, Sample, Verdict, completeness, judge, worst
 from mirrorlake.show import Shown, badge, table
 from mirrorlake.show.table import Sheet
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 MOST_CHANGES = 20
 
 _PLACE = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
+
+
+_Partition = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,8 @@ class HopVerdict:
             **{name: getattr(place, name) for name in _PLACE},
             "verdict": found.verdict.name,
             "reason": found.reason,
+            "position": found.position,
+            "end_position": found.end_position,
             "offset_lag": found.offset_lag,
             "time_lag_ms": found.time_lag_ms,
             "observed_at": None if found.observed_at is None else found.observed_at.isoformat(),
@@ -195,8 +200,14 @@ def judge_lag(
     """
     windows = read_windows(frame)
     behind = {place for place, window in windows.items() if window[-1].waiting != 0}
-    earliest = {} if positions is None or not behind else _earliest(positions, behind)
-    return judge_windows(windows, now=now, kept=kept, earliest=earliest)
+    if positions is None or not behind:
+        return judge_windows(windows, now=now, kept=kept)
+    earliest, passed = _earliest(positions, behind), _last_landed(positions, behind)
+    bounded = {
+        place: no_older_than(window, passed.get(_partition(place))) if place.hop == "landed" else window
+        for place, window in windows.items()
+    }
+    return judge_windows(bounded, now=now, kept=kept, earliest=earliest)
 
 
 def judge_windows(
@@ -204,7 +215,7 @@ def judge_windows(
     *,
     now: datetime,
     kept: Kept | None = None,
-    earliest: Mapping[tuple[str, str, int, int], Sequence[Earliest]] | None = None,
+    earliest: Mapping[_Partition, Sequence[Earliest]] | None = None,
 ) -> LagVerdict:
     """Return what windows mean that are already at hand, worst first.
 
@@ -218,7 +229,7 @@ def judge_windows(
     for place, window in windows.items():
         held: Sequence[Earliest] = ()
         if place.hop == "landed" or place.cluster == place.source:
-            held = (earliest or {}).get((place.source, place.topic, place.generation, place.partition), ())
+            held = (earliest or {}).get(_partition(place), ())
         if held and window[-1].observed_at > held[-1].observed_at:
             # Only changes are written down: it stood there until the last look.
             held = (*held, Earliest(observed_at=window[-1].observed_at, offset=held[-1].offset))
@@ -290,7 +301,26 @@ def read_windows(frame: DataFrame, *, samples: int = WINDOW_SAMPLES) -> dict[Hop
     return windows
 
 
-def _earliest(positions: DataFrame, places: Iterable[HopPlace]) -> dict[tuple[str, str, int, int], list[Earliest]]:
+def _partition(place: HopPlace) -> _Partition:
+    return place.source, place.topic, place.generation, place.partition
+
+
+def _last_landed(positions: DataFrame, places: Iterable[HopPlace]) -> dict[_Partition, datetime]:
+    """Return the timestamp of the last landed record of each partition."""
+    topics = sorted({place.topic for place in places if place.hop == "landed"})
+    newest = F.max_by("record_timestamp", "position")
+    rows = (
+        positions.where(
+            (F.col("kind") == "landed") & F.col("topic").isin(topics) & F.col("record_timestamp").isNotNull()
+        )
+        .groupBy("source", "topic", "generation", "partition")
+        .agg(F.unix_micros(newest).alias("at"))
+        .collect()
+    )
+    return {(row.source, row.topic, row.generation, row.partition): moment(row["at"]) for row in rows}
+
+
+def _earliest(positions: DataFrame, places: Iterable[HopPlace]) -> dict[_Partition, list[Earliest]]:
     topics = sorted({place.topic for place in places})
     key = ("source", "topic", "generation", "partition")
     newest = Window.partitionBy(*key).orderBy(F.desc("observed_at"))
@@ -302,7 +332,7 @@ def _earliest(positions: DataFrame, places: Iterable[HopPlace]) -> dict[tuple[st
         .orderBy("observed_at")
         .collect()
     )
-    found: dict[tuple[str, str, int, int], list[Earliest]] = {}
+    found: dict[_Partition, list[Earliest]] = {}
     for row in rows:
         one = Earliest(observed_at=moment(row.seen), offset=row.position)
         found.setdefault((row.source, row.topic, row.generation, row.partition), []).append(one)

@@ -19,13 +19,16 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.lag import WINDOW_SAMPLES
 from mirrorlake.relay import lag as relay_lag
 from mirrorlake.relay.lag import LagTables
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.samples import KINDS, Key
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.relay.views import create_views
+from mirrorlake.steps.judge import Kept, LagVerdict, judge_lag
 from mirrorlake.steps.sample import Sample
+from mirrorlake.streams.observations import moment as utc
 
 When = str | timedelta | datetime
 """A time, aware of its zone, or how long ago: `"1h"`."""
@@ -46,6 +49,7 @@ class Lag:
         runs: reads the offset map of the named flows, their ledgers' newest runs included.
         reader: opens a reader of a source's records.
         now: the clock, in UTC.
+        kept: says how long the topic is kept that a hop reads from.
 
     Example:
         >>> mirror.lag.over(since="1h").where("hop = 'republished'").show()  # doctest: +SKIP
@@ -62,7 +66,9 @@ class Lag:
         runs: Callable[[Collection[str]], DataFrame],
         reader: Callable[[str], AbstractContextManager[RecordReader]],
         now: Callable[[], datetime],
+        kept: Kept | None = None,
     ) -> None:
+        self._kept = kept
         self._lake = lake
         self._flows = tuple(flows)
         self._look = look
@@ -163,10 +169,36 @@ class Lag:
         )
         return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
 
+    def verdict(self) -> LagVerdict:
+        """Return what the newest ten samples of each hop mean, by rule and without thresholds (see `model.lag`).
+
+        With it come the time to catch up and whether retention deletes first what waits; for the latter the clusters of hops
+        that are behind are asked how long they keep their topics.
+
+        Raises:
+            UsageError: nothing was sampled yet.
+
+        Example:
+            >>> mirror.lag.verdict().verdict.name  # doctest: +SKIP
+            'OK'
+        """
+        # Before the questions: what they take is no silence.
+        now = self._now()
+        frame = self.over(self._look_before(WINDOW_SAMPLES))
+        return judge_lag(frame, now=now, kept=self._kept, positions=self._lake.meta(POSITIONS))
+
+    def _look_before(self, looks: int) -> When:
+        """Return the time of the look that is so many looks back: however far apart they are, and however long ago."""
+        if not self._lake.exists(self._lake.meta_location(SAMPLES)):
+            return "1h"
+        times = self._lake.meta(SAMPLES).where("error IS NULL").select("observed_at").distinct()
+        newest = times.orderBy(F.desc("observed_at")).limit(looks)
+        [row] = newest.agg(F.unix_micros(F.min("observed_at")).alias("first")).collect()
+        return "1h" if row["first"] is None else utc(row["first"])
+
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `relay.views.create_views`)."""
-        for table in (POSITIONS, SAMPLES, OFFSET_MAP, WITHHELD):
-            self._lake.create_side_table(table)
+        self._lake.create_all({flow.source for flow in self._flows})
         return create_views(self._lake, self._flows, days=days)
 
     # -- pieces ---------------------------------------------------------------------------------------------------
@@ -214,7 +246,10 @@ class Lag:
 
     def _pruned(self, tables: LagTables) -> LagTables:
         """Return the tables with the relays cut to the records that waited; the files' statistics leave out all others."""
-        return replace(tables, relays=tables.relays.where(_within(relay_lag.bounds(tables).collect())))
+        waited = relay_lag.bounds(tables)
+        rows = waited.collect()
+        bounds = self._lake.spark.createDataFrame(rows, waited.schema)
+        return replace(tables, relays=tables.relays.where(_within(rows)), bounds=bounds)
 
     def _of_flows(self, frame: DataFrame) -> DataFrame:
         return frame.where(F.col("flow").isin([flow.name for flow in self._flows]))

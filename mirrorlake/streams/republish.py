@@ -378,6 +378,7 @@ class Republisher:
             owned.positions.update(records[-1].positions)
         if self._copy is not None:
             self._copy.add(complete)
+        self._settings.on_commit(complete)
         self.records += sum(run.count for record in complete for run in record.runs)
         return complete
 

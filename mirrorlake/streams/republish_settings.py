@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.carried import Carried
+from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.rules.viewed import View
 from mirrorlake.streams.duties import Duty
 
@@ -17,7 +18,7 @@ class RepublishSettings:
     """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
 
     `beside` are all flows of the settings: two may meet on one target. `selection` is the fingerprint of what decides which
-    topics the flow carries; those of `paused` wait in the relay.
+    topics the flow carries; those of `paused` wait in the relay. `on_commit` hears what a target has confirmed, and never raises.
     """
 
     flow: FlowConfig
@@ -28,6 +29,7 @@ class RepublishSettings:
     beside: Sequence[FlowConfig] = ()
     selection: str = ""
     paused: frozenset[str] = frozenset()
+    on_commit: Callable[[Sequence[LedgerRecord]], None] = lambda _: None
 
     @property
     def carried(self) -> Carried:

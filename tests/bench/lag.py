@@ -165,7 +165,7 @@ def measure_sampler(mirror: Mirror, given: argparse.Namespace) -> dict[str, Any]
     sampler, tree = Sampler(lake, sites, now=lambda: datetime.now(timezone.utc)), ProcessTree(os.getpid())
     found: dict[str, Any] = {}
     looks = [("first", 0), ("warm-up", 0), *[("idle", 0)] * 3, *[("a tenth moved", played.topics // 10)] * 3]
-    looks += [("all moved", played.topics)] * 2
+    looks.append(("all moved", played.topics))
     for what, moved in looks:
         played.moved, played.rounds = moved, played.rounds + 1
         begun, cpu = time.monotonic(), tree.cpu_seconds()
@@ -177,6 +177,7 @@ def measure_sampler(mirror: Mirror, given: argparse.Namespace) -> dict[str, Any]
             "seen": sum(len(look.positions) for look in sample.looks),
         }
         found.setdefault(what, []).append(entry)
+        sys.stderr.write(f"{what}: {entry}\n")
     files, size = lake.size(lake.meta_location(POSITIONS))
     return {**found, "positions": {"files": files, "bytes": size}}
 

@@ -7,15 +7,14 @@ from datetime import datetime, timedelta, timezone
 from pyspark.sql import SparkSession
 
 from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
+from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.judge import judge_lag, read_windows
+from mirrorlake.steps.report_points import lag_points, rpo_points
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LAG = (
     "observed_at timestamp, flow string, source string, topic string, generation int, partition int, hop string, "
     "group_id string, position bigint, end_position bigint, offset_lag bigint, waiting_since timestamp, time_lag_ms bigint"
-)
-POSITIONS = (
-    "source string, topic string, generation int, partition int, kind string, position bigint, observed_at timestamp"
 )
 
 
@@ -44,19 +43,64 @@ def test_the_newest_samples_of_each_hop_are_judged(spark: SparkSession) -> None:
                 (minute + 1) * 60_000,
             ),
             (at, "f", "east", "orders", 2, 0, "consumed", "audit", 50, 50, 0, None, 0),
+            (at, "f", "east", "orders", 2, 1, "landed", None, 40, 50, 10, None, None),
         ]
     frame = spark.createDataFrame(rows, LAG)
     windows = read_windows(frame)
-    assert {(place.generation, place.group_id) for place in windows} == {(2, None), (2, "billing"), (2, "audit")}
+    assert {(place.generation, place.partition, place.group_id) for place in windows} == {
+        (2, 0, None),
+        (2, 1, None),
+        (2, 0, "billing"),
+        (2, 0, "audit"),
+    }
     for window in windows.values():
         assert [s.observed_at for s in window] == [NOON + timedelta(minutes=m) for m in range(5, WINDOW_SAMPLES + 5)]
-    positions = spark.createDataFrame([("east", "orders", 2, 0, "earliest", 0, NOON)], POSITIONS)
+    landed = NOON - timedelta(minutes=20)
+    positions = spark.createDataFrame(
+        [
+            ("east", None, "orders", 2, 1, "earliest", None, 0, None, NOON),
+            ("east", None, "orders", 2, 1, "landed", None, 30, NOON - timedelta(hours=9), NOON),
+            ("east", None, "orders", 2, 1, "landed", None, 40, landed, NOON),
+        ],
+        POSITIONS.ddl,
+    )
     found = judge_lag(frame, now=at, positions=positions, kept=lambda _: 3_600_000)
     assert [(hop.place.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
-        ("audit", Verdict.OK),
+        (None, Verdict.STALL),
         (None, Verdict.OK),
+        ("audit", Verdict.OK),
     ]
-    risk = found.hops[0].retention
-    assert risk is not None
-    assert risk.left_ms == 3_600_000 - 15 * 60_000
+    [not_landed, group] = sorted(found.hops[:2], key=lambda hop: -hop.place.partition)
+    assert group.retention is not None
+    assert group.retention.left_ms == 3_600_000 - 15 * 60_000
+    assert not_landed.retention is not None
+    assert not_landed.retention.left_ms == 3_600_000 - 34 * 60_000, "no older than the last record that was landed"
+
+
+def test_points_of_a_report_are_the_worst_of_their_stretch_of_time(spark: SparkSession) -> None:
+    rows = []
+    for second in range(720):
+        at = NOON + timedelta(seconds=second)
+        for partition in (0, 1):
+            lag = None if (second, partition) == (10, 1) else second * 10 + partition
+            rows.append((at, "f", "east", "orders", 1, partition, "landed", None, 0, lag, lag, NOON, lag))
+    frame = spark.createDataFrame(rows, LAG)
+    start, end = NOON, NOON + timedelta(seconds=720)
+    points = lag_points(frame, start, end)
+    assert len(points) == 240, "three seconds each"
+    assert [(p.time_lag_ms, p.offset_lag) for p in points[:5]] == [
+        (21, 41),
+        (51, 101),
+        (81, 161),
+        (None, None),
+        (141, 281),
+    ]
+    assert [p.at for p in points[:2]] == [NOON + timedelta(seconds=2), NOON + timedelta(seconds=5)]
+    assert {p.line for p in points} == {"f landed"}
+
+    rpo = spark.createDataFrame(
+        [(NOON + timedelta(seconds=s), "f", s, None if s == 4 else 1000 - s, True) for s in range(9)],
+        "observed_at timestamp, flow string, records bigint, data_ms bigint, is_exact boolean",
+    )
+    assert [(p.records, p.data_ms) for p in rpo_points(rpo, start, end)] == [(2, 1000), (5, None), (8, 994)]

@@ -40,7 +40,7 @@ def test_the_points_of_a_line_stand_where_its_values_are(values: list[float]) ->
     for (x, y), (at, value) in zip(points, one.points, strict=True):
         assert value is not None
         assert (x, y) == (pytest.approx(frame.x(at), abs=0.06), pytest.approx(frame.y(value), abs=0.06))
-    assert frame.y(frame.top) < frame.y(0)
+    assert (frame.y(frame.top), frame.y(frame.top / 2), frame.y(0)) == (10, 102, 194), "the whole height is used"
 
 
 def test_what_is_not_known_breaks_the_line_and_every_value_can_be_read() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.model.forecast import Earliest, catch_up, retention_risk
+from mirrorlake.model.forecast import Earliest, catch_up, no_older_than, retention_risk
 from mirrorlake.model.lag import Judgement, Sample, Verdict, completeness, judge, percentiles, worst
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -239,6 +239,20 @@ def test_by_size_the_first_offset_comes_nearer_until_it_has_passed() -> None:
     assert (risk.at_risk, risk.by, risk.left_ms) == (True, "size", 500_000)
     lost = retention_risk(window, now=at(600), earliest=[*held, Earliest(observed_at=at(600), offset=1017)])
     assert (lost.at_risk, lost.by, lost.lost) == (True, "lost", 17)
+
+
+def test_what_is_not_landed_is_no_older_than_the_record_before_it_and_the_last_look_at_rest() -> None:
+    window = looks(STANDS, [0, 0, 5, 5, 5])
+    by_look = retention_risk(no_older_than(window, at(-500)), now=at(500), retention_ms=HOUR_MS)
+    assert by_look.soonest_ms == HOUR_MS - 300_000, "nothing waited at 200 s"
+    assert "at most 300 s old" in by_look.reason
+    stalled = looks(STANDS, [5] * 5)
+    assert retention_risk(stalled, now=at(500), retention_ms=HOUR_MS).by == "none", "its age is not known"
+    by_record = retention_risk(no_older_than(stalled, at(-500)), now=at(500), retention_ms=HOUR_MS)
+    assert (by_record.at_risk, by_record.left_ms) == (True, HOUR_MS - 1_000_000)
+    assert no_older_than(stalled, None) == stalled
+    known = looks(STANDS, [5] * 5, waiting_since=at(90))
+    assert no_older_than(known, at(-500)) == known
 
 
 def test_what_catches_up_first_is_not_at_risk() -> None:

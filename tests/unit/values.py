@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from mirrorlake.config.preview import FlowPreview, TopicPreview
@@ -11,10 +11,9 @@ from mirrorlake.model.browse import Beside, BrowsedRecord, Missing, Origin, Outc
 from mirrorlake.model.browse import Landing as InRelay
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.forecast import CatchUp
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
 from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Seen
-from mirrorlake.model.lag import Judgement, Verdict
+from mirrorlake.model.lag import Sample
 from mirrorlake.model.offset_map import (
     BeforeFirst,
     Exact,
@@ -31,9 +30,11 @@ from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, Ve
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.show import Shown
 from mirrorlake.steps.doctor import Finding, Findings
-from mirrorlake.steps.judge import HopPlace, HopVerdict, LagVerdict
+from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
+from mirrorlake.steps.report import Report
+from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.steps.rules import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.steps.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.steps.try_cluster import Tried
@@ -124,6 +125,40 @@ def passport(text: str) -> Passport:
     )
 
 
+def lag_verdict(text: str) -> LagVerdict:
+    """Return the verdict on a group that stands still and is overtaken by retention."""
+    place = HopPlace(
+        flow=text, source=text, topic=text, generation=1, partition=0, hop="consumed", group_id=text, cluster=text
+    )
+    window = [
+        Sample(
+            observed_at=NOON + timedelta(seconds=second),
+            position=7,
+            end_position=9,
+            offset_lag=2,
+            waiting_since=NOON,
+            time_lag_ms=second * 1000,
+        )
+        for second in range(3)
+    ]
+    return judge_windows({place: window}, now=NOON + timedelta(seconds=2), kept=lambda _: 60_000)
+
+
+def report_page(text: str) -> Report:
+    """Return a report with everything in it."""
+    return Report(
+        start=NOON,
+        end=NOON + timedelta(minutes=1),
+        settings=text,
+        verdict=lag_verdict(text),
+        lag=tuple(LagPoint(at=NOON, line=text, time_lag_ms=ms, offset_lag=ms) for ms in (5, 7)),
+        latency=(LatencyPoint(at=NOON, flow=text, topic=text, records=5, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0),),
+        rpo=(RpoPoint(at=NOON, flow=text, records=5, data_ms=7),),
+        verifications=(report(text),),
+        verified_at=NOON,
+    )
+
+
 def every(text: str) -> list[Shown]:
     """Return one value of each kind, with `text` wherever text may come from others."""
     place, pause = (
@@ -183,15 +218,7 @@ def every(text: str) -> list[Shown]:
         passport(text),
         Beside(flow=text, source=page(text), notes=(text,)),
         FlowPreview(flow=text, topics=(TopicPreview(topic=text, verdict="mirrored", remote=text),), others=3),
-        LagVerdict(
-            hops=(
-                HopVerdict(
-                    place=HopPlace(flow=text, source=text, topic=text, generation=1, partition=0, hop="landed"),
-                    judgement=Judgement(verdict=Verdict.STOP, reason=text),
-                    catch_up=CatchUp(eta_ms=None, reason=text),
-                    retention=None,
-                ),
-            )
-        ),
         Tried(alias=text, ok=False, problem=text, remedy=text),
+        lag_verdict(text),
+        report_page(text),
     ]

@@ -1,0 +1,7 @@
+"""Metrics of a mirror that runs, for Prometheus (docs/metrics.md): the only room that knows prometheus_client.
+
+    streams ──batches, commits──┐
+    tables  ──every minute──────┴──> Metrics ──> registry ──> http://127.0.0.1:9464/metrics
+
+A scrape reads memory only: it asks no cluster and no Spark. Nothing that fails in here reaches a stream.
+"""

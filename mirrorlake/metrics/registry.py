@@ -1,0 +1,332 @@
+"""What is measured, by name: counters that streams move, and gauges of the last look at the tables.
+
+Names are those of kafka-lag-exporter where its meaning holds (consumer groups, partition ends), and follow MirrorMaker 2's
+JMX names otherwise; docs/metrics.md has the table. Base units, as Prometheus wants them: seconds, records, offsets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from mirrorlake.model.lag import Verdict
+from mirrorlake.steps.judge import HopVerdict
+from mirrorlake.steps.measure import Figures
+
+# A batch of an always-on mirror takes a second or so, the first one after a pause minutes.
+_BATCH_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+# A scrape of more is slow for both sides; what lags most stays.
+MOST_SERIES = 50_000
+
+
+class Metrics:
+    """The metrics of one process, in a registry of their own.
+
+    Args:
+        per_partition: a series for every partition; without it, one for every topic, with `partition=""`.
+        most_series: so many series of lag at most.
+
+    Example:
+        >>> metrics = Metrics()
+        >>> metrics.landed("east", records=5, seconds=0.4, at=1.7e9)
+        >>> metrics.registry.get_sample_value("mirrorlake_landed_records_total", {"source": "east"})
+        5.0
+    """
+
+    def __init__(self, *, per_partition: bool = True, most_series: int = MOST_SERIES) -> None:
+        self.registry = CollectorRegistry()
+        self._landed = Counter(
+            "mirrorlake_landed_records", "Records that were landed.", ["source"], registry=self.registry
+        )
+        self._sent = Counter(
+            "mirrorlake_republished_records",
+            "Records that were republished.",
+            ["flow", "topic"],
+            registry=self.registry,
+        )
+        self._batches = Histogram(
+            "mirrorlake_batch_duration_seconds",
+            "Time that a batch of a stream took.",
+            ["stream"],
+            buckets=_BATCH_BUCKETS,
+            registry=self.registry,
+        )
+        self._success = Gauge(
+            "mirrorlake_last_success_timestamp_seconds",
+            "Time of the last batch of a stream that ended well, also of one without records.",
+            ["stream"],
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            "mirrorlake_metrics_failures",
+            "Looks at the tables that failed; lag is as old as mirrorlake_metrics_timestamp_seconds says.",
+            registry=self.registry,
+        )
+        self._tables = _Tables(per_partition=per_partition, most_series=most_series)
+        self.registry.register(self._tables)
+
+    def landed(self, source: str, *, records: int, seconds: float, at: float) -> None:
+        """Count a batch that was landed; `at` is the end of it, in seconds since 1970."""
+        self._landed.labels(source).inc(records)
+        self._batch(f"land {source}", seconds, at)
+
+    def republished_batch(self, flow: str, *, seconds: float, at: float) -> None:
+        """Count a batch of a flow's stream."""
+        self._batch(f"republish {flow}", seconds, at)
+
+    def looked(self, stream: str, *, at: float) -> None:
+        """Note that a stream looked for records and found none."""
+        self._success.labels(stream).set(at)
+
+    def republished(self, flow: str, records: Mapping[str, int]) -> None:
+        """Count records that a target has confirmed, by source topic."""
+        for topic, count in records.items():
+            self._sent.labels(flow, topic).inc(count)
+
+    def show(self, figures: Figures) -> None:
+        """Replace what the last look at the tables found; series that are not in it any more are gone."""
+        self._tables.show(figures)
+
+    def failed(self) -> None:
+        """Count a look at the tables that failed."""
+        self._failures.inc()
+
+    def _batch(self, stream: str, seconds: float, at: float) -> None:
+        self._batches.labels(stream).observe(seconds)
+        self._success.labels(stream).set(at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """Lag of one hop of a partition, or of a topic where partitions are not told apart."""
+
+    flow: str
+    source: str
+    cluster: str
+    topic: str
+    partition: str
+    hop: str
+    group: str
+    verdict: Verdict
+    position: int | None
+    end: int | None
+    offset_lag: int | None
+    time_lag_ms: int | None
+
+
+class _Tables(Collector):
+    """The newest figures; a whole look is shown or none of it."""
+
+    def __init__(self, *, per_partition: bool, most_series: int) -> None:
+        self._per_partition = per_partition
+        self._most_series = most_series
+        self._families: list[GaugeMetricFamily] = []
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        with self._lock:
+            families = list(self._families)
+        yield from families
+
+    def show(self, figures: Figures) -> None:
+        rows = [_row(hop) for hop in figures.lag.hops]
+        if not self._per_partition:
+            rows = list(_by_topic(rows))
+        # Verdicts come worst first.
+        kept, left_out = rows[: self._most_series], max(0, len(rows) - self._most_series)
+        families = [
+            _one("mirrorlake_metrics_timestamp_seconds", "Time of the look at the tables.", figures.at.timestamp()),
+            _one("mirrorlake_metrics_series_left_out", "Partitions and groups beyond the bound.", left_out),
+            *_hops(row for row in kept if row.hop != "consumed"),
+            *_groups([row for row in kept if row.hop == "consumed"]),
+            *_flows(figures),
+            *_records(figures),
+        ]
+        with self._lock:
+            self._families = families
+
+
+def _row(hop: HopVerdict) -> _Row:
+    place, found = hop.place, hop.judgement
+    return _Row(
+        flow=place.flow,
+        source=place.source,
+        cluster=place.cluster or place.source,
+        topic=place.topic,
+        partition=str(place.partition),
+        hop=place.hop,
+        group=place.group_id or "",
+        verdict=found.verdict,
+        position=found.position,
+        end=found.end_position,
+        offset_lag=found.offset_lag,
+        time_lag_ms=found.time_lag_ms,
+    )
+
+
+def _by_topic(rows: Iterable[_Row]) -> Iterator[_Row]:
+    """Return a row for each topic: the sum of offset lags, the largest time lag, the worst verdict; offsets have no sum."""
+    together: dict[tuple[str, ...], list[_Row]] = {}
+    for row in rows:
+        key = (row.flow, row.source, row.cluster, row.topic, row.hop, row.group)
+        together.setdefault(key, []).append(row)
+    for (flow, source, cluster, topic, hop, group), found in together.items():
+        yield _Row(
+            flow=flow,
+            source=source,
+            cluster=cluster,
+            topic=topic,
+            partition="",
+            hop=hop,
+            group=group,
+            verdict=max(row.verdict for row in found),
+            position=None,
+            end=None,
+            offset_lag=_all(sum, [row.offset_lag for row in found]),
+            time_lag_ms=_all(max, [row.time_lag_ms for row in found]),
+        )
+
+
+def _all(add: Callable[[Sequence[int]], int], values: Sequence[int | None]) -> int | None:
+    """Return what is known only if all parts are: a lag that leaves one out would look better than it is."""
+    known = [value for value in values if value is not None]
+    return add(known) if known and len(known) == len(values) else None
+
+
+def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _family(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float | None]]
+) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(name, text, labels=labels)
+    for places, value in values:
+        # What is not known has no series: any number would be read as one.
+        if value is not None:
+            found.add_metric(places, value)
+    return found
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def _hops(rows: Iterable[_Row]) -> list[GaugeMetricFamily]:
+    found = list(rows)
+    labels = ["flow", "cluster_name", "topic", "partition", "hop"]
+    places = [(row.flow, row.source, row.topic, row.partition, row.hop) for row in found]
+
+    def family(name: str, text: str, values: Iterable[float | None]) -> GaugeMetricFamily:
+        return _family(name, text, labels, zip(places, values, strict=True))
+
+    ends = {(row.source, row.topic, row.partition): row.end for row in found if row.end is not None}
+    return [
+        family("mirrorlake_position", "Next upstream offset to pass the hop.", [r.position for r in found]),
+        family("mirrorlake_offset_lag", "Offsets behind the source's end.", [r.offset_lag for r in found]),
+        family(
+            "mirrorlake_time_lag_seconds",
+            "Age of the oldest record that has not passed the hop.",
+            [_seconds(row.time_lag_ms) for row in found],
+        ),
+        family("mirrorlake_partition_verdict", _VERDICTS, [int(row.verdict) for row in found]),
+        _family(
+            "kafka_partition_latest_offset",
+            "End of the source's partition (last stable offset).",
+            ["cluster_name", "topic", "partition"],
+            sorted(ends.items()),
+        ),
+    ]
+
+
+_VERDICTS = "0 unknown, 1 OK, 2 WARNING, 4 STOP, 5 STALL, 6 REWIND: Burrow's numbers."
+
+
+def _groups(rows: Sequence[_Row]) -> list[GaugeMetricFamily]:
+    labels = ["cluster_name", "group", "topic", "partition", "flow"]
+    places = [(row.cluster, row.group, row.topic, row.partition, row.flow) for row in rows]
+
+    def family(name: str, text: str, values: Iterable[float | None]) -> GaugeMetricFamily:
+        return _family(f"kafka_consumergroup_{name}", text, labels, zip(places, values, strict=True))
+
+    by_group: dict[tuple[str, str, str], list[_Row]] = {}
+    for row in rows:
+        by_group.setdefault((row.cluster, row.group, row.flow), []).append(row)
+
+    def whole(name: str, text: str, of: Callable[[list[_Row]], float | None]) -> GaugeMetricFamily:
+        found = [(place, of(mine)) for place, mine in by_group.items()]
+        return _family(f"kafka_consumergroup_group_{name}", text, ["cluster_name", "group", "flow"], found)
+
+    return [
+        family("group_offset", "Position of the group, as an upstream offset.", [row.position for row in rows]),
+        family("group_lag", "Offsets between the group and the source's end.", [row.offset_lag for row in rows]),
+        family(
+            "group_lag_seconds",
+            "Age of the oldest record that the group has not read.",
+            [_seconds(row.time_lag_ms) for row in rows],
+        ),
+        family("group_verdict", _VERDICTS, [int(row.verdict) for row in rows]),
+        whole("max_lag", "Largest offset lag.", lambda mine: _all(max, [row.offset_lag for row in mine])),
+        whole(
+            "max_lag_seconds", "Largest time lag.", lambda mine: _seconds(_all(max, [row.time_lag_ms for row in mine]))
+        ),
+        whole("sum_lag", "Sum of the offset lags.", lambda mine: _all(sum, [row.offset_lag for row in mine])),
+    ]
+
+
+def _flows(figures: Figures) -> list[GaugeMetricFamily]:
+    states = [
+        ((flow, state.name), float(verdict is state))
+        for flow, verdict in figures.lag.flows.items()
+        for state in Verdict
+    ]
+    risks = [((flow,), sum(hop.place.flow == flow for hop in figures.lag.at_risk)) for flow in figures.lag.flows]
+    etas = []
+    for flow in figures.lag.flows:
+        found = [hop.catch_up for hop in figures.lag.hops if (hop.place.flow, hop.place.hop) == (flow, "republished")]
+        never = any(one.eta_ms is None and one.position_per_s is not None for one in found)
+        eta = float("inf") if never else _seconds(_all(max, [one.eta_ms for one in found]))
+        etas.append(((flow,), eta))
+    return [
+        _family("mirrorlake_verdict", "1 for the verdict that holds, 0 for the others.", ["flow", "verdict"], states),
+        _family("mirrorlake_retention_at_risk", "Hops that retention overtakes.", ["flow"], risks),
+        _family("mirrorlake_catch_up_seconds", "Time until the target has caught up; +Inf: never.", ["flow"], etas),
+        _family(
+            "mirrorlake_rpo_seconds",
+            "Age of the oldest record that would be lost with the source.",
+            ["flow"],
+            [((flow,), _seconds(ms)) for flow, ms in figures.rpo_ms.items()],
+        ),
+        _family(
+            "mirrorlake_replication_latency_seconds",
+            "Time from a record's timestamp to its target, over the last minutes.",
+            ["flow", "topic", "quantile"],
+            [
+                ((one.flow, one.topic, quantile), ms / 1000)
+                for one in figures.latency
+                for quantile, ms in (("0.5", one.p50_ms), ("0.95", one.p95_ms), ("0.99", one.p99_ms))
+            ],
+        ),
+    ]
+
+
+def _records(figures: Figures) -> list[GaugeMetricFamily]:
+    return [
+        _family(
+            "mirrorlake_gap_offsets",
+            "Upstream offsets that were never landed, by kind (law E).",
+            ["source", "kind"],
+            sorted(figures.gaps.items()),
+        ),
+        _family(
+            "mirrorlake_withheld_records",
+            "Records that rules kept from the target: filtered, or quarantined.",
+            ["flow", "kind"],
+            sorted(figures.withheld.items()),
+        ),
+    ]

@@ -1,0 +1,297 @@
+"""Report: lag, latency, RPO, verdicts and proofs of a stretch of time on one page that needs no network and no script.
+
+The page is made of tables and still pictures (`show/chart.py`), so that it reads the same in a mail, in an archive and where
+JavaScript is off; its own policy forbids it to load or to run anything. Everything that others wrote is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.model.lag import Verdict
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.show import Shown, badge, count, duration, escape, moment, table
+from mirrorlake.show.chart import Line, chart
+from mirrorlake.show.table import Sheet, Table
+from mirrorlake.steps.judge import LagVerdict
+from mirrorlake.steps.lag import Lag
+from mirrorlake.steps.report_points import (
+    LagPoint,
+    LatencyPoint,
+    RpoPoint,
+    bucket_s,
+    lag_points,
+    latency_points,
+    rpo_points,
+)
+
+# A page of more is not read; `mirrorlake lag --json` has them all.
+MOST_ROWS = 500
+
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:14px/1.5 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em}"
+    "h2{margin-top:2em;border-bottom:1px solid rgba(128,128,128,.4)}figure{margin:1em 0}figcaption{font-weight:bold}"
+)
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Shown):
+    """A report on a stretch of time; `html` is the page, `write` keeps it.
+
+    Attributes:
+        start: beginning of the stretch.
+        end: its end, the moment at which the report was made.
+        settings: fingerprint of the settings, as `mirrorlake apply` records it.
+        verdict: the verdicts at its end.
+        lag: points in the order of time.
+        latency: likewise.
+        rpo: likewise.
+        verifications: the last verification of each flow that is known.
+        verified_at: when that was.
+    """
+
+    start: datetime
+    end: datetime
+    settings: str
+    verdict: LagVerdict
+    lag: tuple[LagPoint, ...] = ()
+    latency: tuple[LatencyPoint, ...] = ()
+    rpo: tuple[RpoPoint, ...] = ()
+    verifications: tuple[VerifyReport, ...] = ()
+    verified_at: datetime | None = None
+
+    def sheet(self) -> Sheet:
+        """Return the summary."""
+        facts = (
+            f"{moment(self.start, zone=timezone.utc)} to {moment(self.end, zone=timezone.utc)}",
+            f"settings {self.settings}",
+        )
+        parts: tuple[str | Table | Sheet, ...] = (self._summary(), self._proofs())
+        return Sheet(title="mirrorlake report", badge=badge(self.verdict.verdict.name), facts=facts, parts=parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document: the summary, the verdicts and the verifications, without the series."""
+        return {
+            "start": self.start.isoformat(),
+            "end": self.end.isoformat(),
+            "settings": self.settings,
+            "lag": self.verdict.as_dict(),
+            "rpo": {flow: {"now_ms": now, "most_ms": most} for flow, (now, most) in self._rpo_of_flows().items()},
+            "verified_at": None if self.verified_at is None else self.verified_at.isoformat(),
+            "verifications": [{"flow": one.flow, "equal": one.equal} for one in self.verifications],
+        }
+
+    def html(self) -> str:
+        """Return the page."""
+        sections = [
+            ("Summary", self.sheet().html(zone=timezone.utc, rows=MOST_ROWS)),
+            ("Verdicts", self.verdict.to_html(zone=timezone.utc, rows=MOST_ROWS)),
+            ("Lag", self._lag_section()),
+            ("Latency from produce to target", self._latency_section()),
+            ("RPO: what would have been lost", self._rpo_section()),
+            ("Verifications", self._verify_section()),
+        ]
+        body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
+        return (
+            '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            f"<title>mirrorlake report {self.end:%Y-%m-%d %H:%M} UTC</title><style>{_STYLE}</style></head>"
+            f"<body>{body}</body></html>\n"
+        )
+
+    def write(self, path: str | Path) -> Path:
+        """Write the page to a file and return its path; a file that is there is replaced.
+
+        Raises:
+            StoreError: the file cannot be written.
+
+        Example:
+            >>> mirror.report(since="24h").write("report.html")  # doctest: +SKIP
+        """
+        try:
+            Path(path).write_text(self.html(), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be written: {error.strerror or error}",
+                consequence="there is no report",
+                remedy="name a file in a folder that exists: mirrorlake report --out report.html",
+            ) from error
+        return Path(path)
+
+    # -- sections -------------------------------------------------------------------------------------------------
+
+    def _summary(self) -> Table:
+        columns = [
+            "flow",
+            "verdict",
+            "hops",
+            "offset lag",
+            "time lag",
+            "catches up in",
+            "at risk",
+            "RPO now",
+            "RPO at most",
+        ]
+        rpo = self._rpo_of_flows()
+        rows = []
+        for flow in sorted({*self.verdict.flows, *rpo}):
+            hops = [hop for hop in self.verdict.hops if hop.place.flow == flow]
+            # The mirror's own way; groups have lags of their own.
+            sent = [hop for hop in hops if hop.place.hop == "republished"]
+            etas = [hop.catch_up.eta_ms for hop in sent]
+            known_etas = [eta for eta in etas if eta is not None]
+            now, most = rpo.get(flow, (None, None))
+            rows.append(
+                (
+                    flow,
+                    badge(self.verdict.flows.get(flow, Verdict.UNKNOWN).name),
+                    len(hops),
+                    _sum_known(hop.judgement.offset_lag for hop in sent),
+                    _span(_most_known(hop.judgement.time_lag_ms for hop in sent)),
+                    _span(max(known_etas)) if sent and len(known_etas) == len(etas) else None,
+                    sum(hop.at_risk for hop in hops),
+                    _span(now),
+                    _span(most),
+                )
+            )
+        return table("flows, from the source's end to the target", columns, rows)
+
+    def _rpo_of_flows(self) -> dict[str, tuple[int | None, int | None]]:
+        """Return per flow the newest RPO and the largest that is known, in milliseconds."""
+        found: dict[str, tuple[int | None, int | None]] = {}
+        for point in self.rpo:
+            before = found.get(point.flow, (None, None))[1]
+            found[point.flow] = (
+                point.data_ms,
+                max((ms for ms in (before, point.data_ms) if ms is not None), default=None),
+            )
+        return found
+
+    def _proofs(self) -> Table:
+        rows = [
+            (
+                one.flow,
+                badge("equal" if one.equal else "different"),
+                sum(partition.verified for partition in one.partitions),
+                len(one.differences),
+                self.verified_at,
+            )
+            for one in self.verifications
+        ]
+        title = "last verification" if rows else "no verification is known: mirrorlake report --verify makes one"
+        return table(title, ["flow", "result", "records verified", "differences", "at"], rows)
+
+    def _lag_section(self) -> str:
+        time = [(p.line, p.at, p.time_lag_ms) for p in self.lag]
+        offsets = [(p.line, p.at, p.offset_lag) for p in self.lag]
+        rows = [(p.at, p.line, _span(p.time_lag_ms), p.offset_lag) for p in self.lag]
+        return (
+            chart("time lag", _lines(time), unit=duration)
+            + chart("offset lag", _lines(offsets), unit=count)
+            + _series("lag in numbers", ["time", "hop", "time lag", "offset lag"], rows)
+        )
+
+    def _latency_section(self) -> str:
+        points = [
+            (f"{p.flow} {p.topic} {name}", p.at, value)
+            for name in ("p50", "p99")
+            for p in self.latency
+            if (value := getattr(p, f"{name}_ms")) is not None
+        ]
+        rows = [(p.at, p.flow, p.topic, p.records, *map(_span, (p.p50_ms, p.p95_ms, p.p99_ms))) for p in self.latency]
+        columns = ["time", "flow", "topic", "records", "p50", "p95", "p99"]
+        return chart("latency, p50 and p99", _lines(points), unit=duration) + _series(
+            "latency in numbers", columns, rows
+        )
+
+    def _rpo_section(self) -> str:
+        points = [(p.flow, p.at, p.data_ms) for p in self.rpo]
+        rows = [(p.at, p.flow, _span(p.data_ms), p.records) for p in self.rpo]
+        return chart("RPO", _lines(points), unit=duration) + _series(
+            "RPO in numbers", ["time", "flow", "RPO", "records"], rows
+        )
+
+    def _verify_section(self) -> str:
+        if not self.verifications:
+            return "<p>None is known: <code>mirrorlake report --verify</code> makes one.</p>"
+        parts = []
+        for one in self.verifications:
+            columns = ["topic", "generation", "partition", "landed", "republished", "withheld", "verified"]
+            rows = [
+                (p.topic, str(p.generation), str(p.partition), p.landed, p.republished, p.withheld, p.verified)
+                for p in one.partitions
+            ]
+            parts.append(table(f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}", columns, rows))
+            if one.differences:
+                wrong = [tuple(map(str, asdict(difference).values())) for difference in one.differences]
+                parts.append(table("differences", ["where", "problem", "topic", "partition", "offset"], wrong))
+        return "".join(part.html(zone=timezone.utc, rows=MOST_ROWS) for part in parts)
+
+
+def _series(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return the newest rows as a table that is opened without a script."""
+    newest = list(reversed(rows))
+    return table(title, columns, newest, folded=True).html(zone=timezone.utc, rows=MOST_ROWS)
+
+
+def _lines(points: Iterable[tuple[str, datetime, float | None]]) -> list[Line]:
+    by_name: dict[str, list[tuple[datetime, float | None]]] = {}
+    for name, at, value in points:
+        by_name.setdefault(name, []).append((at, value))
+    return [Line(name, tuple(found)) for name, found in sorted(by_name.items())]
+
+
+def _span(ms: float | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)
+
+
+def _sum_known(values: Iterable[int | None]) -> int | None:
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+def _most_known(values: Iterable[int | None]) -> int | None:
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return max(known) if found and len(known) == len(found) else None
+
+
+def make_report(
+    lag: Lag,
+    *,
+    start: datetime,
+    end: datetime,
+    settings: str,
+    verifications: Iterable[VerifyReport] = (),
+    verified_at: datetime | None = None,
+) -> Report:
+    """Return the report on a stretch of time; what was not sampled, or not landed, is not in it."""
+    seconds = timedelta(seconds=bucket_s(start, end))
+    try:
+        verdict, over = lag.verdict(), lag_points(lag.over(start, end), start, end)
+        rpo = rpo_points(lag.rpo(start, end), start, end)
+    except UsageError:
+        verdict, over, rpo = LagVerdict(hops=()), (), ()
+    try:
+        latency = latency_points(lag.latency(start, end, bucket=seconds))
+    except UsageError:
+        latency = ()
+    return Report(
+        start=start,
+        end=end,
+        settings=settings,
+        verdict=verdict,
+        lag=over,
+        latency=latency,
+        rpo=rpo,
+        verifications=tuple(verifications),
+        verified_at=verified_at,
+    )
