@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,6 +26,8 @@ from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
+from mirrorlake.progress.bars import display_here
+from mirrorlake.progress.board import DRAW_EVERY_S, Display
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.running import Landing, Republishing, Runner
@@ -59,6 +61,8 @@ class Mirror:
         config: the settings.
         spark: the session to use; None takes the active one, or starts a local one when it is first needed.
         now: the clock.
+        display: makes what shows the progress of long work: by default bars in a notebook and in a terminal, else log lines;
+            `lambda: None` shows nothing.
 
     Example:
         >>> mirror = ml.load("conf/demo.yml")  # doctest: +SKIP
@@ -69,10 +73,15 @@ class Mirror:
     """
 
     def __init__(
-        self, config: MirrorConfig, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
+        self,
+        config: MirrorConfig,
+        *,
+        spark: SparkSession | None = None,
+        now: Callable[[], datetime] = utc_now,
+        display: Callable[[], Display | None] = display_here,
     ) -> None:
         self._now = now
-        self._wiring = Wiring(config, spark=spark, now=now)
+        self._wiring = Wiring(config, spark=spark, now=now, display=display)
         self._runner = Runner(self._wiring)
 
     def __repr__(self) -> str:
@@ -206,7 +215,8 @@ class Mirror:
 
     def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
         """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
-        return apply_rebuild(plan, self._in_order, stop=stop)
+        with self._wiring.watching() as board:
+            return apply_rebuild(plan, self._in_order, stop=stop, tell=board.tell)
 
     def _in_order(self, flow: str) -> InOrder:
         settings = self._wiring.republish_settings(self.config.flow(flow))
@@ -316,7 +326,12 @@ class Mirror:
 
     def publish_file(self, file: str | Path, *, key: str | None = None, **options: Any) -> Published:
         """Publish a file of JSON lines, or Parquet (see `read_records_of`); `key` names a field, `options` are `publish`'s."""
-        return self.publish(read_records_of(self.spark, file, key=key), **options)
+        with self._wiring.watching() as board:
+            # One commit: nobody knows how far it is before it is made.
+            board.tell(f"publish {Path(file).name}", 0, None)
+            done = self.publish(read_records_of(self.spark, file, key=key), **options)
+            board.tell(f"publish {Path(file).name}", done.records, done.records)
+        return done
 
     def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
         """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
@@ -352,12 +367,21 @@ class Mirror:
         def compare(each: FlowConfig) -> verify_step.Verification:
             source, target = self._wiring.source_side(each.source), self._wiring.side(each.target)
             return verify_step.verify_flow(
-                each, lake=self.lake, source=source, target=target, maps=maps[each.target], views=views
+                each,
+                lake=self.lake,
+                source=source,
+                target=target,
+                maps=maps[each.target],
+                views=views,
+                tell=board.tell,
             )
 
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
-        with ThreadPoolExecutor(max_workers=4, thread_name_prefix="verify") as pool:
-            return list(pool.map(compare, chosen))
+        with self._wiring.watching() as board, ThreadPoolExecutor(4, thread_name_prefix="verify") as pool:
+            found = [pool.submit(compare, each) for each in chosen]
+            while wait(found, timeout=DRAW_EVERY_S).not_done:
+                board.tick()
+            return [one.result() for one in found]
 
     def doctor(self) -> list[doctor_step.Finding]:
         """Look at every layer the mirror stands on; changes nothing."""
@@ -448,13 +472,20 @@ class Mirror:
         return self.config.flows if flow is None else (self.config.flow(flow),)
 
 
-def load(path: str | Path, *, spark: SparkSession | None = None) -> Mirror:
+def load(
+    path: str | Path, *, spark: SparkSession | None = None, display: Callable[[], Display | None] = display_here
+) -> Mirror:
     """Read a settings file and return its mirror; connects to nothing yet.
+
+    Args:
+        path: the YAML file.
+        spark: see `Mirror`.
+        display: see `Mirror`.
 
     Raises:
         ConfigError: the file has faults; all of them are named.
     """
-    return Mirror(load_config(path), spark=spark)
+    return Mirror(load_config(path), spark=spark, display=display)
 
 
 def from_settings(settings: Mapping[str, Any], *, spark: SparkSession | None = None) -> Mirror:

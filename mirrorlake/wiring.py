@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -24,6 +25,8 @@ from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.progress.bars import display_here
+from mirrorlake.progress.board import Board, Display
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.control import Control
 from mirrorlake.relay.lake import Lake
@@ -75,12 +78,21 @@ class Wiring:
         config: the settings.
         spark: the session to use; None takes the active one, or starts a local one when it is first needed.
         now: the clock.
+        display: makes what shows the progress of one call.
     """
 
-    def __init__(self, config: MirrorConfig, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        config: MirrorConfig,
+        *,
+        spark: SparkSession | None,
+        now: Callable[[], datetime],
+        display: Callable[[], Display | None] = display_here,
+    ) -> None:
         self.config = config
         self.read_at = now()
         self.now = now
+        self._display = display
         self._spark = spark
         self._admins: dict[str, ClusterAdmin] = {}
         self._keeping = threading.Lock()
@@ -99,6 +111,10 @@ class Wiring:
     def lake(self) -> Lake:
         """The lake."""
         return Lake(self.spark, self.config.lake)
+
+    def watching(self) -> Board:
+        """Return what hears how far one call's work is; a context manager of the thread that waits for it."""
+        return Board(self._display(), clock=time.monotonic)
 
     def control(self) -> Control:
         """Return a reader and writer of what a person wants of the mirror."""
@@ -296,7 +312,9 @@ class Wiring:
     def quarantine(self, flow: FlowConfig) -> Quarantine:
         """Return the quarantined records of a flow, and what sends them again."""
         audit = Audit(self.lake, now=self.now)
-        return Quarantine(self.lake, self.admin(flow.target), self.sending_settings(flow), audit=audit)
+        return Quarantine(
+            self.lake, self.admin(flow.target), self.sending_settings(flow), audit=audit, watching=self.watching
+        )
 
     def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows, and beside each that sent quarantined records again the flow that did it."""

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code; a user's mistake never ends in a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     output = Output(as_json="--json" in given)
-    log_to_stderr(os.environ.get("MIRRORLAKE_LOG", "WARNING"))
+    log_to_stderr(os.environ.get("MIRRORLAKE_LOG"))
     try:
         code = app(given, standalone_mode=False)
     except MirrorlakeError as error:
@@ -90,10 +90,10 @@ def _unforeseen(error: Exception) -> StoreError:
     )
 
 
-def _mirror(conf: Path) -> Mirror:
+def _mirror(conf: Path, output: Output) -> Mirror:
     from mirrorlake.mirror import load
 
-    return load(conf)
+    return load(conf, display=output.display)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def plan(
 ) -> int:
     """Show what apply would change on the targets and in the lake; changes nothing."""
     output = Output(as_json=as_json)
-    changes = _mirror(conf).plan(flow)
+    changes = _mirror(conf, output).plan(flow)
     output.document(asdict(changes))
     output.say(str(changes))
     return 1 if check and changes else 0
@@ -160,7 +160,7 @@ def plan(
 def apply(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Carry out what plan shows, and put the settings in force for mirrors that run."""
     output = Output(as_json=as_json)
-    changes = _mirror(conf).apply(flow)
+    changes = _mirror(conf, output).apply(flow)
     output.document(asdict(changes) | {"applied": True})
     output.say(f"{changes}\n{len(changes)} change(s) applied" if changes else str(changes))
     return 0
@@ -176,7 +176,7 @@ def land(
 ) -> int:
     """Land the topics of one source cluster in its relay."""
     output = Output(as_json=as_json)
-    mirror = _mirror(conf)
+    mirror = _mirror(conf, output)
     done = _in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
     output.document(asdict(done))
     _say_done(output, done.source, f"{done.records:,} records landed", done.paused)
@@ -196,7 +196,7 @@ def republish(
 ) -> int:
     """Republish one flow from the relay into its target."""
     output = Output(as_json=as_json)
-    mirror = _mirror(conf)
+    mirror = _mirror(conf, output)
     done = _in_background(
         lambda stop: mirror.republish(
             flow, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
@@ -211,7 +211,7 @@ def republish(
 def run(conf: Conf = DEFAULT_CONF, flow: Flow = None, once: Once = False, as_json: Json = False) -> int:
     """Land every source and republish every flow."""
     output = Output(as_json=as_json)
-    mirror = _mirror(conf)
+    mirror = _mirror(conf, output)
     landed, sent = _in_background(lambda stop: mirror.run(flow, once=once, stop=stop))
     output.document({"landed": [asdict(one) for one in landed], "republished": [asdict(one) for one in sent]})
     for landing in landed:
@@ -225,7 +225,7 @@ def run(conf: Conf = DEFAULT_CONF, flow: Flow = None, once: Once = False, as_jso
 def status(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Show source end, landed, republished, lags and verdict per flow and partition."""
     output = Output(as_json=as_json)
-    found = _mirror(conf).status(flow)
+    found = _mirror(conf, output).status(flow)
     output.document(
         {"flows": [{"flow": name, "partitions": [asdict(row) for row in rows]} for name, rows in found.items()]}
     )
@@ -239,7 +239,7 @@ def status(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) 
 def verify(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Compare source, relay and target, by count and by content, and list every difference."""
     output = Output(as_json=as_json)
-    found = _mirror(conf).verify(flow)
+    found = _mirror(conf, output).verify(flow)
     equal = all(one.equal for one in found)
     output.document(
         {
@@ -266,7 +266,7 @@ def verify(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) 
 def doctor(conf: Conf = DEFAULT_CONF, as_json: Json = False) -> int:
     """Check settings, Java, clusters, permissions, sizes, retention and the lake; name the failing layer and the fix."""
     output = Output(as_json=as_json)
-    found = _mirror(conf).doctor()
+    found = _mirror(conf, output).doctor()
     output.document({"findings": [asdict(one) for one in found]})
     output.table(
         "doctor",

@@ -129,7 +129,7 @@ class _Run:
         from mirrorlake.mirror import Mirror
         from mirrorlake.wiring import local_session
 
-        self.mirror = mirror = Mirror(self._config, spark=local_session())
+        self.mirror = mirror = Mirror(self._config, spark=local_session(), display=lambda: None)
         self._check()
         mirror.lake.create_all(self._config.sources)
         return mirror

@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.progress.bars import display_here
+from mirrorlake.progress.board import Display
+from mirrorlake.progress.lines import LOGGER, LogLines
 
 
 class Output:
@@ -25,6 +28,10 @@ class Output:
         self.as_json = as_json
         self._people = Console(highlight=False, soft_wrap=True)
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def display(self) -> Display:
+        """Return what shows progress: nothing but log lines beside a document, bars for who sits at a terminal."""
+        return LogLines() if self.as_json else display_here()
 
     def document(self, document: Any) -> None:
         """Print the document under `--json`."""
@@ -64,14 +71,21 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def log_to_stderr(level: str) -> None:
-    """Send the package's log to standard error, unless the host has configured logging already."""
+def log_to_stderr(level: str | None) -> None:
+    """Send the package's log to standard error, unless the host has configured logging already.
+
+    Args:
+        level: what is asked for; None stands for warnings, and the progress of long work.
+    """
     logger = logging.getLogger("mirrorlake")
     if logger.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
+    if level is None:
+        logging.getLogger(LOGGER).setLevel("INFO")
+        level = "WARNING"
     logger.setLevel(level.upper())
     # librdkafka reports every lost connection; what matters of it reaches us as an error.
     logging.getLogger("mirrorlake.kafka.client").setLevel("ERROR" if level.upper() != "DEBUG" else "DEBUG")
