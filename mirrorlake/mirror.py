@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -49,9 +49,15 @@ from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
+from mirrorlake.steps.track import Timed, track_verification
 from mirrorlake.streams.in_order import InOrder
 from mirrorlake.streams.republish import Republisher
+from mirrorlake.tracking.frame import runs_frame
+from mirrorlake.tracking.tracker import Tracker
 from mirrorlake.wiring import Wiring, utc_now
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Mirror:
@@ -364,9 +370,10 @@ class Mirror:
         }
         views = self._wiring.views(self.config.flows)
 
-        def compare(each: FlowConfig) -> verify_step.Verification:
+        def compare(each: FlowConfig) -> Timed:
             source, target = self._wiring.source_side(each.source), self._wiring.side(each.target)
-            return verify_step.verify_flow(
+            began_at = self._now()
+            found = verify_step.verify_flow(
                 each,
                 lake=self.lake,
                 source=source,
@@ -375,13 +382,35 @@ class Mirror:
                 views=views,
                 tell=board.tell,
             )
+            return Timed(found=found, began_at=began_at, ended_at=self._now())
 
+        self.tracking.warm_up()
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
         with self._wiring.watching() as board, ThreadPoolExecutor(4, thread_name_prefix="verify") as pool:
             found = [pool.submit(compare, each) for each in chosen]
             while wait(found, timeout=DRAW_EVERY_S).not_done:
                 board.tick()
-            return [one.result() for one in found]
+            results = [one.result() for one in found]
+        for each, timed in zip(chosen, results, strict=True):
+            track_verification(timed, each, self.config, tracker=self.tracking, lake=self.lake, now=self._now)
+        return [timed.found for timed in results]
+
+    @property
+    def tracking(self) -> Tracker:
+        """What logs verifications as MLflow runs: how many were `logged`, and how many `failures` were passed over."""
+        return self._wiring.tracker
+
+    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
+        """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*` (see `runs_frame`).
+
+        Raises:
+            UsageError: runs are not logged; says why.
+            StoreError: the tracking store cannot be read.
+
+        Example:
+            >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
+        """
+        return runs_frame(self.tracking.runs(kind=kind, flow=flow, newest=newest))
 
     def doctor(self) -> list[doctor_step.Finding]:
         """Look at every layer the mirror stands on; changes nothing."""

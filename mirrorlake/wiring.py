@@ -53,6 +53,8 @@ from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.streams.sources import LakeTopics, TopicSource
+from mirrorlake.tracking.make import make_tracker
+from mirrorlake.tracking.tracker import Tracker
 
 
 def utc_now() -> datetime:
@@ -115,6 +117,11 @@ class Wiring:
     def watching(self) -> Board:
         """Return what hears how far one call's work is; a context manager of the thread that waits for it."""
         return Board(self._display(), clock=time.monotonic)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """What keeps runs of verifications, where the settings and this machine allow it."""
+        return make_tracker(self.config)
 
     def control(self) -> Control:
         """Return a reader and writer of what a person wants of the mirror."""

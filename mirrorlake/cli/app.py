@@ -28,6 +28,7 @@ from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
 from mirrorlake.cli.rebuild import rebuild
 from mirrorlake.cli.rules import rules
+from mirrorlake.cli.runs import runs
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 
@@ -307,6 +308,7 @@ app.command("resume")(resume)
 app.command("rules")(rules)
 app.command("conflicts")(conflicts)
 app.command("rebuild")(rebuild)
+app.command("runs")(runs)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

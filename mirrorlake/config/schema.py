@@ -19,6 +19,7 @@ from mirrorlake.config.lake_topics import LakeTopicConfig, topics_by_name
 from mirrorlake.config.route import denied_from
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, Fault, UsageError
 from mirrorlake.model.patterns import PatternError, TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
@@ -67,6 +68,11 @@ class LakeConfig(Settings):
             return None
         root = self.resolved(self.root, "root")
         return root.rstrip("/") if ":/" in root else str(Path(root).absolute())
+
+    def folder(self) -> Path | None:
+        """Return the root where it is a folder of this machine."""
+        root = self.location()
+        return None if root is None or ":/" in root else Path(root)
 
     def namespace(self) -> tuple[str, str] | None:
         """Return (catalog, schema) with references resolved; None on a path."""
@@ -209,6 +215,8 @@ class MirrorConfig(Settings):
         description="a list of {source, target, topics}"
     )
 
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="where runs are logged")
+
     _path: Path | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -223,6 +231,13 @@ class MirrorConfig(Settings):
             findings = check_denied(placed) + faults
             for flow in self.flows:
                 flow.trace(flow.name in found.provenance)
+        if (
+            self.tracking.enabled is True
+            and self.tracking.uri is None
+            and (self.lake.root is None or ":/" in self.lake.root)
+        ):
+            no_place = "the lake is no folder of this machine, so there is no place for a sqlite file"
+            findings.append(Finding(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks"))
         if findings:
             raise finding_error(*findings)
         self.read_from(None)
@@ -240,7 +255,7 @@ class MirrorConfig(Settings):
     def read_from(self, path: Path | None) -> None:
         """Tell every part which file and place it came from, for errors at the edge."""
         self._path = path
-        parts: list[tuple[str, Settings]] = [("lake", self.lake)]
+        parts: list[tuple[str, Settings]] = [("lake", self.lake), ("tracking", self.tracking)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         for place, part in parts:

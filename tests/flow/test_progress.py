@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from mirrorlake.config.tracking import TrackingConfig
+from mirrorlake.mirror import Mirror
 from mirrorlake.progress.board import Board
+from mirrorlake.relay.schema import AUDIT
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.streams import land, republish
+from mirrorlake.tracking.store import RunStore
 from mirrorlake.wiring import Wiring
 from tests.flow.kit import consume, create_topic, produce
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
 
 RECORDS = 120
+
+# SQLAlchemy of its own accord, in MLflow's tables.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
 
 
 class Memory:
@@ -45,9 +55,11 @@ class Hearing(Board):
 
 
 def test_what_a_drain_and_a_verify_report_is_what_they_did(
+    spark: SparkSession,
     east: KafkaCluster,
     central: KafkaCluster,
     make_mirror: MakeMirror,
+    database: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topic = topic_name()
@@ -93,3 +105,17 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
         (2 * everything, 2 * everything),
     ]
     assert all(board.memory.threads == {threading.get_ident()} for board in boards)
+
+    # What a verification found is a run, and the audit names it; where that fails, the verification says the same.
+    tracking = TrackingConfig(uri=f"sqlite:///{database}")
+    tracked = Mirror(mirror.config.model_copy(update={"tracking": tracking}), spark=spark)
+    assert tracked["east->central"].verify().equal
+    [run] = tracked.runs(kind="verification", flow="east->central").to_dict("records")
+    assert (run["equal"], run["verified"], run["offset_lag"]) == (1, everything, 0)
+    rows = mirror.lake.meta(AUDIT).where("command = 'verify'").collect()
+    assert [(row.object, json.loads(row.after)["run_id"]) for row in rows] == [
+        ("verification east->central", run["run_id"])
+    ]
+    monkeypatch.setattr(RunStore, "log", lambda *_: 1 / 0)
+    assert tracked["east->central"].verify().equal
+    assert (tracked.tracking.logged, tracked.tracking.failures) == (1, 1)
