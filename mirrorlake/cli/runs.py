@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
 
-_COLUMNS = ("began_at", "kind", "name", "equal", "verified", "differences", "seconds", "records_per_second", "run_id")
+_COLUMNS = ("began_at", "name", "equal", "verified", "differences", "seconds", "records_per_second", "run_id")
 
 
 def runs(
@@ -40,4 +41,6 @@ def _cell(value: object) -> object:
     # pandas knows no whole numbers beside missing ones.
     if isinstance(value, float):
         return None if value != value else int(value) if value == int(value) else round(value, 1)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}Z"
     return value if isinstance(value, int) else str(value)

@@ -12,8 +12,8 @@ from mirrorlake.progress.lines import LogLines
 from mirrorlake.progress.pace import Shown
 
 # tqdm's own rate follows its own updates; ours stands in its place, so that every display says the same.
-_KNOWN = "{desc}: {percentage:3.0f}%|{bar}| {postfix}"
-_UNKNOWN = "{desc}: {postfix}"
+_KNOWN = "{desc}: {percentage:3.0f}%|{bar}| "
+_UNKNOWN = "{desc}: "
 
 
 class NotebookBars:
@@ -37,8 +37,7 @@ class NotebookBars:
                 bar.reset(total=one.total)
                 bar.total = one.total
             bar.n = one.done
-            bar.bar_format = _KNOWN if one.total else _UNKNOWN
-            bar.set_postfix_str(str(one), refresh=False)
+            bar.bar_format = (_KNOWN if one.total else _UNKNOWN) + str(one).replace("{", "{{").replace("}", "}}")
             bar.refresh()
 
     def close(self, phases: Sequence[Shown], /) -> None:

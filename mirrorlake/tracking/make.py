@@ -8,7 +8,7 @@ from functools import partial
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.tracking import without_user
 from mirrorlake.errors import ConfigError
-from mirrorlake.tracking.store import RunStore
+from mirrorlake.tracking.store import RunStore, is_made
 from mirrorlake.tracking.tracker import Tracker, lacking
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ def make_tracker(config: MirrorConfig) -> Tracker:
         return Tracker(None, why_off=str(why))
     return Tracker(
         partial(RunStore, uri, settings.experiment_name(uri)),
+        is_made=partial(is_made, uri),
         timeout_s=settings.timeout.total_seconds(),
         shown=lambda text: without_user(text.replace(uri, without_user(uri))),
     )

@@ -38,7 +38,8 @@ class RunStore:
 
         # Two lines about the making of tables are no news to who runs a verification.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
-        folder = _folder_of(uri)
+        file = _file_of(uri)
+        folder = None if file is None else file.parent
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         # The registry is not used, but would be looked for elsewhere.
@@ -106,10 +107,14 @@ def _row(info: Any, data: Any) -> dict[str, Any]:
     }
 
 
-def _folder_of(uri: str) -> Path | None:
-    if not uri.startswith(_SQLITE):
-        return None
-    return Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute().parent
+def is_made(uri: str) -> bool:
+    """Tell whether a store is there already; a server always is."""
+    file = _file_of(uri)
+    return file is None or file.exists()
+
+
+def _file_of(uri: str) -> Path | None:
+    return Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute() if uri.startswith(_SQLITE) else None
 
 
 def _quoted(text: str) -> str:

@@ -36,6 +36,7 @@ class Tracker:
     Args:
         open_store: opens the store, at the first run; None where runs are not logged.
         why_off: what is to be said of that, to who asks for runs.
+        is_made: tells whether there is a store yet; to ask for runs makes none.
         timeout_s: the most seconds that a caller waits.
         shown: masks what must not be read in messages.
     """
@@ -45,11 +46,13 @@ class Tracker:
         open_store: Callable[[], Store] | None,
         *,
         why_off: str = "",
+        is_made: Callable[[], bool] = lambda: True,
         timeout_s: float = 30.0,
         shown: Callable[[str], str] = str,
     ) -> None:
         self._open = open_store
         self._why_off = why_off
+        self._is_made = is_made
         self._timeout_s = timeout_s
         self._shown = shown
         self._store: Store | None = None
@@ -94,6 +97,8 @@ class Tracker:
         """
         if self._open is None:
             raise UsageError(f"runs are not logged: {self._why_off}", remedy="see docs/progress-and-tracking.md")
+        if not self._is_made():
+            return []
         with self._lock:
             try:
                 return self._within_time(lambda: self._opened().runs(kind=kind, flow=flow, newest=newest))

@@ -68,6 +68,7 @@ def test_runs_go_into_the_lake_unless_a_server_is_named(tmp_path: Path) -> None:
     assert make_tracker(settings(root=str(tmp_path))).is_on
     assert not make_tracker(settings("{enabled: false}", root=str(tmp_path))).is_on
     assert not make_tracker(settings(root="s3a://bucket/lake")).is_on
+    assert make_tracker(settings(root=str(tmp_path))).runs() == []
     assert list(tmp_path.iterdir()) == [], "nothing is made before the first run"
 
 
