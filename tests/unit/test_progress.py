@@ -173,6 +173,20 @@ def test_a_line_in_the_log_every_ten_seconds_and_one_at_the_end(caplog: pytest.L
     ]
 
 
+def test_how_a_phase_ended_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with caplog.at_level(logging.INFO, LOGGER), Board(LogLines(), clock=clock) as board:
+        for second in (0, 10, 20, 30):
+            clock.at = 100.0 + second
+            board.tell("land east", 10, 10)
+            board.tell("republish a->b", second, 100)
+    lines = [record.getMessage().split(" unit")[0] for record in caplog.records]
+    assert lines.count("progress phase='land east' done=10 total=10") == 1
+    assert [line for line in lines if "republish" in line] == [
+        f"progress phase='republish a->b' done={second} total=100" for second in (0, 10, 20, 30)
+    ]
+
+
 def test_what_is_done_soon_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, LOGGER), Board(LogLines(), clock=Clock()) as board:
         board.tell("land east", 0, 10)

@@ -144,6 +144,32 @@ def test_whatever_a_store_raises_is_a_line_and_a_count(error: BaseException, cap
     assert "second line" not in line
 
 
+def test_a_store_that_broke_is_opened_again() -> None:
+    class Breaks:
+        alive = True
+
+        def log(self, run: Run) -> str:
+            if not self.alive:
+                raise OSError("the file is gone")
+            return run.name
+
+        def runs(self, **_: Any) -> list[dict[str, Any]]:
+            return []
+
+    stores: list[Breaks] = []
+
+    def open_store() -> Breaks:
+        stores.append(Breaks())
+        return stores[-1]
+
+    tracker = Tracker(open_store)
+    assert tracker.log(run_of())
+    stores[0].alive = False
+    assert tracker.log(run_of()) is None
+    assert tracker.log(run_of())
+    assert (len(stores), tracker.logged, tracker.failures) == (2, 2, 1)
+
+
 def test_opening_beside_the_work_is_done_once() -> None:
     opened: list[float] = []
 
