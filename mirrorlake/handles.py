@@ -18,6 +18,7 @@ from mirrorlake.steps.rules import RuleShown, RuleTrial, list_rules
 from mirrorlake.steps.takeover import TakeoverPlan
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
     from mirrorlake.mirror import Mirror
@@ -108,6 +109,10 @@ class FlowHandle:
     def verify(self) -> verify_step.Verification:
         """Compare source, relay and target of this flow."""
         return self._mirror.verify(self.name)[0]
+
+    def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
+        """Return this flow's logged runs, newest first (see `Mirror.runs`)."""
+        return self._mirror.runs(kind=kind, flow=self.name, newest=newest)
 
 
 class Offsets:

@@ -248,8 +248,6 @@ class Republisher:
                 frame = between(relay, part)
             if self._stop.is_set() or not self._send_all(part, frame, batch=-1):
                 return
-        # The stream is yet to say what came since.
-        self._due = None
 
     def _start(self, version: int, *, once: bool) -> StreamingQuery:
         self._failure = None
@@ -336,6 +334,9 @@ class Republisher:
 
     def _send_all(self, files: list[RelayFile], frame: DataFrame | None, *, batch: int) -> bool:
         """Send the files; return False where a stop was heard before the last of them."""
+        if self._due is not None:
+            # Behind a backfill the stream finds what came since.
+            self._expect(files)
         while files:
             before = dict(self._ownership.seqs)
             self._send(files, frame, batch=batch, at_most_s=LISTEN_EVERY_S if self._flow.rate.rate else None)
@@ -410,7 +411,7 @@ class Republisher:
         return self.records + self._withheld
 
     def _expect(self, files: Iterable[RelayFile]) -> None:
-        self._due = self._passed + sum(file.records for file in files)
+        self._due = max(self._due or 0, self._passed + sum(file.records for file in files))
         self._tell_now()
 
     def _tell_now(self) -> None:

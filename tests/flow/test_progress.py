@@ -110,7 +110,7 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     tracking = TrackingConfig(uri=f"sqlite:///{database}")
     tracked = Mirror(mirror.config.model_copy(update={"tracking": tracking}), spark=spark)
     assert tracked["east->central"].verify().equal
-    [run] = tracked.runs(kind="verification", flow="east->central").to_dict("records")
+    [run] = tracked["east->central"].runs(kind="verification").to_dict("records")
     assert (run["equal"], run["verified"], run["offset_lag"]) == (1, everything, 0)
     rows = mirror.lake.meta(AUDIT).where("command = 'verify'").collect()
     assert [(row.object, json.loads(row.after)["run_id"]) for row in rows] == [
