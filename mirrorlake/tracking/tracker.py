@@ -14,6 +14,7 @@ from mirrorlake.tracking.run import Run
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _INSTALL = "pip install 'mirrorlake[mlflow]'"
 
 
@@ -58,6 +59,7 @@ class Tracker:
         self._store: Store | None = None
         self._lock = threading.Lock()
         self._opening = threading.Lock()
+        self._warming: threading.Thread | None = None
         self._hanging: threading.Thread | None = None
         self.logged = 0
         self.failures = 0
@@ -69,8 +71,10 @@ class Tracker:
 
     def warm_up(self) -> None:
         """Begin to open the store beside what the caller does: loading mlflow and a new sqlite file take seconds."""
-        if self._open is not None and self._store is None:
-            threading.Thread(target=self._try_to_open, name="mirrorlake-tracking", daemon=True).start()
+        if self._open is None or self._store is not None or (self._warming is not None and self._warming.is_alive()):
+            return
+        self._warming = threading.Thread(target=self._try_to_open, name="mirrorlake-tracking", daemon=True)
+        self._warming.start()
 
     def log(self, run: Run) -> str | None:
         """Log a run and return its id; None where runs are not logged or that failed. Raises nothing."""
@@ -156,6 +160,6 @@ class Tracker:
 
 def lacking(uri: str) -> str | None:
     """Return what has to be installed before runs can be logged at a URI; None where all is there."""
-    needed = ["mlflow", *(["sqlalchemy", "alembic"] if uri.startswith("sqlite:") else [])]
+    needed = ["mlflow", *(["sqlalchemy", "alembic"] if uri.startswith(_DATABASES) else [])]
     missing = [name for name in needed if find_spec(name) is None]
     return f"{', '.join(missing)} is not installed: {_INSTALL}" if missing else None
