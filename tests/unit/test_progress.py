@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrorlake.cli.output import Output
 from mirrorlake.progress import bars
 from mirrorlake.progress.bars import NotebookBars, TerminalBars, display_here
 from mirrorlake.progress.board import Board
@@ -247,6 +250,8 @@ def test_each_place_gets_its_display(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(display_here(), LogLines)
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert isinstance(display_here(), TerminalBars)
+    assert isinstance(Output(as_json=False).display(), TerminalBars)
+    assert isinstance(Output(as_json=True).display(), LogLines), "nothing but log lines beside a document"
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     assert isinstance(display_here(), NotebookBars)
@@ -257,3 +262,26 @@ def test_each_place_gets_its_display(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(found[0], LogLines), "what another thread draws would land below any cell"
     shell.kernel = None
     assert isinstance(display_here(), TerminalBars), "IPython in a terminal is a terminal"
+
+
+_COMMAND = """
+import os
+from mirrorlake.cli.output import Output, log_to_stderr
+from mirrorlake.progress.board import Board
+log_to_stderr(os.environ.get("MIRRORLAKE_LOG"))
+times = iter(range(0, 1000, 5))
+with Board(Output(as_json=True).display(), clock=lambda: next(times)) as board:
+    for done in range(8):
+        board.tell("land east", done, 100)
+"""
+
+
+@pytest.mark.parametrize(("level", "speaks"), [(None, True), ("WARNING", False), ("INFO", True)])
+def test_a_command_with_json_has_log_lines_on_standard_error_and_nothing_else(level: str | None, speaks: bool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "MIRRORLAKE_LOG"}
+    environment |= {} if level is None else {"MIRRORLAKE_LOG": level}
+    done = subprocess.run([sys.executable, "-c", _COMMAND], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert bool(lines) == speaks
+    assert all(" INFO progress phase='land east' done=" in line for line in lines)
