@@ -72,7 +72,7 @@ class LakeConfig(Settings):
     def folder(self) -> Path | None:
         """Return the root where it is a folder of this machine."""
         root = self.location()
-        return None if root is None or ":/" in root else Path(root)
+        return None if root is None or _is_elsewhere(root) else Path(root)
 
     def namespace(self) -> tuple[str, str] | None:
         """Return (catalog, schema) with references resolved; None on a path."""
@@ -85,6 +85,11 @@ class LakeConfig(Settings):
         if self.checkpoints is not None:
             return self.resolved(self.checkpoints, "checkpoints")
         return f"{self.location()}/checkpoints"
+
+
+def _is_elsewhere(root: str) -> bool:
+    # Databricks mounts object stores below these; a sqlite file cannot be locked there.
+    return ":/" in root or root.startswith(("/Volumes/", "/dbfs/", "/Workspace/"))
 
 
 class LandConfig(Settings):
@@ -231,11 +236,8 @@ class MirrorConfig(Settings):
             findings = check_denied(placed) + faults
             for flow in self.flows:
                 flow.trace(flow.name in found.provenance)
-        if (
-            self.tracking.enabled is True
-            and self.tracking.uri is None
-            and (self.lake.root is None or ":/" in self.lake.root)
-        ):
+        is_placed = self.tracking.uri is not None or not (self.lake.root is None or _is_elsewhere(self.lake.root))
+        if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is no folder of this machine, so there is no place for a sqlite file"
             findings.append(Finding(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks"))
         if findings:

@@ -64,7 +64,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_runs_go_into_the_lake_unless_a_server_is_named(tmp_path: Path) -> None:
     assert default_uri(settings()) == "sqlite:////lakes/one/mlflow/mlflow.db"
     assert default_uri(settings("{uri: https://mlflow.example}")) == "https://mlflow.example"
-    assert default_uri(settings(root="s3a://bucket/lake")) is None
+    for elsewhere in ("s3a://bucket/lake", "/Volumes/main/mirrorlake/lake", "/dbfs/lake"):
+        assert default_uri(settings(root=elsewhere)) is None
     assert make_tracker(settings(root=str(tmp_path))).is_on
     assert not make_tracker(settings("{enabled: false}", root=str(tmp_path))).is_on
     assert not make_tracker(settings(root="s3a://bucket/lake")).is_on
