@@ -75,11 +75,13 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     # Small batches that are told of at once, as a long drain has them.
     monkeypatch.setattr(land, "ACCOUNT_EVERY_S", 0.0)
     monkeypatch.setattr(republish, "BACKFILL_RECORDS", 40)
-    mirror = make_mirror(
+    made = make_mirror(
         {"east": east, "central": central},
         [{"source": "east", "target": "central", "topics": topic}],
         east={"land": {"max_records_per_batch": 40}},
     )
+    tracking = TrackingConfig(uri=f"sqlite:///{database}")
+    mirror = Mirror(made.config.model_copy(update={"tracking": tracking}), spark=spark)
     mirror.run(once=True)
     arrived = sum(len(records) for records in consume(central.bootstrap_servers, f"east.{topic}").values())
     landed, sent = boards[-1].reports["land east"], boards[-1].reports["republish east->central"]
@@ -107,15 +109,12 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     assert all(board.memory.threads == {threading.get_ident()} for board in boards)
 
     # What a verification found is a run, and the audit names it; where that fails, the verification says the same.
-    tracking = TrackingConfig(uri=f"sqlite:///{database}")
-    tracked = Mirror(mirror.config.model_copy(update={"tracking": tracking}), spark=spark)
-    assert tracked["east->central"].verify().equal
-    [run] = tracked["east->central"].runs(kind="verification").to_dict("records")
+    [run] = mirror["east->central"].runs(kind="verification").to_dict("records")
     assert (run["equal"], run["verified"], run["offset_lag"]) == (1, everything, 0)
     rows = mirror.lake.meta(AUDIT).where("command = 'verify'").collect()
     assert [(row.object, json.loads(row.after)["run_id"]) for row in rows] == [
         ("verification east->central", run["run_id"])
     ]
     monkeypatch.setattr(RunStore, "log", lambda *_: 1 / 0)
-    assert tracked["east->central"].verify().equal
-    assert (tracked.tracking.logged, tracked.tracking.failures) == (1, 1)
+    assert mirror["east->central"].verify().equal
+    assert (mirror.tracking.logged, mirror.tracking.failures) == (1, 1)
