@@ -22,6 +22,7 @@ from mirrorlake.steps.rules import RulesShown, RuleTrial, list_rules
 from mirrorlake.steps.takeover import TakeoverPlan
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
     from mirrorlake.mirror import Mirror
@@ -125,6 +126,10 @@ class FlowHandle(Shown):
     def verify(self) -> VerifyReport:
         """Compare source, relay and target of this flow."""
         return self._mirror.verify(self.name)[0]
+
+    def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
+        """Return this flow's logged runs, newest first (see `Mirror.runs`)."""
+        return self._mirror.runs(kind=kind, flow=self.name, newest=newest)
 
 
 class Offsets:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,6 +33,8 @@ from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.status import Status
 from mirrorlake.model.verify import VerifyReport, VerifyReports
+from mirrorlake.progress.bars import display_here
+from mirrorlake.progress.board import DRAW_EVERY_S, Display
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.running import Landing, Ran, Republishing, Runner
@@ -60,9 +62,15 @@ from mirrorlake.steps.report import Report, make_report
 from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
+from mirrorlake.steps.track import Timed, track_verification
 from mirrorlake.streams.in_order import InOrder
 from mirrorlake.streams.republish import Republisher
+from mirrorlake.tracking.frame import runs_frame
+from mirrorlake.tracking.tracker import Tracker
 from mirrorlake.wiring import Wiring, utc_now
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Mirror(Shown):
@@ -72,6 +80,8 @@ class Mirror(Shown):
         config: the settings.
         spark: the session to use; None takes the active one, or starts a local one when it is first needed.
         now: the clock.
+        display: makes what shows the progress of long work: by default bars in a notebook and in a terminal, else log lines;
+            `lambda: None` shows nothing.
 
     Example:
         >>> mirror = ml.load("conf/demo.yml")  # doctest: +SKIP
@@ -82,10 +92,15 @@ class Mirror(Shown):
     """
 
     def __init__(
-        self, config: MirrorConfig, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
+        self,
+        config: MirrorConfig,
+        *,
+        spark: SparkSession | None = None,
+        now: Callable[[], datetime] = utc_now,
+        display: Callable[[], Display | None] = display_here,
     ) -> None:
         self._now = now
-        self._wiring = Wiring(config, spark=spark, now=now)
+        self._wiring = Wiring(config, spark=spark, now=now, display=display)
         self._runner = Runner(self._wiring)
         self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
 
@@ -224,7 +239,8 @@ class Mirror(Shown):
 
     def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
         """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
-        return apply_rebuild(plan, self._in_order, stop=stop)
+        with self._wiring.watching() as board:
+            return apply_rebuild(plan, self._in_order, stop=stop, tell=board.tell)
 
     def _in_order(self, flow: str) -> InOrder:
         settings = self._wiring.republish_settings(self.config.flow(flow))
@@ -386,7 +402,12 @@ class Mirror(Shown):
 
     def publish_file(self, file: str | Path, *, key: str | None = None, **options: Any) -> Published:
         """Publish a file of JSON lines, or Parquet (see `read_records_of`); `key` names a field, `options` are `publish`'s."""
-        return self.publish(read_records_of(self.spark, file, key=key), **options)
+        with self._wiring.watching() as board:
+            # One commit: nobody knows how far it is before it is made.
+            board.tell(f"publish {Path(file).name}", 0, None)
+            done = self.publish(read_records_of(self.spark, file, key=key), **options)
+            board.tell(f"publish {Path(file).name}", done.records, done.records)
+        return done
 
     def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
         """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
@@ -424,18 +445,50 @@ class Mirror(Shown):
         }
         views = self._wiring.views(self.config.flows)
 
-        def compare(each: FlowConfig) -> VerifyReport:
+        def compare(each: FlowConfig) -> Timed:
             source, target = self._wiring.source_side(each.source), self._wiring.side(each.target)
-            return verify_step.verify_flow(
-                each, lake=self.lake, source=source, target=target, maps=maps[each.target], views=views
+            began_at = self._now()
+            found = verify_step.verify_flow(
+                each,
+                lake=self.lake,
+                source=source,
+                target=target,
+                maps=maps[each.target],
+                views=views,
+                tell=board.tell,
             )
+            return Timed(found=found, began_at=began_at, ended_at=self._now())
 
+        self.tracking.warm_up()
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
-        with ThreadPoolExecutor(max_workers=4, thread_name_prefix="verify") as pool:
-            found = VerifyReports(pool.map(compare, chosen))
+        with self._wiring.watching() as board, ThreadPoolExecutor(4, thread_name_prefix="verify") as pool:
+            calls = [pool.submit(compare, each) for each in chosen]
+            while wait(calls, timeout=DRAW_EVERY_S).not_done:
+                board.tick()
+            results = [one.result() for one in calls]
+        for each, timed in zip(chosen, results, strict=True):
+            track_verification(timed, each, self.config, tracker=self.tracking, lake=self.lake, now=self._now)
+        found = VerifyReports(timed.found for timed in results)
         at = self._now()
         self._verified |= {one.flow: (one, at) for one in found}
         return found
+
+    @property
+    def tracking(self) -> Tracker:
+        """What logs verifications as MLflow runs: how many were `logged`, and how many `failures` were passed over."""
+        return self._wiring.tracker
+
+    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
+        """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*` (see `runs_frame`).
+
+        Raises:
+            UsageError: runs are not logged; says why.
+            StoreError: the tracking store cannot be read.
+
+        Example:
+            >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
+        """
+        return runs_frame(self.tracking.runs(kind=kind, flow=flow, newest=newest))
 
     def report(self, *, since: str | timedelta = "24h", flow: str | None = None, verify: bool = False) -> Report:
         """Return a report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
@@ -712,13 +765,20 @@ class Mirror(Shown):
         return self.config.flows if flow is None else (self.config.flow(flow),)
 
 
-def load(path: str | Path, *, spark: SparkSession | None = None) -> Mirror:
+def load(
+    path: str | Path, *, spark: SparkSession | None = None, display: Callable[[], Display | None] = display_here
+) -> Mirror:
     """Read a settings file and return its mirror; connects to nothing yet.
+
+    Args:
+        path: the YAML file.
+        spark: see `Mirror`.
+        display: see `Mirror`.
 
     Raises:
         ConfigError: the file has faults; all of them are named.
     """
-    return Mirror(load_config(path), spark=spark)
+    return Mirror(load_config(path), spark=spark, display=display)
 
 
 def from_settings(settings: Mapping[str, Any], *, spark: SparkSession | None = None) -> Mirror:

@@ -23,6 +23,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.metrics.run import measured
 from mirrorlake.model.control import ControlState, Intention, Pause
+from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
 from mirrorlake.show import Sheet, Shown, badge, plural
 from mirrorlake.steps.rules import rule_changes
@@ -111,7 +112,8 @@ class Runner:
         """Land one source; see `Mirror.land`."""
         self._wiring.admin(source)
         if once:
-            return self._land_once(source, self._state(), stop, rebuild=rebuild)
+            with self._wiring.watching() as board:
+                return self._land_once(source, self._state(), stop, tell=board.tell, rebuild=rebuild)
 
         def sources() -> list[str]:
             # Edited settings may have given it up.
@@ -126,7 +128,10 @@ class Runner:
         """Republish one flow; see `Mirror.republish`."""
         first = {"rebuild": rebuild, "restore_ledger": restore_ledger}
         if once:
-            return self._republish_once(self._wiring.config.flow(flow), self._state(), stop, **first)
+            with self._wiring.watching() as board:
+                return self._republish_once(
+                    self._wiring.config.flow(flow), self._state(), stop, tell=board.tell, **first
+                )
         _, sent = self._stay_on(list, lambda: self._flows(flow), stop, outlasts=False, first=first)
         return sent[0] if sent else Republishing(flow, 0)
 
@@ -156,27 +161,33 @@ class Runner:
             finally:
                 duties.stop()
         state = self._state()
-        landings = {f"land {name}": partial(self._land_once, name, state, stop) for name in sources()}
-        landed, failures = drain(landings)
-        # Also where landing failed: what the relay holds is sent.
-        sent, more = drain({one.name: partial(self._republish_once, one, state, stop) for one in self._flows(flow)})
+        with self._wiring.watching() as board:
+            land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
+            landed, failures = drain({f"land {name}": partial(land, name) for name in sources()}, tick=board.tick)
+            # Also where landing failed: what the relay holds is sent.
+            send = partial(self._republish_once, state=state, stop=stop, tell=board.tell)
+            sent, more = drain({one.name: partial(send, one) for one in self._flows(flow)}, tick=board.tick)
         for failure in (*failures, *more):
             raise failure
         return Ran(landed, sent)
 
     # -- once -----------------------------------------------------------------------------------------------------
 
-    def _land_once(self, source: str, state: ControlState, stop: threading.Event, *, rebuild: bool = False) -> Landing:
+    def _land_once(
+        self, source: str, state: ControlState, stop: threading.Event, *, tell: Tell, rebuild: bool = False
+    ) -> Landing:
         pause = state.of_cluster(source)
-        return Landing(source, 0, (pause,)) if pause else self._land(source, stop, once=True, rebuild=rebuild)
+        return (
+            Landing(source, 0, (pause,)) if pause else self._land(source, stop, once=True, tell=tell, rebuild=rebuild)
+        )
 
     def _republish_once(
-        self, flow: FlowConfig, state: ControlState, stop: threading.Event, **options: bool
+        self, flow: FlowConfig, state: ControlState, stop: threading.Event, *, tell: Tell, **options: bool
     ) -> Republishing:
         pause = state.of_stream(flow.name, flow.target)
         if pause is not None:
             return Republishing(flow.name, 0, (pause,))
-        done = self._republish(flow, state, stop, once=True, **options)
+        done = self._republish(flow, state, stop, once=True, tell=tell, **options)
         return replace(done, paused=tuple(state.topics_of(flow.name).values()))
 
     # -- always on ------------------------------------------------------------------------------------------------
@@ -221,23 +232,23 @@ class Runner:
         return Stream(
             name=f"land {source}",
             made_of=self._wiring.landing_identity(source),
-            call=lambda stop: self._land(source, stop, once=False, **options()),
+            call=lambda stop: self._land(source, stop, once=False, tell=silent, **options()),
         )
 
     def _republishing(self, flow: FlowConfig, state: ControlState, options: Callable[[], dict[str, bool]]) -> Stream:
         return Stream(
             name=flow.name,
             made_of=self._wiring.flow_identity(flow, state),
-            call=lambda stop: self._republish(flow, state, stop, once=False, **options()),
+            call=lambda stop: self._republish(flow, state, stop, once=False, tell=silent, **options()),
         )
 
     # -- a stream -------------------------------------------------------------------------------------------------
 
-    def _land(self, source: str, stop: threading.Event, *, once: bool, rebuild: bool = False) -> Landing:
+    def _land(self, source: str, stop: threading.Event, *, once: bool, tell: Tell, rebuild: bool = False) -> Landing:
         wiring = self._wiring
         require_source(wiring.admin(source), wiring.config.flows_from(source))
         wiring.lake.create_all([source])
-        lander = Lander(wiring.lake, wiring.admin(source), wiring.land_settings(source), now=wiring.now)
+        lander = Lander(wiring.lake, wiring.admin(source), wiring.land_settings(source), now=wiring.now, tell=tell)
         lander.run(once=once, stop=stop, rebuild=rebuild)
         return Landing(source, lander.records)
 
@@ -248,6 +259,7 @@ class Runner:
         stop: threading.Event,
         *,
         once: bool,
+        tell: Tell,
         rebuild: bool = False,
         restore_ledger: bool = False,
     ) -> Republishing:
@@ -255,7 +267,7 @@ class Runner:
         wiring.lake.create_all([flow.source])
         settings, audit = wiring.republish_settings(flow, state), Audit(wiring.lake, now=wiring.now)
         audit.record(rule_changes(flow, audit), command="republish")
-        republisher = Republisher(wiring.lake, wiring.admin(flow.target), settings, audit=audit)
+        republisher = Republisher(wiring.lake, wiring.admin(flow.target), settings, audit=audit, tell=tell)
         republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
         return Republishing(flow.name, republisher.records)
 

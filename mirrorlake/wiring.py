@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -28,6 +29,8 @@ from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.progress.bars import display_here
+from mirrorlake.progress.board import Board, Display
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.control import Control
 from mirrorlake.relay.lake import Lake
@@ -59,6 +62,8 @@ from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.streams.sources import LakeTopics, TopicSource
+from mirrorlake.tracking.make import make_tracker
+from mirrorlake.tracking.tracker import Tracker
 
 
 def utc_now() -> datetime:
@@ -88,12 +93,21 @@ class Wiring:
         config: the settings.
         spark: the session to use; None takes the active one, or starts a local one when it is first needed.
         now: the clock.
+        display: makes what shows the progress of one call.
     """
 
-    def __init__(self, config: MirrorConfig, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        config: MirrorConfig,
+        *,
+        spark: SparkSession | None,
+        now: Callable[[], datetime],
+        display: Callable[[], Display | None] = display_here,
+    ) -> None:
         self.config = config
         self.read_at = now()
         self.now = now
+        self._display = display
         self._spark = spark
         self._admins: dict[str, ClusterAdmin] = {}
         self._groups: dict[str, Groups] = {}
@@ -119,6 +133,15 @@ class Wiring:
     def forget_listener(self) -> None:
         """Tell nobody any more what targets confirm."""
         self.on_commit: Callable[[Sequence[LedgerRecord]], None] = _unheard
+
+    def watching(self) -> Board:
+        """Return what hears how far one call's work is; a context manager of the thread that waits for it."""
+        return Board(self._display(), clock=time.monotonic)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """What keeps runs of verifications, where the settings and this machine allow it."""
+        return make_tracker(self.config)
 
     def control(self) -> Control:
         """Return a reader and writer of what a person wants of the mirror."""
@@ -318,7 +341,9 @@ class Wiring:
     def quarantine(self, flow: FlowConfig) -> Quarantine:
         """Return the quarantined records of a flow, and what sends them again."""
         audit = Audit(self.lake, now=self.now)
-        return Quarantine(self.lake, self.admin(flow.target), self.sending_settings(flow), audit=audit)
+        return Quarantine(
+            self.lake, self.admin(flow.target), self.sending_settings(flow), audit=audit, watching=self.watching
+        )
 
     def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows, and beside each that sent quarantined records again the flow that did it."""

@@ -27,6 +27,7 @@ from mirrorlake.cli.rebuild import rebuild
 from mirrorlake.cli.records import passport, records
 from mirrorlake.cli.report import report
 from mirrorlake.cli.rules import rules
+from mirrorlake.cli.runs import runs
 from mirrorlake.cli.sample import sample
 from mirrorlake.cli.stopping import in_background
 from mirrorlake.cli.takeover import takeover
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code; a user's mistake never ends in a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     output = Output(as_json="--json" in given)
-    log_to_stderr(os.environ.get("MIRRORLAKE_LOG", "WARNING"))
+    log_to_stderr(os.environ.get("MIRRORLAKE_LOG"))
     try:
         code = app(given, standalone_mode=False)
     except MirrorlakeError as error:
@@ -91,10 +92,10 @@ def _unforeseen(error: Exception) -> StoreError:
     )
 
 
-def _mirror(conf: Path) -> Mirror:
+def _mirror(conf: Path, output: Output) -> Mirror:
     from mirrorlake.mirror import load
 
-    return load(conf)
+    return load(conf, display=output.display)
 
 
 @app.command()
@@ -106,7 +107,7 @@ def plan(
 ) -> int:
     """Show what apply would change on the targets and in the lake; changes nothing."""
     output = Output(as_json=as_json)
-    changes = _mirror(conf).plan(flow)
+    changes = _mirror(conf, output).plan(flow)
     output.document(asdict(changes))
     output.show(changes)
     return 1 if check and changes else 0
@@ -116,7 +117,7 @@ def plan(
 def apply(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Carry out what plan shows, and put the settings in force for mirrors that run."""
     output = Output(as_json=as_json)
-    changes = _mirror(conf).apply(flow)
+    changes = _mirror(conf, output).apply(flow)
     output.document(asdict(changes) | {"applied": True})
     output.show(changes)
     if changes:
@@ -134,7 +135,7 @@ def land(
 ) -> int:
     """Land the topics of one source cluster in its relay."""
     output = Output(as_json=as_json)
-    mirror = _mirror(conf)
+    mirror = _mirror(conf, output)
     done = in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
     output.document(asdict(done))
     output.show(done)
@@ -154,7 +155,7 @@ def republish(
 ) -> int:
     """Republish one flow from the relay into its target."""
     output = Output(as_json=as_json)
-    mirror = _mirror(conf)
+    mirror = _mirror(conf, output)
     done = in_background(
         lambda stop: mirror.republish(
             flow, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
@@ -177,7 +178,7 @@ def run(
 ) -> int:
     """Land every source and republish every flow."""
     output = Output(as_json=as_json)
-    mirror = _mirror(conf)
+    mirror = _mirror(conf, output)
     done = in_background(lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port))
     output.document({name: [asdict(one) for one in several] for name, several in done._asdict().items()})
     output.show(done)
@@ -188,7 +189,7 @@ def run(
 def status(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Show source end, landed, republished, lags and verdict per flow and partition."""
     output = Output(as_json=as_json)
-    found = _mirror(conf).status(flow)
+    found = _mirror(conf, output).status(flow)
     output.document(found.as_dict())
     output.show(found)
     return 0
@@ -198,7 +199,7 @@ def status(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) 
 def verify(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
     """Compare source, relay and target, by count and by content, and list every difference."""
     output = Output(as_json=as_json)
-    found = _mirror(conf).verify(flow)
+    found = _mirror(conf, output).verify(flow)
     output.document(found.as_dict())
     output.show(found)
     return 0 if found.equal else 1
@@ -208,7 +209,7 @@ def verify(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) 
 def doctor(conf: Conf = DEFAULT_CONF, as_json: Json = False) -> int:
     """Check settings, Java, clusters, permissions, sizes, retention and the lake; name the failing layer and the fix."""
     output = Output(as_json=as_json)
-    found = _mirror(conf).doctor()
+    found = _mirror(conf, output).doctor()
     output.document({"findings": [asdict(one) for one in found]})
     output.show(found)
     if any(not one.ok and one.layer in ("cluster", "lake") for one in found):
@@ -247,6 +248,7 @@ app.command("passport")(passport)
 app.command("report")(report)
 app.command("sample")(sample)
 app.command("lag")(lag)
+app.command("runs")(runs)
 
 StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
 _STATE = Path(".mirrorlake/sandbox")

@@ -21,6 +21,7 @@ from mirrorlake.cli.demo_report import Progress, Story, Translated, document, sh
 from mirrorlake.cli.output import Output
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.tracking import TrackingConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all
 from mirrorlake.sandbox.jars import jars
@@ -58,6 +59,8 @@ def run_demo(conf: Path, *, records: int, output: Output) -> int:
         SandboxError: a broker did not start.
     """
     config, moved = demo_clusters(load_config(conf))
+    # A lake that the next demo throws away is no place for runs to compare.
+    config = config.model_copy(update={"tracking": TrackingConfig(enabled=False)})
     root = claim_lake(config)
     progress = Progress()
     for alias, (wanted, given) in moved.items():
@@ -129,7 +132,7 @@ class _Run:
         from mirrorlake.mirror import Mirror
         from mirrorlake.wiring import local_session
 
-        self.mirror = mirror = Mirror(self._config, spark=local_session())
+        self.mirror = mirror = Mirror(self._config, spark=local_session(), display=lambda: None)
         self._check()
         mirror.lake.create_all(self._config.sources)
         return mirror

@@ -11,6 +11,9 @@ from typing import Any
 from rich.console import Console
 
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.progress.bars import display_here
+from mirrorlake.progress.board import Display
+from mirrorlake.progress.lines import LOGGER, LogLines
 from mirrorlake.show import Shown, table
 
 
@@ -26,6 +29,10 @@ class Output:
         # A topic may be called a:b:c, which is no emoji.
         self._people = Console(highlight=False, soft_wrap=True, emoji=False)
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+    def display(self) -> Display:
+        """Return what shows progress: nothing but log lines beside a document, bars for who sits at a terminal."""
+        return LogLines() if self.as_json else display_here()
 
     def document(self, document: Any) -> None:
         """Print the document under `--json`."""
@@ -55,14 +62,21 @@ class Output:
         self.document(error.as_dict())
 
 
-def log_to_stderr(level: str) -> None:
-    """Send the package's log to standard error, unless the host has configured logging already."""
+def log_to_stderr(level: str | None) -> None:
+    """Send the package's log to standard error, unless the host has configured logging already.
+
+    Args:
+        level: what is asked for; None stands for warnings, and the progress of long work.
+    """
     logger = logging.getLogger("mirrorlake")
     if logger.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
+    if level is None:
+        logging.getLogger(LOGGER).setLevel("INFO")
+        level = "WARNING"
     logger.setLevel(level.upper())
     # librdkafka reports every lost connection; what matters of it reaches us as an error.
     logging.getLogger("mirrorlake.kafka.client").setLevel("ERROR" if level.upper() != "DEBUG" else "DEBUG")

@@ -28,7 +28,9 @@ def publish(
     from mirrorlake.mirror import load
 
     output = Output(as_json=as_json)
-    done = load(conf).publish_file(file, topic=topic, key=key, cluster=cluster, batch_id=batch_id)
+    done = load(conf, display=output.display).publish_file(
+        file, topic=topic, key=key, cluster=cluster, batch_id=batch_id
+    )
     output.document(done.as_dict())
     rows = [(each.topic, each.partition, each.first_offset, each.last_offset) for each in done.partitions]
     output.table(done.cluster, ["topic", "partition", "first offset", "last offset"], rows)

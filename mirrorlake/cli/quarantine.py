@@ -23,7 +23,7 @@ def quarantine(
     from mirrorlake.mirror import load
 
     output = Output(as_json=as_json)
-    held = load(conf).quarantine(flow)
+    held = load(conf, display=output.display).quarantine(flow)
     if redrive:
         done = held.redrive()
         output.document(asdict(done))

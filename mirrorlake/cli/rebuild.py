@@ -24,7 +24,7 @@ def rebuild(
     from mirrorlake.mirror import load
 
     output = Output(as_json=as_json)
-    mirror = load(conf)
+    mirror = load(conf, display=output.display)
     plan = mirror.plan_rebuild(like=like, target=target, recorded=recorded)
     sent = mirror.apply_rebuild(plan) if apply else 0
     output.document({**plan.as_dict(), "applied": apply, "sent": sent})

@@ -104,7 +104,11 @@ class Document:
 
     def _text(self, text: str, place: Place) -> str:
         part = (place[0], *place[2:3])
-        late = place[:1] == ("lake",) or part in _LATE or (part == ("flows", "rules") and place[4:] == _LATE_IN_RULES)
+        late = (
+            place[:1] in (("lake",), ("tracking",))
+            or part in _LATE
+            or (part == ("flows", "rules") and place[4:] == _LATE_IN_RULES)
+        )
         try:
             secrets.check(text)
             if late or "${" not in text:

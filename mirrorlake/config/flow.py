@@ -74,7 +74,7 @@ class FlowConfig(Settings):
     policy: Annotated[
         values.PolicyChoice, BeforeValidator(values.policy), PlainSerializer(lambda choice: choice.plain())
     ] = Field(default=values.PolicyChoice(), description="how topics are named on the target")
-    provenance: Annotated[Literal["auto", True, False], BeforeValidator(values.provenance)] = Field(
+    provenance: Annotated[Literal["auto", True, False], BeforeValidator(values.auto_or_flag)] = Field(
         default="auto", description="whether a header tells where each record has been"
     )
     placement: Annotated[Placement, BeforeValidator(read_placement), PlainSerializer(lambda one: one.plain())] = Field(

@@ -31,7 +31,9 @@ def plain(config: MirrorConfig) -> dict[str, Any]:
         ... '''))["flows"]
         {'east->west': {'name': 'east->west', 'source': 'east', 'target': 'west', 'topics': ['orders']}}
     """
-    content = _without_secrets(config.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    # Where runs are logged is no part of what a mirror does, and its address may hold a password.
+    dumped = config.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"tracking"})
+    content = _without_secrets(dumped)
     return {**content, "flows": {flow["name"]: flow for flow in content["flows"]}}
 
 

@@ -21,6 +21,7 @@ from mirrorlake.config.route import denied_from
 from mirrorlake.config.sampling import SamplingConfig
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, Fault, UsageError
 from mirrorlake.model.patterns import PatternError, TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
@@ -72,6 +73,11 @@ class LakeConfig(Settings):
         root = self.resolved(self.root, "root")
         return root.rstrip("/") if ":/" in root else str(Path(root).absolute())
 
+    def folder(self) -> Path | None:
+        """Return the root where it is a folder of this machine."""
+        root = self.location()
+        return None if root is None or _is_elsewhere(root) else Path(root)
+
     def namespace(self) -> tuple[str, str] | None:
         """Return (catalog, schema) with references resolved; None on a path."""
         if self.catalog is None or self.schema_name is None:
@@ -83,6 +89,11 @@ class LakeConfig(Settings):
         if self.checkpoints is not None:
             return self.resolved(self.checkpoints, "checkpoints")
         return f"{self.location()}/checkpoints"
+
+
+def _is_elsewhere(root: str) -> bool:
+    # Databricks mounts object stores below these; a sqlite file cannot be locked there.
+    return ":/" in root or root.startswith(("/Volumes/", "/dbfs/", "/Workspace/"))
 
 
 class LandConfig(Settings):
@@ -214,6 +225,8 @@ class MirrorConfig(Settings):
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="figures for Prometheus")
     sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="positions over time")
 
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="where runs are logged")
+
     _path: Path | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -228,6 +241,10 @@ class MirrorConfig(Settings):
             findings = check_denied(placed) + faults
             for flow in self.flows:
                 flow.trace(flow.name in found.provenance)
+        is_placed = self.tracking.uri is not None or not (self.lake.root is None or _is_elsewhere(self.lake.root))
+        if self.tracking.enabled is True and not is_placed:
+            no_place = "the lake is no folder of this machine, so there is no place for a sqlite file"
+            findings.append(Finding(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks"))
         if findings:
             raise finding_error(*findings)
         self.read_from(None)
@@ -246,6 +263,7 @@ class MirrorConfig(Settings):
         """Tell every part which file and place it came from, for errors at the edge."""
         self._path = path
         parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
+        parts += [("tracking", self.tracking)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         for place, part in parts:

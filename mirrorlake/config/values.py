@@ -127,8 +127,8 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
         raise fault_error(error.problem, error.remedy) from None
 
 
-def provenance(value: Any) -> Literal["auto", True, False]:
-    """Return whether headers tell where records have been, from `auto`, `true` or `false`."""
+def auto_or_flag(value: Any) -> Literal["auto", True, False]:
+    """Return a choice that may be left to mirrorlake, from `auto`, `true` or `false`."""
     if value == "auto" and isinstance(value, str):
         return "auto"
     if isinstance(value, bool):

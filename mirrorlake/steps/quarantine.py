@@ -7,6 +7,7 @@ law D holds among those of one partition that are re-driven together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.progress.board import Board
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import SOURCE_KEY, with_downstream
@@ -58,6 +60,7 @@ class Quarantine:
         target: the flow's target.
         settings: how the flow is republished; its view is what judges the records again.
         audit: where topics that were made are recorded.
+        watching: makes what hears how far a re-drive is.
 
     Example:
         >>> mirror["east->central"].quarantine.summary()  # doctest: +SKIP
@@ -65,12 +68,21 @@ class Quarantine:
         Redriven(flow='east->central', sent=12, filtered=0, still_quarantined=0)
     """
 
-    def __init__(self, lake: Lake, target: ClusterAdmin, settings: RepublishSettings, *, audit: Audit) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        target: ClusterAdmin,
+        settings: RepublishSettings,
+        *,
+        audit: Audit,
+        watching: Callable[[], Board],
+    ) -> None:
         self._lake = lake
         self._target = target
         self._settings = settings
         self._flow: FlowConfig = settings.flow
         self._audit = audit
+        self._watching = watching
 
     def records(self) -> DataFrame:
         """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
@@ -120,8 +132,10 @@ class Quarantine:
             ClusterError, StoreError: the target or the lake failed.
         """
         self._audit.record(rule_changes(self._flow, self._audit), command="redrive")
-        sender = Republisher(self._lake, self._target, self._settings.redriving(), audit=self._audit)
-        withheld = [item for record in sender.resend(self.records) for item in record.withheld]
+        with self._watching() as board:
+            again = self._settings.redriving()
+            sender = Republisher(self._lake, self._target, again, audit=self._audit, tell=board.tell)
+            withheld = [item for record in sender.resend(self.records) for item in record.withheld]
         return Redriven(
             flow=self._flow.name,
             sent=sender.records,

@@ -18,6 +18,7 @@ from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.merge_order import Stretch, in_recorded_order, remaining
+from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.lake import Lake
 from mirrorlake.show import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.maps import KnownMaps
@@ -265,7 +266,11 @@ def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Positi
 
 
 def apply_rebuild(
-    plan: RebuildPlan, open_flow: Callable[[str], InOrder], *, stop: threading.Event | None = None
+    plan: RebuildPlan,
+    open_flow: Callable[[str], InOrder],
+    *,
+    stop: threading.Event | None = None,
+    tell: Tell = silent,
 ) -> int:
     """Send what the plan holds, in its order; return how many records that were.
 
@@ -273,12 +278,14 @@ def apply_rebuild(
         plan: from `make_rebuild_plan`; what was sent meanwhile is skipped by the ledgers.
         open_flow: takes a flow over.
         stop: set it to return after the stretch under way; the same call goes on there.
+        tell: hears how far it is.
 
     Raises:
         LaneFenced: a republisher of one of the flows was started.
         ClusterError, StoreError: the target or the lake failed.
     """
-    sent = 0
+    sent, phase = 0, f"rebuild {plan.target}"
+    tell(phase, 0, plan.waiting)
     with ExitStack() as stack:
         held = {
             flow: stack.enter_context(closing(open_flow(flow))) for flow in sorted({one.flow for one in plan.stretches})
@@ -287,5 +294,6 @@ def apply_rebuild(
             if stop is not None and stop.is_set():
                 break
             sent += held[one.flow].send_to(one.source, one.last_upstream)
+            tell(phase, sent, plan.waiting)
     log.info("rebuild.sent target=%s like=%s records=%s", plan.target, plan.like, sent)
     return sent

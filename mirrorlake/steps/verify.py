@@ -19,6 +19,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
+from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.expected import Views, expected_records
@@ -43,6 +44,7 @@ def verify_flow(
     target: Side,
     maps: KnownMaps,
     views: Views,
+    tell: Tell = silent,
 ) -> VerifyReport:
     """Compare the three places a record of the flow stands in.
 
@@ -54,6 +56,7 @@ def verify_flow(
         target: the target cluster.
         maps: the offset maps of every flow into this target.
         views: the view of each flow that has one.
+        tell: hears how far it is: records of the relay that were compared with the source, then with the target.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -62,9 +65,13 @@ def verify_flow(
     carried = [row.topic for row in relay.select("topic").distinct().collect() if flow.carries(row.topic)]
     relay = relay.where(F.col("topic").isin(carried))
     landed = {_key(row): row for row in _digests(relay, _SOURCE_KEY, F.col("offset")).collect()}
-    differences = _not_dense(landed) if source is None else _against_source(lake, source, relay, landed)
     runs, positions = maps.runs, maps.positions[flow.name]
     mine = _stretches(runs.where(F.col("flow") == flow.name))
+    sent, phase = _counts(mine), f"verify {flow.name}"
+    at_source, at_target = sum(int(row.records) for row in landed.values()), sum(sent.values())
+    tell(phase, 0, at_source + at_target)
+    differences = _not_dense(landed) if source is None else _against_source(lake, source, relay, landed)
+    tell(phase, at_source, at_source + at_target)
     kept = _kept(maps.withheld.where(F.col("flow") == flow.name))
     remotes = {flow.remote_topic(topic) for topic in carried}
     differences += _against_target(lake, target, runs.where(F.col("target_topic").isin(sorted(remotes))), views)
@@ -75,8 +82,9 @@ def verify_flow(
         whole=flow.start.kind == "earliest",
         taken_over=_taken_over(lake, flow.name),
     )
-    sent, withheld = _counts(mine), _counts(kept)
+    withheld = _counts(kept)
     places = _places(runs.where(F.col("flow") == flow.name))
+    tell(phase, at_source + at_target, at_source + at_target)
     wrong = {(d.topic, d.partition) for d in differences}
     proofs = tuple(
         PartitionProof(

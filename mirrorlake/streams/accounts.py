@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import Landed, spans_after
@@ -47,6 +47,16 @@ class Accounts:
         self._expected |= {gap.source: gap.last_offset + 1 for gap in lost}
         self._settled_until = landed.accounted_at
         self._is_resumed = True
+
+    def left(self, ends: Mapping[TopicPartition, int] | None) -> int | None:
+        """Return how many offsets lie between what is accounted for and these ends; None where they are not known."""
+        if ends is None:
+            return None
+        newest: dict[TopicPartition, SourcePartition] = {}
+        for source in self._expected:
+            tp = TopicPartition(source.topic, source.partition)
+            newest[tp] = max(source, newest.get(tp, source))
+        return sum(max(0, end - self._expected.get(newest[tp], 0) if tp in newest else end) for tp, end in ends.items())
 
     def begin(self, offsets: Mapping[SourcePartition, int]) -> None:
         """Open the account of partitions that have none yet at the offset where landing them begins."""

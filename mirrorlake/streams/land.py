@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame
@@ -26,6 +27,7 @@ from mirrorlake.errors import CheckpointLost, ClusterUnreachable, SourceGap
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap, expired_ranges
+from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import (
     CheckpointLocation,
@@ -36,7 +38,7 @@ from mirrorlake.relay.progress import (
 )
 from mirrorlake.streams.accounts import ACCOUNT_EVERY_S, Accounts
 from mirrorlake.streams.healing import MOST_ATTEMPTS, Healing, TopicReborn, pause_s
-from mirrorlake.streams.query import await_query
+from mirrorlake.streams.query import await_query, reported_ends
 from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
@@ -81,9 +83,18 @@ class Lander:
         admin: the source's admin; it only reads there (law H).
         settings: what to land, and what to do about lost records.
         now: the clock, in UTC.
+        tell: hears how far a drain is.
     """
 
-    def __init__(self, lake: Lake, admin: ClusterAdmin, settings: LandSettings, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        admin: ClusterAdmin,
+        settings: LandSettings,
+        *,
+        now: Callable[[], datetime],
+        tell: Tell = silent,
+    ) -> None:
         self._lake = lake
         self._admin = admin
         self._settings = settings
@@ -94,6 +105,9 @@ class Lander:
         self._healing = Healing(settings.alias, admin)
         self._accounts = Accounts(lake, self._topics, alias=settings.alias, now=now)
         self._next_account = 0.0
+        self._tell = partial(tell, f"land {settings.alias}")
+        self._is_heard = tell is not silent
+        self._left: int | None = None
         self._failure: BaseException | None = None
         self._batches = 0
         self._landed_until: datetime | None = None
@@ -131,7 +145,7 @@ class Lander:
             query = self._start(start, once=once)
             batches = self._batches
             try:
-                await_query(query, stop, tick=self._account_now_and_then)
+                await_query(query, stop, tick=partial(self._account_now_and_then, query))
             except StreamingQueryException as error:
                 attempts = 1 if self._batches > batches else attempts + 1
                 self._healing.after(error, self._failure, attempts, once=once, stop=stop)
@@ -139,6 +153,7 @@ class Lander:
             finally:
                 self._account()
             if once:
+                self._tell(self.records, None if stop.is_set() else self.records)
                 return
 
     # -- before a start -------------------------------------------------------------------------------------------
@@ -350,13 +365,12 @@ class Lander:
             "headers",
             F.lit(landed_at).alias("landed_at"),
         )
-        signature = json.dumps({"app": APP, "checkpoint": self._checkpoint, "batch": batch_id})
         self._lake.append(
             rows,
             self._location,
             app_id=f"{APP}.{self._settings.alias}.{self._checkpoint}",
             version=batch_id,
-            signature=signature,
+            signature=json.dumps({"app": APP, "checkpoint": self._checkpoint, "batch": batch_id}),
         )
         self._batches += 1
         self._landed_until = landed_at
@@ -368,10 +382,14 @@ class Lander:
                 column = F.when(F.col("topic") == topic.name, F.lit(topic.generation)).otherwise(column)
         return column.cast("int")
 
-    def _account_now_and_then(self) -> None:
+    def _account_now_and_then(self, query: StreamingQuery) -> None:
         if time.monotonic() >= self._next_account:
             self._account()
             self._next_account = time.monotonic() + ACCOUNT_EVERY_S
+            if self._is_heard:
+                # Offsets stand for records that are left; some of them may be markers or compacted away.
+                self._left = self._accounts.left(reported_ends(query))
+        self._tell(self.records, None if self._left is None else self.records + self._left)
 
     def _account(self) -> None:
         if self._landed_until is not None:

@@ -29,6 +29,7 @@ from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
+from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS, RelayFile
 from mirrorlake.relay.lake import Lake
@@ -62,9 +63,18 @@ class Republisher:
         target: the target's admin.
         settings: the flow and how to reach its target.
         audit: where topics that were made are recorded.
+        tell: hears how far a drain is.
     """
 
-    def __init__(self, lake: Lake, target: ClusterAdmin, settings: RepublishSettings, *, audit: Audit) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        target: ClusterAdmin,
+        settings: RepublishSettings,
+        *,
+        audit: Audit,
+        tell: Tell = silent,
+    ) -> None:
         self._lake = lake
         self._target = target
         self._settings = settings
@@ -82,6 +92,9 @@ class Republisher:
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self.records = 0
+        self._tell = tell
+        self._withheld = 0
+        self._due: int | None = None
 
     def run(self, *, once: bool, stop: threading.Event, rebuild: bool = False, restore_ledger: bool = False) -> None:
         """Republish until the relay is drained (`once`) or `stop` is set.
@@ -116,6 +129,9 @@ class Republisher:
             duties.stop()
         if once:
             duties.do_all()
+            if not stop.is_set():
+                self._due = self._passed
+                self._tell_now()
 
     def in_order(self) -> InOrder:
         """Take the flow over and return what sends its source partitions in an order of the caller's.
@@ -187,7 +203,9 @@ class Republisher:
         self._own(owned, copy)
         frame = rows().select("topic", "generation", "partition", *COLUMNS).persist()
         try:
-            return self._send(self._plan(frame.withColumn("file", F.lit(""))), frame, batch=-1)
+            files = self._plan(frame.withColumn("file", F.lit("")))
+            self._expect(files)
+            return self._send(files, frame, batch=-1)
         finally:
             frame.unpersist()
 
@@ -199,7 +217,7 @@ class Republisher:
     def _follow(self, version: int, *, once: bool, stop: threading.Event) -> None:
         query = self._start(version, once=once)
         try:
-            await_query(query, stop)
+            await_query(query, stop, tick=self._tell_now)
         except StreamingQueryException as error:
             if isinstance(self._failure, MirrorlakeError):
                 raise self._failure from error
@@ -222,7 +240,9 @@ class Republisher:
     def _backfill(self, version: int) -> None:
         """Send what the relay holds at a version and the ledger does not, in rounds of bounded size."""
         relay = self._lake.relay_at(self._flow.source, version)
-        for part in rounds(self._files(relay), BACKFILL_RECORDS):
+        files = self._files(relay)
+        self._expect(files)
+        for part in rounds(files, BACKFILL_RECORDS):
             frame = None
             if self._flow.feeder == "spark":
                 frame = between(relay, part)
@@ -314,6 +334,9 @@ class Republisher:
 
     def _send_all(self, files: list[RelayFile], frame: DataFrame | None, *, batch: int) -> bool:
         """Send the files; return False where a stop was heard before the last of them."""
+        if self._due is not None:
+            # Behind a backfill the stream finds what came since.
+            self._expect(files)
         while files:
             before = dict(self._ownership.seqs)
             self._send(files, frame, batch=batch, at_most_s=LISTEN_EVERY_S if self._flow.rate.rate else None)
@@ -380,7 +403,20 @@ class Republisher:
             self._copy.add(complete)
         self._settings.on_commit(complete)
         self.records += sum(run.count for record in complete for run in record.runs)
+        self._withheld += sum(item.count for record in complete for item in record.withheld)
+        self._tell_now()
         return complete
+
+    @property
+    def _passed(self) -> int:
+        return self.records + self._withheld
+
+    def _expect(self, files: Iterable[RelayFile]) -> None:
+        self._due = max(self._due or 0, self._passed + sum(file.records for file in files))
+        self._tell_now()
+
+    def _tell_now(self) -> None:
+        self._tell(f"republish {self._flow.name}", self._passed, self._due)
 
     # -- pieces ---------------------------------------------------------------------------------------------------
 

@@ -130,10 +130,17 @@ class Supervisor:
                 self._failure = self._failure or error
 
 
-def drain(calls: Mapping[str, Callable[[], Any]]) -> tuple[list[Any], list[BaseException]]:
-    """Run the calls side by side, each to its own end whatever becomes of the others; return results and failures."""
+def drain(
+    calls: Mapping[str, Callable[[], Any]], *, tick: Callable[[], None] = lambda: None
+) -> tuple[list[Any], list[BaseException]]:
+    """Run the calls side by side, each to its own end whatever becomes of the others; return results and failures.
+
+    `tick` is called about five times a second by this thread.
+    """
     with ThreadPoolExecutor(max_workers=max(1, len(calls)), thread_name_prefix="mirrorlake") as pool:
         futures = {name: pool.submit(call) for name, call in calls.items()}
+        while wait(futures.values(), timeout=_TICK_S).not_done:
+            tick()
     failures = []
     for name, future in futures.items():
         error = future.exception()

@@ -13,14 +13,20 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mirrorlake.config.tracking import without_user
+from mirrorlake.tracking.store import RunStore
+from mirrorlake.tracking.tracker import Tracker
 from tests.bench import lakeside, mm2
 from tests.bench.contest import Contest, Say
 from tests.bench.figures import BOTH, LAND, MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, REPUBLISH, Measurement
 from tests.bench.processes import this_machine
 from tests.bench.report import Report
+from tests.bench.track import bench_run
 from tests.bench.workload import topics
 
 _MM2 = {"mm2-defaults": MM2_DEFAULTS, "mm2-tuned": MM2_TUNED, "mm2-exactly-once": MM2_EXACTLY_ONCE}
+# A benchmark has the time.
+_TRACKING_S = 120.0
 # Of tables that go to a file.
 _WIDTH = 140
 _CHOICES = {"land": LAND, "republish": REPUBLISH, "both": BOTH, **_MM2}
@@ -60,7 +66,8 @@ def main(arguments: list[str]) -> int:
             for number in range(options.repeat):
                 attempt(name, lambda name=name, number=number: keep(mm2.measure(_MM2[name], number, contest)))
     report = Report(
-        command=shlex.join(["python", "-m", "tests.bench", *arguments]),
+        # It is printed and logged, and an address may hold a password.
+        command=without_user(shlex.join(["python", "-m", "tests.bench", *arguments])),
         started_at=started_at,
         machine=this_machine(),
         topics=workload,
@@ -68,6 +75,8 @@ def main(arguments: list[str]) -> int:
         failures=failures,
     )
     _print(report, options.json, say)
+    if options.mlflow:
+        _track(report, options, say)
     return 1 if failures else 0
 
 
@@ -113,12 +122,20 @@ def _print(report: Report, file: Path | None, say: Say) -> None:
     sys.stdout.write(f"\n{report.markdown()}\n")
 
 
+def _track(report: Report, options: argparse.Namespace, say: Say) -> None:
+    tracker = Tracker(lambda: RunStore(options.mlflow, options.experiment), timeout_s=_TRACKING_S, shown=without_user)
+    run_id = tracker.log(bench_run(report, ended_at=datetime.now(timezone.utc), seed=options.seed))
+    say(f"logged as run {run_id}" if run_id else "not logged: the warning above says why")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="mirrorlake beside MirrorMaker 2")
     parser.add_argument("--records-scale", type=float, default=1.0, metavar="X", help="1 is 3 M records (1)")
     parser.add_argument("--only", type=_names, default=list(_CHOICES), metavar="A,B", help=", ".join(_CHOICES))
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="measured passes of each; medians (1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument("--mlflow", metavar="URI", help="log a run there, as sqlite:////folder/mlflow.db")
+    parser.add_argument("--experiment", default="mirrorlake", help="the run's experiment (mirrorlake)")
     parser.add_argument("--seed", type=int, default=7, help="of the record values (7)")
     parser.add_argument(
         "--directory", type=Path, help="where data is put while it runs (the system's temporary folder)"

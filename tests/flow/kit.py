@@ -47,7 +47,9 @@ def write_conf(
     entries = {
         alias: {"bootstrap_servers": address, **cluster_settings.get(alias, {})} for alias, address in clusters.items()
     }
-    path.write_text(json.dumps({"lake": {"root": str(folder / "lake")}, "clusters": entries, "flows": flows}))
+    # To load mlflow and make its tables takes seconds, and what is tracked has its own test.
+    settings = {"lake": {"root": str(folder / "lake")}, "clusters": entries, "flows": flows}
+    path.write_text(json.dumps({**settings, "tracking": {"enabled": False}}))
     return path
 
 

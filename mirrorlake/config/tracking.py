@@ -1,0 +1,88 @@
+"""Where verifications and benchmarks are logged as MLflow runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from mirrorlake.config import secrets, values
+from mirrorlake.config.base import Interval, Settings
+from mirrorlake.config.faults import fault_error
+
+_SCHEME = re.compile(r"(databricks|https?|sqlite|postgresql|mysql|mssql)(\+[a-z0-9]+)?(://.+)?")
+_USER = re.compile(r"(?<=://)[^/@]*(?=@)")
+_DATABRICKS = "databricks"
+
+
+class TrackingConfig(Settings):
+    """Where runs go; a mirror never depends on it.
+
+    Example:
+        >>> TrackingConfig(uri="https://me:secret@mlflow.example/").uri_shown
+        'https://********@mlflow.example/'
+    """
+
+    enabled: Annotated[Literal["auto", True, False], BeforeValidator(values.auto_or_flag)] = Field(
+        default="auto", description="auto: where mlflow is installed and there is a place for the runs"
+    )
+    uri: str | None = Field(default=None, description="MLflow's tracking URI; a sqlite file in the lake without it")
+    experiment: str = Field(default="mirrorlake", min_length=1, description="the experiment that holds the runs")
+    timeout: Interval = Field(default=timedelta(seconds=30), description="the longest that one run may take to log")
+
+    @field_validator("uri")
+    @classmethod
+    def _known_scheme(cls, uri: str | None) -> str | None:
+        if uri is None or secrets.has_reference(uri):
+            return uri
+        match = _SCHEME.fullmatch(uri)
+        if match is None or (match.group(1) != _DATABRICKS and match.group(3) is None):
+            # MLflow refuses its old store of plain files since 3.7.
+            remedy = "write sqlite:////folder/mlflow.db, https://server or databricks"
+            raise fault_error("the value (hidden) is no tracking URI", remedy)
+        return uri
+
+    @field_validator("timeout")
+    @classmethod
+    def _some_time(cls, timeout: timedelta) -> timedelta:
+        if not timeout:
+            raise fault_error("'0s' leaves no time to log anything", "write 30s, or `enabled: false`")
+        return timeout
+
+    @property
+    def uri_shown(self) -> str | None:
+        """Return the URI as it was written, without the password that stands in it."""
+        return None if self.uri is None else without_user(self.uri)
+
+    def tracking_uri(self) -> str | None:
+        """Return the URI with references resolved.
+
+        Raises:
+            ConfigError: a reference cannot be resolved.
+        """
+        return None if self.uri is None else self.resolved(self.uri, "uri")
+
+    def experiment_name(self, uri: str) -> str:
+        """Return the experiment's name at a URI; a workspace of Databricks wants a path."""
+        is_path = self.experiment.startswith("/") or not uri.startswith(_DATABRICKS)
+        return self.experiment if is_path else f"/Shared/{self.experiment}"
+
+    def __repr_args__(self) -> Any:
+        return _masked(super().__repr_args__())
+
+
+def without_user(text: str) -> str:
+    """Return a text with the user and password of every URI in it masked.
+
+    >>> without_user("cannot reach postgresql://me:pw@db/mlflow")
+    'cannot reach postgresql://********@db/mlflow'
+    """
+    return _USER.sub(secrets.MASK, text)
+
+
+def _masked(pairs: Any) -> Iterator[tuple[str | None, Any]]:
+    for name, value in pairs:
+        yield name, without_user(value) if name == "uri" and value else value

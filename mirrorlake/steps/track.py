@@ -1,0 +1,120 @@
+"""Track: what a verification found becomes an MLflow run, and the table `audit` names it.
+
+Parameters are names and choices of the settings, never the settings themselves: those go in as their fingerprint, so that
+runs under the same settings can be told, and nothing of a password.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+
+from mirrorlake.config.plain import identity, plain
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.model.plan import Change
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import AUDIT
+from mirrorlake.tracking.run import FLOW, Run, html_page, json_report
+from mirrorlake.tracking.tracker import Tracker
+
+log = logging.getLogger(__name__)
+
+VERIFICATION = "verification"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A verification and when it was made."""
+
+    found: VerifyReport
+    began_at: datetime
+    ended_at: datetime
+
+
+def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, spark_version: str) -> Run:
+    """Return the run of one flow's verification.
+
+    Args:
+        timed: what was found, and when.
+        flow: the flow.
+        config: the settings it was found under.
+        spark_version: of the session that compared.
+    """
+    found, seconds = timed.found, (timed.ended_at - timed.began_at).total_seconds()
+    sums = {
+        name: sum(getattr(proof, name) for proof in found.partitions)
+        for name in ("landed", "republished", "withheld", "verified")
+    }
+    problems = Counter(difference.problem for difference in found.differences)
+    figures = {
+        "equal": float(found.equal),
+        **sums,
+        "offset_lag": sums["landed"] - sums["republished"] - sums["withheld"],
+        "differences": len(found.differences),
+        **{f"differences.{name}": problems[name] for name in ("missing", "extra", "altered", "out_of_order")},
+        "topics": len({proof.topic for proof in found.partitions}),
+        "partitions": len(found.partitions),
+        "seconds": seconds,
+    }
+    if seconds > 0:
+        figures["records_per_second"] = sums["verified"] / seconds
+    parameters: dict[str, str | int | float | bool] = {
+        "flow": flow.name,
+        "source": flow.source,
+        "target": flow.target,
+        "delivery": flow.delivery,
+        "lanes": flow.lanes,
+        "rules": len(flow.rules),
+        "settings": identity(plain(config)),
+        "mirrorlake": _version(),
+        "spark": spark_version,
+    }
+    title = f"{flow.name}: {'equal' if found.equal else 'different'}"
+    return Run(
+        kind=VERIFICATION,
+        name=f"verify {flow.name}",
+        began_at=timed.began_at,
+        ended_at=timed.ended_at,
+        parameters=parameters,
+        figures=figures,
+        reports={
+            "verification.json": json_report({**found.as_dict(), "parameters": parameters, "figures": figures}),
+            "verification.html": html_page(title, found),
+        },
+        tags={FLOW: flow.name},
+    )
+
+
+def _version() -> str:
+    try:
+        return version("mirrorlake")
+    except PackageNotFoundError:
+        # Run from a folder that was never installed.
+        return "unknown"
+
+
+def track_verification(
+    timed: Timed, flow: FlowConfig, config: MirrorConfig, *, tracker: Tracker, lake: Lake, now: Callable[[], datetime]
+) -> str | None:
+    """Log a verification's run, write its id into `audit`, and return it; None where runs are not logged.
+
+    Raises nothing: neither the tracking store nor the audit row may change what a verification says.
+    """
+    if not tracker.is_on:
+        return None
+    run_id = tracker.log(verification_run(timed, flow, config, spark_version=lake.spark.version))
+    if run_id is not None:
+        after = {"equal": timed.found.equal, "differences": len(timed.found.differences), "run_id": run_id}
+        change = Change(where="lake", kind=VERIFICATION, name=flow.name, action="logged", after=after, flow=flow.name)
+        try:
+            lake.create_side_table(AUDIT)
+            Audit(lake, now=now).record([change], command="verify")
+        except Exception as error:
+            log.warning("tracking.not_in_audit run_id=%s why=%s: %s", run_id, type(error).__name__, str(error)[:200])
+    return run_id

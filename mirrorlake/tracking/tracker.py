@@ -1,0 +1,165 @@
+"""Log runs without ever standing in the way: whatever goes wrong is one line in the log and a count, and time is bounded."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Protocol, TypeVar
+
+from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.tracking.run import Run
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_INSTALL = "pip install 'mirrorlake[mlflow]'"
+
+
+class Store(Protocol):
+    """What a tracker needs of a store."""
+
+    def log(self, run: Run) -> str:
+        """Log a run and return its id."""
+
+    def runs(self, *, kind: str | None, flow: str | None, newest: int) -> list[dict[str, Any]]:
+        """Return runs, newest first."""
+
+
+class Tracker:
+    """Keep runs in a store that may be missing, locked, away or silent.
+
+    MLflow's calls run on a thread of their own that is given up when its time is over. As long as it hangs, further runs
+    are let go at once, so that a server that never answers costs its time-out once, not at every verification.
+
+    Args:
+        open_store: opens the store, at the first run; None where runs are not logged.
+        why_off: what is to be said of that, to who asks for runs.
+        is_made: tells whether there is a store yet; to ask for runs makes none.
+        timeout_s: the most seconds that a caller waits.
+        shown: masks what must not be read in messages.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store] | None,
+        *,
+        why_off: str = "",
+        is_made: Callable[[], bool] = lambda: True,
+        timeout_s: float = 30.0,
+        shown: Callable[[str], str] = str,
+    ) -> None:
+        self._open = open_store
+        self._why_off = why_off
+        self._is_made = is_made
+        self._timeout_s = timeout_s
+        self._shown = shown
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._warming: threading.Thread | None = None
+        self._hanging: threading.Thread | None = None
+        self.logged = 0
+        self.failures = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Tell whether runs are logged."""
+        return self._open is not None
+
+    def warm_up(self) -> None:
+        """Begin to open the store beside what the caller does: loading mlflow and a new sqlite file take seconds."""
+        if self._open is None or self._store is not None or (self._warming is not None and self._warming.is_alive()):
+            return
+        self._warming = threading.Thread(target=self._try_to_open, name="mirrorlake-tracking", daemon=True)
+        self._warming.start()
+
+    def log(self, run: Run) -> str | None:
+        """Log a run and return its id; None where runs are not logged or that failed. Raises nothing."""
+        if self._open is None:
+            return None
+        with self._lock:
+            try:
+                found = self._within_time(lambda: self._opened().log(run))
+            except Exception as error:
+                self.failures += 1
+                # What was opened may be what is broken.
+                self._store = None
+                log.warning("tracking.not_logged run=%r failures=%d why=%s", run.name, self.failures, self._told(error))
+                return None
+            self.logged += 1
+            return found
+
+    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> list[dict[str, Any]]:
+        """Return runs, newest first.
+
+        Raises:
+            UsageError: runs are not logged.
+            StoreError: the store cannot be read.
+        """
+        if self._open is None:
+            raise UsageError(f"runs are not logged: {self._why_off}", remedy="see docs/progress-and-tracking.md")
+        if not self._is_made():
+            return []
+        with self._lock:
+            try:
+                return self._within_time(lambda: self._opened().runs(kind=kind, flow=flow, newest=newest))
+            except Exception as error:
+                raise StoreError(
+                    f"the runs cannot be read: {self._told(error)}",
+                    consequence="the mirror itself does not need them",
+                    remedy="see that `tracking.uri` answers, then ask again",
+                ) from None
+
+    # -- bounded --------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Store:
+        with self._opening:
+            if self._store is None:
+                if self._open is None:
+                    raise RuntimeError(self._why_off)
+                self._store = self._open()
+            return self._store
+
+    def _try_to_open(self) -> None:
+        try:
+            self._opened()
+        except BaseException as error:
+            # The run itself will meet it again, and say so.
+            log.debug("tracking.not_opened why=%s", self._told(error))
+
+    def _within_time(self, call: Callable[[], T]) -> T:
+        if self._hanging is not None and self._hanging.is_alive():
+            raise TimeoutError("an earlier call has not come back yet")
+        results: list[T] = []
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                results.append(call())
+            except BaseException as error:
+                failures.append(error)
+
+        # A daemon: a process is not kept from ending by a server that is silent.
+        thread = threading.Thread(target=work, name="mirrorlake-tracking", daemon=True)
+        thread.start()
+        thread.join(self._timeout_s)
+        if thread.is_alive():
+            self._hanging = thread
+            raise TimeoutError(f"no answer within {self._timeout_s:g} s")
+        if failures:
+            raise RuntimeError(f"{type(failures[0]).__name__}: {failures[0]}") from failures[0]
+        return results[0]
+
+    def _told(self, error: BaseException) -> str:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return self._shown(lines[0] if lines else type(error).__name__)[:300]
+
+
+def lacking(uri: str) -> str | None:
+    """Return what has to be installed before runs can be logged at a URI; None where all is there."""
+    needed = ["mlflow", *(["sqlalchemy", "alembic"] if uri.startswith(_DATABASES) else [])]
+    missing = [name for name in needed if find_spec(name) is None]
+    return f"{', '.join(missing)} is not installed: {_INSTALL}" if missing else None

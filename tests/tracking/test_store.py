@@ -1,0 +1,103 @@
+"""Tracking against real stores: a sqlite file, one that is locked, a server that is away, and one that hangs."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.errors import StoreError
+from mirrorlake.tracking.frame import runs_frame
+from mirrorlake.tracking.make import make_tracker
+from mirrorlake.tracking.store import RunStore
+from mirrorlake.tracking.tracker import Tracker
+from tests.unit.test_tracking import NOON, lines, run_of, settings
+
+# SQLAlchemy of its own accord, in MLflow's tables.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """Give the address of a server that takes connections and never says a word."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(16)
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_run_is_kept_whole_and_runs_are_found_by_kind_and_flow(database: Path) -> None:
+    tracker = Tracker(lambda: RunStore(f"sqlite:///{database}", "mirrorlake"))
+    first = tracker.log(run_of())
+    second = tracker.log(run_of("bench", kind="benchmark", began_at=NOON + timedelta(hours=1), tags={}))
+    assert first
+    assert second
+    assert (tracker.logged, tracker.failures) == (2, 0)
+    frame = runs_frame(tracker.runs())
+    assert list(frame["run_id"]) == [second, first], "newest first"
+    row = frame.set_index("run_id").loc[first]
+    assert (row["kind"], row["flow"], row["name"], row["status"]) == ("verification", "a->b", "verify a->b", "FINISHED")
+    assert row["began_at"] == NOON
+    assert row["ended_at"] == NOON + timedelta(seconds=2)
+    assert (row["verified"], row["param.lanes"]) == (120.0, "2")
+    assert [one["run_id"] for one in tracker.runs(kind="benchmark")] == [second]
+    assert [one["run_id"] for one in tracker.runs(flow="a->b")] == [first]
+    assert tracker.runs(flow="it's another") == []
+    [report] = database.parent.glob(f"artifacts/{first}/artifacts/verification.json")
+    assert report.read_text() == "{}\n"
+
+
+def test_a_locked_file_costs_one_line_and_its_time(database: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tracker = Tracker(lambda: RunStore(f"sqlite:///{database}", "mirrorlake"), timeout_s=0.5)
+    # Opened while it can be, as by an earlier verification.
+    tracker._store = RunStore(f"sqlite:///{database}", "mirrorlake")
+    with sqlite3.connect(database, isolation_level=None) as lock:
+        lock.execute("BEGIN EXCLUSIVE")
+        assert tracker.log(run_of()) is None
+        assert tracker.failures == 1
+        assert [re.sub(r"why=.*", "", line) for line in lines(caplog)] == [
+            "tracking.not_logged run='verify a->b' failures=1 "
+        ]
+        lock.execute("ROLLBACK")
+    tracker._timeout_s = 60.0
+    hanging = tracker._hanging
+    if hanging is not None:
+        hanging.join()
+    assert tracker.log(run_of()), "the next one goes through"
+
+
+def test_a_server_that_is_away_costs_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://me:hunter2@127.0.0.1:{taken.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    tracker = make_tracker(settings(f"{{uri: '{address}'}}"))
+    assert tracker.log(run_of()) is None
+    assert (tracker.logged, tracker.failures, len(lines(caplog))) == (0, 1, 1)
+    assert "hunter2" not in caplog.text
+    with pytest.raises(StoreError, match="the runs cannot be read") as caught:
+        tracker.runs()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_server_that_hangs_is_waited_for_once(silent_server: str, caplog: pytest.LogCaptureFixture) -> None:
+    began = threading.active_count()
+    tracker = make_tracker(settings(f"{{uri: '{silent_server}', timeout: 200ms}}"))
+    for number in range(1, 4):
+        tracker.warm_up()
+        assert tracker.log(run_of()) is None
+        assert tracker.failures == number
+    assert "no answer within 0.2 s" in lines(caplog)[0]
+    assert "an earlier call has not come back" in lines(caplog)[1]
+    assert len(lines(caplog)) == 3
+    assert threading.active_count() <= began + 2, "two threads hang, however many runs there are"
+    assert tracker._hanging is not None
+    assert tracker._hanging.daemon, "a process is not kept from ending"

@@ -1,0 +1,254 @@
+"""Tracking: runs go where the settings say, hold no secret, and never stand in the way of the work."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.load import loads
+from mirrorlake.config.plain import plain
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.tracking import TrackingConfig
+from mirrorlake.errors import ConfigError, UsageError
+from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
+from mirrorlake.steps.track import Timed, verification_run
+from mirrorlake.tracking import tracker as tracker_module
+from mirrorlake.tracking.frame import runs_frame
+from mirrorlake.tracking.make import default_uri, make_tracker
+from mirrorlake.tracking.run import Run, html_page
+from mirrorlake.tracking.store import RunStore
+from mirrorlake.tracking.tracker import Tracker
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+SETTINGS = """
+lake: {{root: {root}}}
+clusters:
+  east:
+    bootstrap_servers: "east:9092"
+    client: {{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: hunter2}}
+  central: {{bootstrap_servers: "central:9092"}}
+flows: [{{source: east, target: central, topics: orders}}]
+{tracking}
+"""
+
+
+def settings(tracking: str = "", root: str = "/lakes/one") -> MirrorConfig:
+    return loads(SETTINGS.format(root=root, tracking=f"tracking: {tracking}" if tracking else ""))
+
+
+def run_of(name: str = "verify a->b", **given: Any) -> Run:
+    known: dict[str, Any] = {
+        "kind": "verification",
+        "began_at": NOON,
+        "ended_at": NOON + timedelta(seconds=2),
+        "parameters": {"flow": "a->b", "lanes": 2},
+        "figures": {"equal": 1.0, "verified": 120},
+        "reports": {"verification.json": "{}\n"},
+        "tags": {"mirrorlake.flow": "a->b"},
+    }
+    return Run(name=name, **(known | given))
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("mirrorlake.")]
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_runs_go_into_the_lake_unless_a_server_is_named(tmp_path: Path) -> None:
+    assert default_uri(settings()) == "sqlite:////lakes/one/mlflow/mlflow.db"
+    assert default_uri(settings("{uri: https://mlflow.example}")) == "https://mlflow.example"
+    for elsewhere in ("s3a://bucket/lake", "/Volumes/main/mirrorlake/lake", "/dbfs/lake"):
+        assert default_uri(settings(root=elsewhere)) is None
+    assert make_tracker(settings(root=str(tmp_path))).is_on
+    assert not make_tracker(settings("{enabled: false}", root=str(tmp_path))).is_on
+    assert not make_tracker(settings(root="s3a://bucket/lake")).is_on
+    assert make_tracker(settings(root=str(tmp_path))).runs() == []
+    assert list(tmp_path.iterdir()) == [], "nothing is made before the first run"
+
+
+def test_an_experiment_of_databricks_is_a_path() -> None:
+    assert TrackingConfig().experiment_name("databricks") == "/Shared/mirrorlake"
+    assert TrackingConfig(experiment="/Users/me/m").experiment_name("databricks://prod") == "/Users/me/m"
+    assert TrackingConfig().experiment_name("https://mlflow.example") == "mirrorlake"
+
+
+@pytest.mark.parametrize(
+    ("tracking", "said"),
+    [
+        ("{uri: /tmp/mlruns}", "tracking.uri: the value (hidden) is no tracking URI"),
+        ("{uri: 'file:///tmp/mlruns'}", "tracking.uri: the value (hidden) is no tracking URI"),
+        ("{enabled: perhaps}", "tracking.enabled: 'perhaps' is none of auto, true and false"),
+        ("{timeout: 0s}", "tracking.timeout: '0s' leaves no time"),
+        ("{url: x}", "tracking.url"),
+    ],
+)
+def test_faults_name_their_place(tracking: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(tracking)
+    assert said in str(caught.value)
+
+
+def test_to_insist_on_runs_without_a_place_for_them_is_a_fault() -> None:
+    with pytest.raises(ConfigError, match=r"tracking\.uri: the lake is no folder"):
+        settings("{enabled: true}", root="s3a://bucket/lake")
+
+
+def test_a_password_in_the_address_is_shown_nowhere() -> None:
+    config = settings("{uri: 'postgresql://me:hunter3@db/mlflow'}")
+    for text in (repr(config), str(config.tracking), str(plain(config))):
+        assert "hunter" not in text
+
+
+def test_what_is_lacking_is_said_only_to_who_insists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracker_module, "find_spec", lambda name: None if name == "mlflow" else object())
+    off = make_tracker(settings(root=str(tmp_path)))
+    assert (off.log(run_of()), off.failures, lines(caplog)) == (None, 0, [])
+    with pytest.raises(UsageError, match="mlflow is not installed: pip install"):
+        off.runs()
+    assert not make_tracker(settings("{enabled: true}", root=str(tmp_path))).is_on
+    assert [line for line in lines(caplog) if "mlflow is not installed" in line]
+
+
+def test_a_reference_that_cannot_be_resolved_turns_tracking_off(caplog: pytest.LogCaptureFixture) -> None:
+    tracker = make_tracker(settings("{enabled: true, uri: '${secret:no-such/mlflow}'}"))
+    assert not tracker.is_on
+    assert "no-such/mlflow" in lines(caplog)[0]
+
+
+# -- never in the way ------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_of_no_runs_has_its_columns() -> None:
+    assert list(runs_frame([]).columns)[:3] == ["run_id", "kind", "flow"]
+
+
+@pytest.mark.parametrize("error", [ValueError("broken\nsecond line"), SystemExit(3), MemoryError()])
+def test_whatever_a_store_raises_is_a_line_and_a_count(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> RunStore:
+        raise error
+
+    tracker = Tracker(fail)
+    tracker.warm_up()
+    assert tracker.log(run_of()) is None
+    assert tracker.failures == 1
+    [line] = lines(caplog)
+    assert type(error).__name__ in line
+    assert "second line" not in line
+
+
+def test_a_store_that_broke_is_opened_again() -> None:
+    class Breaks:
+        alive = True
+
+        def log(self, run: Run) -> str:
+            if not self.alive:
+                raise OSError("the file is gone")
+            return run.name
+
+        def runs(self, **_: Any) -> list[dict[str, Any]]:
+            return []
+
+    stores: list[Breaks] = []
+
+    def open_store() -> Breaks:
+        stores.append(Breaks())
+        return stores[-1]
+
+    tracker = Tracker(open_store)
+    assert tracker.log(run_of())
+    stores[0].alive = False
+    assert tracker.log(run_of()) is None
+    assert tracker.log(run_of())
+    assert (len(stores), tracker.logged, tracker.failures) == (2, 2, 1)
+
+
+def test_opening_beside_the_work_is_done_once() -> None:
+    opened: list[float] = []
+
+    class Slow:
+        def __init__(self) -> None:
+            opened.append(time.monotonic())
+
+        def log(self, run: Run) -> str:
+            return run.name
+
+        def runs(self, **_: Any) -> list[dict[str, Any]]:
+            return []
+
+    tracker = Tracker(Slow)
+    tracker.warm_up()
+    assert [tracker.log(run_of()), tracker.log(run_of())] == ["verify a->b", "verify a->b"]
+    assert len(opened) == 1
+
+
+# -- what a verification says -----------------------------------------------------------------------------------------
+
+
+def found() -> Timed:
+    difference = Difference(where="target", problem="missing", topic="<script>", partition=0, offset=7)
+    proofs = tuple(
+        PartitionProof(
+            topic="orders", generation=1, partition=p, landed=60, republished=50, withheld=5, verified=50 * p
+        )
+        for p in (0, 1)
+    )
+    verification = VerifyReport(flow="east->central", equal=False, partitions=proofs, differences=(difference,))
+    return Timed(found=verification, began_at=NOON, ended_at=NOON + timedelta(seconds=2))
+
+
+def test_a_verification_becomes_figures_that_can_be_compared() -> None:
+    config = settings()
+    run = verification_run(found(), config.flow("east->central"), config, spark_version="4.0.5")
+    assert run.figures == {
+        "equal": 0.0,
+        "landed": 120,
+        "republished": 100,
+        "withheld": 10,
+        "verified": 50,
+        "offset_lag": 10,
+        "differences": 1,
+        "differences.missing": 1,
+        "differences.extra": 0,
+        "differences.altered": 0,
+        "differences.out_of_order": 0,
+        "topics": 1,
+        "partitions": 2,
+        "seconds": 2.0,
+        "records_per_second": 25.0,
+    }
+    assert run.all_tags() == {"mirrorlake.kind": "verification", "mirrorlake.flow": "east->central"}
+    assert set(run.reports) == {"verification.json", "verification.html"}
+
+
+def test_a_run_holds_no_secret_and_no_markup_of_a_topic() -> None:
+    config = settings()
+    run = verification_run(found(), config.flow("east->central"), config, spark_version="4.0.5")
+    assert "hunter2" not in repr(run)
+    assert "east:9092" not in repr(run), "settings are a fingerprint only"
+    assert "<script>" not in run.reports["verification.html"]
+    other = settings().model_copy(update={"lake": settings(root="/lakes/two").lake})
+    again = verification_run(found(), other.flow("east->central"), other, spark_version="4.0.5")
+    assert run.parameters["settings"] != again.parameters["settings"]
+
+
+def test_a_report_takes_the_face_that_a_notebook_shows() -> None:
+    class Face:
+        def _repr_html_(self) -> str:
+            return "<table>face</table>"
+
+    assert "<table>face</table>" in html_page("t", Face())
+
+
+def test_logging_is_left_as_it_was() -> None:
+    handlers = list(logging.getLogger().handlers)
+    make_tracker(settings())
+    assert logging.getLogger().handlers == handlers
