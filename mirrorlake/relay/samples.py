@@ -142,9 +142,11 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
     """
     positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
     last = lake.properties(samples).get(_TIDIED)
-    if last is not None and now - datetime.fromisoformat(last) < TIDY_EVERY:
+    if last is None or now - datetime.fromisoformat(last) >= TIDY_EVERY:
+        lake.set_property(samples, _TIDIED, now.isoformat())
+    # A new lake holds nothing old, and its first look is long enough.
+    if last is None or now - datetime.fromisoformat(last) < TIDY_EVERY:
         return False
-    lake.set_property(samples, _TIDIED, now.isoformat())
     if lake.properties(positions).get("delta.appendOnly") == "true":
         # A lake of an older release.
         lake.set_property(positions, "delta.appendOnly", "false")

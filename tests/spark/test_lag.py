@@ -275,8 +275,10 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(spark: SparkSession, 
         ],
     )
     lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)])
-    assert tidy(lake, before=at(5), now=at(10))
-    assert not tidy(lake, before=at(10), now=at(11)), "once a day is enough"
+    assert not tidy(lake, before=at(5), now=at(10)), "a new lake holds nothing old"
+    day = timedelta(days=1)
+    assert tidy(lake, before=at(5), now=at(10) + day)
+    assert not tidy(lake, before=at(10), now=at(11) + day), "once a day is enough"
     left = {(row.kind, row.position) for row in lake.meta(POSITIONS).collect()}
     assert left == {("last_stable", 3), ("last_stable", 9), ("group", 2), ("landed", 2)}
     assert {row.observed_at.astimezone(timezone.utc) for row in lake.meta(SAMPLES).collect()} == {at(9)}
