@@ -44,7 +44,7 @@ def test_a_position_is_one_line_with_how_it_was_last_and_how_it_was_worst(
     _show(Output(as_json=False), [row(2, 20), row(1, 90_000), row(3, 10), row(1, None, generation=2)])
     title, _, first, second, note = capsys.readouterr().out.splitlines()
     assert title == "lag"
-    assert first.split() == ["east->central", "orders-0", "landed", "east", "3", "9", "6", "10", "90,000"]
+    assert first.split() == ["east->central", "orders-0", "landed", "east", "3", "9", "6", "10", "90", "000"]
     assert second.split() == ["east->central", "orders~2-0", "landed", "east", "1", "9", "8", "–", "–"]
     assert note.startswith("–: not known")
 
