@@ -229,6 +229,8 @@ def test_a_plan_of_groups_shows_what_is_held_back_first() -> None:
     assert lines[0] == "groups of f: ! 1 held back · 3 groups · 1 position to move"
     assert [line.split()[0] for line in lines[2:]] == ["c", "b", "a"]
     assert "no group has a position" in GroupPlan("f", ()).to_text()
+    assert "metadata" not in lines[1], "few clients write any"
+    assert GroupPlan("f", (group_position("a", metadata="host-7"),)).to_text().endswith("  host-7")
 
 
 def test_an_offset_says_where_it_stands_or_why_not() -> None:

@@ -152,6 +152,7 @@ def test_a_cut_never_goes_through_a_character() -> None:
 def test_headers_keep_order_duplicates_and_nulls() -> None:
     assert headers([("b", b"1"), ("a", None), ("b", b"")]) == "b=1, a=‹null›, b=‹empty›"
     assert headers(None) == "–"
+    assert headers([("a\x1b[2J", b"\x1b")]) == "a␛[2J=0x1b (1 byte)"
 
 
 @settings(max_examples=60)
