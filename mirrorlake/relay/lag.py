@@ -79,6 +79,7 @@ class LagTables:
     relays: DataFrame
     flows: DataFrame
     since: datetime | None = None
+    bounds: DataFrame | None = None
 
 
 def lag(tables: LagTables) -> DataFrame:
@@ -112,9 +113,10 @@ def with_bucket(text: str, bucket_s: int) -> str:
 def bounds(tables: LagTables) -> DataFrame:
     """Return between which offsets records waited: `source`, `topic`, `generation`, `partition`, `lowest`, `highest`.
 
-    `lag` and `rpo` need no other records of the relays; `highest` is the first offset that they do not need.
+    `lag` and `rpo` need no other records of the relays; `highest` is the first offset that they do not need. They make it
+    themselves where `tables.bounds` is None; made once beforehand, it also cuts the relays.
     """
-    return _frame(BOUNDS, tables)
+    return _frame(f"WITH {_HOPS} SELECT * FROM {WAITED}", tables)  # noqa: S608  no value enters the text
 
 
 def rpo(tables: LagTables) -> DataFrame:
@@ -124,6 +126,8 @@ def rpo(tables: LagTables) -> DataFrame:
 
 def _frame(text: str, tables: LagTables) -> DataFrame:
     frames = {each.name: getattr(tables, each.name) for each in fields(tables) if each.name != "since"}
+    if tables.bounds is None:
+        text = text.replace("{bounds}", WAITED)
     named = {name: frame for name, frame in frames.items() if f"{{{name}}}" in text}
     since = (tables.since or datetime(1970, 1, 1, tzinfo=timezone.utc)).astimezone(timezone.utc)
     text = text.replace("{since}", f"timestamp'{since:%Y-%m-%dT%H:%M:%S.%fZ}'")
@@ -148,14 +152,14 @@ looks AS (
 held AS (
   SELECT /*+ BROADCAST(looks) */ kind, flow, {_KEY}, group_id, position, subject, name,
     greatest(look, coalesce(first_shown, newest + 1)) AS first_look,
-    least(next_complete, newest + 1, lead(look) OVER (PARTITION BY kind, flow, {_KEY}, group_id ORDER BY look)) - 1 AS last_look
+    least(next_complete, newest + 1, lead(look) OVER (PARTITION BY kind, flow, {_KEY}, group_id ORDER BY look)) - 1 AS last_look,
+    collect_set(IF(kind = 'republished', flow, NULL)) OVER (PARTITION BY {_KEY}) AS carrying
   FROM (
     SELECT *, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
       IF(kind = 'republished', flow, source) AS name
     FROM {{positions}} WHERE kind IN ('last_stable', 'reached', 'republished', 'group'))
   JOIN looks USING (subject, name, observed_at)
 ),
-carried AS (SELECT DISTINCT flow, {_KEY} FROM held WHERE kind = 'republished'),
 runs AS (SELECT f.source, f.target, m.* FROM {{offset_map}} m JOIN {{flows}} f USING (flow)),
 ways AS (
   SELECT DISTINCT flow, source, source_topic, generation, source_partition, target, target_topic, target_partition FROM runs
@@ -183,16 +187,11 @@ beside AS (
     FROM runs)
 ),
 standing AS (
-  SELECT /*+ BROADCAST(c) */ h.kind, c.flow, h.source, h.topic, h.generation, h.partition, h.group_id, h.position, h.source AS cluster,
-    false AS is_translated, h.subject, h.name, h.first_look, h.last_look
-  FROM held h JOIN carried c ON h.source = c.source AND h.topic = c.topic AND h.generation = c.generation
-    AND h.partition = c.partition
-  WHERE h.kind <> 'republished' AND h.position IS NOT NULL
-  UNION ALL
-  SELECT h.kind, h.flow, h.source, h.topic, h.generation, h.partition, h.group_id, h.position, f.target,
-    false, h.subject, h.name, h.first_look, h.last_look
-  FROM held h JOIN {{flows}} f ON f.flow = h.flow
-  WHERE h.kind = 'republished' AND h.position IS NOT NULL
+  SELECT /*+ BROADCAST(f) */ h.kind, f.flow, h.source, h.topic, h.generation, h.partition, h.group_id, h.position,
+    IF(h.kind = 'republished', f.target, h.source) AS cluster, false AS is_translated,
+    h.subject, h.name, h.first_look, h.last_look
+  FROM (SELECT *, explode(IF(kind = 'republished', array(flow), carrying)) AS carrier FROM held WHERE position IS NOT NULL) h
+  JOIN {{flows}} f ON f.flow = h.carrier
   UNION ALL
   SELECT 'group', flow, source, source_topic, generation, source_partition, group_id,
     CASE WHEN unread IS NULL THEN NULL
@@ -221,11 +220,11 @@ hops AS (
     FROM seen WHERE kind <> 'last_stable' AND landed IS NOT NULL
     GROUP BY observed_at, flow, {_KEY}, group_id, cluster, is_translated, end_position, landed, kind)
   WHERE position IS NOT NULL
-),
-bounds AS (
-  SELECT scope, {_KEY}, min(position) AS lowest, max(known_end) AS highest
-  FROM hops WHERE position < known_end GROUP BY scope, {_KEY}
-),
+)
+"""  # noqa: S608  no value enters the text
+
+_RECORDS = f"""
+bounds AS (SELECT * FROM {{bounds}}),
 kept_back AS (
   SELECT scope, {_KEY}, explode(flatten(transform(ranges, r -> sequence(r.first, r.first + r.length - 1)))) AS offset
   FROM (
@@ -244,7 +243,7 @@ newest AS (SELECT {_KEY}, max(position) AS newest_landed FROM {{positions}} WHER
 """  # noqa: S608  no value enters the text
 
 LAG = f"""
-WITH {_HOPS},
+WITH {_HOPS}, {_RECORDS},
 beside_records AS (
   SELECT *, last(record, true) OVER (
     PARTITION BY scope, {_KEY} ORDER BY at DESC, is_record DESC ROWS UNBOUNDED PRECEDING) AS oldest
@@ -268,11 +267,14 @@ FROM beside_records b JOIN newest n ON b.source = n.source AND b.topic = n.topic
 WHERE is_record = 0
 """  # noqa: S608  no value enters the text
 
-BOUNDS = f"WITH {_HOPS} SELECT * FROM bounds"  # noqa: S608  no value enters the text
+# Between which offsets records waited: no other records of the relays are needed.
+WAITED = f"""(
+  SELECT scope, {_KEY}, min(position) AS lowest, max(known_end) AS highest
+  FROM hops WHERE position < known_end GROUP BY scope, {_KEY})"""  # noqa: S608  no value enters the text
 
 # Every record between a position and the end counts once: the records at or behind the one, less those at or behind the other.
 RPO = f"""
-WITH {_HOPS},
+WITH {_HOPS}, {_RECORDS},
 marks AS (
   SELECT observed_at, flow, scope, {_KEY}, position, known_end, at.*
   FROM (SELECT * FROM hops WHERE hop = 'republished')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.relay.lag import LAG, LATENCY, RPO, with_bucket
+from mirrorlake.relay.lag import LAG, LATENCY, RPO, WAITED, with_bucket
 from mirrorlake.relay.lake import Lake, quote
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Table
 
@@ -42,6 +42,7 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
 
 def _tables(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, str]:
     return {
+        "bounds": WAITED,
         "since": f"current_timestamp() - INTERVAL '{days}' DAY",
         # A day more: the first complete look of the time that is shown lies in it.
         "positions": _newer(lake, POSITIONS, "observed_at", days=days + 1),

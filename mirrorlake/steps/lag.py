@@ -214,7 +214,10 @@ class Lag:
 
     def _pruned(self, tables: LagTables) -> LagTables:
         """Return the tables with the relays cut to the records that waited; the files' statistics leave out all others."""
-        return replace(tables, relays=tables.relays.where(_within(relay_lag.bounds(tables).collect())))
+        waited = relay_lag.bounds(tables)
+        rows = waited.collect()
+        bounds = self._lake.spark.createDataFrame(rows, waited.schema)
+        return replace(tables, relays=tables.relays.where(_within(rows)), bounds=bounds)
 
     def _of_flows(self, frame: DataFrame) -> DataFrame:
         return frame.where(F.col("flow").isin([flow.name for flow in self._flows]))

@@ -9,6 +9,7 @@ Sampling moments: +5 s, +20 s, +30 s (nothing new), +40 s (the source does not a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -308,7 +309,7 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
     assert found.completed_at["cluster", "east"] == at(2)
 
 
-def test_views_stay_in_a_catalog(spark: SparkSession) -> None:
+def test_views_stay_in_a_catalog_and_the_sql_of_the_docs_runs(spark: SparkSession) -> None:
     config = loads(
         """
         lake: {catalog: spark_catalog, schema: lag_views, checkpoints: /nowhere}
@@ -324,8 +325,14 @@ def test_views_stay_in_a_catalog(spark: SparkSession) -> None:
         assert created == [f"`spark_catalog`.`lag_views`.`{name}`" for name in ("lag", "latency", "rpo")]
         for name, columns in zip(created, (LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS), strict=True):
             assert spark.table(name).columns == list(columns)
-            assert spark.table(name).count() == 0
+        spark.sql("USE lag_views")
+        page = (Path(__file__).parents[2] / "docs" / "lag.md").read_text()
+        statements = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+        assert len(statements) >= 5
+        for statement in statements:
+            assert spark.sql(statement).collect() == []
     finally:
+        spark.sql("USE default")
         spark.sql("DROP SCHEMA lag_views CASCADE")
 
 

@@ -51,3 +51,24 @@ def test_an_unforeseen_failure_ends_neither_the_others_nor_the_thread() -> None:
     duties.start()
     assert twice.wait(30)
     duties.stop()
+
+
+def test_a_duty_may_leave_a_start_to_others() -> None:
+    thrice, turns, late = threading.Event(), [], list[int]()
+
+    def count() -> None:
+        turns.append(1)
+        if len(turns) == 3:
+            thrice.set()
+
+    duties = Duties(
+        "mirror",
+        [
+            Duty(name="sample", every_s=0.01, first_s=3600, do=lambda: late.append(1)),
+            Duty(name="groups", every_s=0.01, do=count),
+        ],
+    )
+    duties.start()
+    assert thrice.wait(30)
+    duties.stop()
+    assert late == []
