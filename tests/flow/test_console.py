@@ -85,7 +85,8 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         assert made.strip.problems == [], made.strip.problems
         wanted = {f"all.{name}": 3, f"all.{name}.clicks": 1}
         made_there = {topic: state.partitions for topic, state in target.describe(target.topic_names()).items()}
-        assert {topic: n for topic, n in made_there.items() if topic not in before} == {
+        # Kafka's own topics come with the first consumer that asks for its coordinator.
+        assert {topic: n for topic, n in made_there.items() if topic not in before and not topic.startswith("__")} == {
             **wanted,
             f"mirrorlake.{name}.ledger": 2,
         }

@@ -33,6 +33,7 @@ from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.status import STALE, lag_frame
 from mirrorlake.notebook.console.store import Store
 from mirrorlake.notebook.console.window import Console
+from mirrorlake.steps.lag_lines import LINE_COLUMNS
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -431,6 +432,24 @@ def test_the_chart_says_what_the_rows_say_and_moves_in_place(clock: Clock) -> No
         console.store.fail("status", f"{EVIL}: west does not answer")
         assert "west does not answer" in view.head.value
         assert "<script" not in page_html(console.widget)
+
+
+def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Console) -> None:
+    import pandas as pd
+
+    view = console.status.lag
+    console.store.fail("lag", "nothing was sampled yet. Next: mirrorlake sample")
+    assert "nothing was sampled yet" in view.head.value
+    rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
+    console.store.put("lag", pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
+    assert {trace.name: list(trace.y) for trace in view.chart.data} == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
+    assert view.chart.layout.yaxis.title.text == "seconds"
+    view.measure.value = "offsets"
+    assert [list(trace.y) for trace in view.chart.data] == [[0, 10, 20], [0, 10, 20]]
+    assert view.chart.layout.yaxis.title.text == "offsets"
+    console.store.put("lag", pd.DataFrame([], columns=[*LINE_COLUMNS]))
+    assert view.chart.data == ()
+    assert console.strip.problems == []
 
 
 def test_groups_that_are_held_back_come_first_with_their_reason() -> None:

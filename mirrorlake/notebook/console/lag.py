@@ -44,6 +44,7 @@ class LagView:
         drawn = [self.chart] if self.chart is not None else []
         self.widget = controls.column(controls.row(self.since, self.measure, self.refresh), self.head, *drawn)
         self._drawn: object = None
+        self._drawn_as = ""
         desk.on_click(self.refresh, self.feed.once)
         self.since.observe(lambda _: desk.start(desk.run(self.feed.once, self.refresh)), "value")
         self.measure.observe(desk.guarded(self.render), "value")
@@ -58,7 +59,8 @@ class LagView:
         """Show the newest reading and how old it is."""
         reading = self._store.reading(LAG)
         self.head.value = freshness(reading, self._store.now(), _STALE)
-        if reading.value is None or self.chart is None or (reading.at, self.measure.value) == self._drawn:
+        is_drawn = reading.value is self._drawn and self.measure.value == self._drawn_as
+        if reading.value is None or self.chart is None or is_drawn:
             return
-        self._drawn = (reading.at, self.measure.value)
+        self._drawn, self._drawn_as = reading.value, self.measure.value
         draw(self.chart, reading.value, measure=self.measure.value)

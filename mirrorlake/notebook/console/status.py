@@ -107,9 +107,9 @@ class StatusView:
         if reading.value is None:
             self.rows.value = "" if self._mirror() is not None else "There is no mirror yet: set one up first."
             return
-        if reading.at == self._drawn:
+        if reading.value is self._drawn:
             return
-        self._drawn = reading.at
+        self._drawn = reading.value
         self.rows.value = reading.value.to_html()
         if self.chart is not None:
             draw(self.chart, lag_frame(self._store), measure="offsets")
