@@ -18,7 +18,7 @@ from mirrorlake.steps.judge import HopPlace, judge_windows
 from mirrorlake.steps.report import Report
 from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
 from tests.unit.markup import ATTACKS
-from tests.unit.values import page
+from tests.unit.values import report_page
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 EVIL = '"><script src="https://evil.example/x.js"></script><img src=x onerror=alert(1)>'
@@ -160,7 +160,9 @@ def test_the_page_loads_and_runs_nothing_whatever_topics_and_groups_are_called()
 
 @pytest.mark.parametrize("text", ATTACKS)
 def test_the_tags_of_a_page_are_the_same_whatever_others_wrote(text: str) -> None:
-    assert [tag for tag, _ in Tables(page(text).html()).tags] == [tag for tag, _ in Tables(page("plain").html()).tags]
+    assert [tag for tag, _ in Tables(report_page(text).html()).tags] == [
+        tag for tag, _ in Tables(report_page("plain").html()).tags
+    ]
 
 
 def test_a_report_is_a_summary_as_text_and_a_document() -> None:
