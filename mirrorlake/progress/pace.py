@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from mirrorlake.show import count, duration
 
 # Long enough to smooth batches of a few seconds, short enough to follow a source that slows down.
 WINDOW_S = 30.0
@@ -36,12 +39,20 @@ class Shown:
         """Return the phase in words; a question mark stands for what is not known.
 
         >>> str(Shown(phase="land east", done=1200, total=5000, unit="records", elapsed_s=4, per_s=300.0, left_s=12.7))
-        '1 200 of 5 000 records · 300 records/s · 13 s left'
+        '1 200 of 5 000 records · 300 records/s · 12.7 s left'
         """
-        of = "" if self.finished else f" of {'?' if self.total is None else count(self.total)}"
-        rate = f"{'?' if self.per_s is None else count(self.per_s)} {self.unit}/s"
-        end = f"in {duration(self.elapsed_s)}" if self.finished else f"{duration(self.left_s)} left"
+        of = "" if self.finished else f" of {_known(self.total, count)}"
+        rate = f"{_known(self.per_s, count)} {self.unit}/s"
+        end = f"in {_time(self.elapsed_s)}" if self.finished else f"{_known(self.left_s, _time)} left"
         return f"{count(self.done)}{of} {self.unit} · {rate} · {end}"
+
+
+def _known(value: float | None, text: Callable[[float], str]) -> str:
+    return "?" if value is None else text(value)
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds * 1000)
 
 
 class Pace:
@@ -112,29 +123,3 @@ class Pace:
         if len(self._steps) < 2 or at - since < LEAST_S:
             return None
         return (self._done - before) / (at - since)
-
-
-def count(number: float) -> str:
-    """Return a number with its thousands apart.
-
-    >>> count(1234567), count(0.25)
-    ('1 234 567', '0.2')
-    """
-    return f"{number:,.0f}".replace(",", " ") if number >= 10 or number == int(number) else f"{number:.1f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Return a length of time in its two largest units, a question mark for None.
-
-    >>> duration(0.4), duration(59.6), duration(3725), duration(200_000), duration(None)
-    ('< 1 s', '1 min 0 s', '1 h 2 min', '2 d 7 h', '?')
-    """
-    if seconds is None:
-        return "?"
-    if seconds < 1:
-        return "< 1 s"
-    whole = round(seconds)
-    for size, unit, part, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part} {smaller}"
-    return f"{whole} s"

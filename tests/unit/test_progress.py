@@ -92,7 +92,7 @@ def test_what_is_not_known_is_a_question_mark() -> None:
     pace.note(1000, None, at=10.0)
     assert str(pace.shown(at=10.0)) == "1 000 of ? records · 100 records/s · ? left"
     pace.note(2000, 4000, at=20.0)
-    assert str(pace.shown(at=20.0)) == "2 000 of 4 000 records · 100 records/s · 20 s left"
+    assert str(pace.shown(at=20.0)) == "2 000 of 4 000 records · 100 records/s · 20.0 s left"
 
 
 def test_the_rate_falls_while_nothing_happens_and_forgets_what_was_long_ago() -> None:
@@ -113,7 +113,7 @@ def test_what_was_there_before_the_first_report_was_done_at_no_rate() -> None:
     pace.note(1_000_050, 1_000_100, at=10.0)
     assert pace.shown(at=10.0).per_s == 10
     pace.note(1_000_100, 1_000_100, at=15.0)
-    assert str(pace.shown(at=99.0)) == "1 000 100 records · 10 records/s · in 10 s"
+    assert str(pace.shown(at=99.0)) == "1 000 100 records · 10 records/s · in 10.0 s"
 
 
 def test_reports_of_other_threads_wait_for_the_one_that_draws() -> None:
@@ -214,7 +214,7 @@ def test_a_terminal_gets_bars_that_vanish(monkeypatch: pytest.MonkeyPatch) -> No
     phase = "republish [bold]a->b[/]"
     display.show([shown(phase=phase)], 0.0)
     assert "republish [bold]a->b[/]" in plain(terminal.getvalue()), "names are text, never markup"
-    assert "1 200 of 5 000 records · 300 records/s · 12 s left" in plain(terminal.getvalue())
+    assert "1 200 of 5 000 records · 300 records/s · 12.0 s left" in plain(terminal.getvalue())
     display.close([shown(done=5000)])
     assert terminal.getvalue().rstrip().endswith("\x1b[2K"), "the lines are given back"
 
@@ -239,7 +239,7 @@ def test_a_notebook_gets_a_bar_for_each_phase(monkeypatch: pytest.MonkeyPatch) -
     assert (bar.value, bar.max) == (1200, 5000)
     text = (left.value + right.value).replace("\u2007", " ")
     assert "land east:  24%" in text
-    assert right.value.replace("\u2007", " ").strip() == "1 200 of 5 000 records · 300 records/s · 12 s left"
+    assert right.value.replace("\u2007", " ").strip() == "1 200 of 5 000 records · 300 records/s · 12.0 s left"
     assert "<b>" not in made[1].container.children[0].value + made[1].container.children[2].value
     display.close([shown(done=5000, left_s=0.0)])
     assert bar.bar_style == "success"
