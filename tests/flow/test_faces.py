@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(
     plan, ran = mirror.apply(), mirror.run(once=True)
     groups, status, report = handle.groups(), mirror.status(), mirror.verify()
     held = handle.pause(reason=IMAGE)
-    found: list[Shown] = [mirror, handle, plan, ran, groups, status, handle.status(), report, report[0], held]
+    found: list[Shown] = [mirror, handle, plan, ran, groups, status, status[handle.name], report, report[0], held]
     found += [handle.offsets.translate(topic, 0, 0), mirror.doctor()]
     [record] = mirror.lake.relay("east").where(f"topic = '{topic}'").collect()
 
@@ -61,10 +60,7 @@ def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(
     assert Markup(payload_html(bytes(record.value))).text == SCRIPT
     assert payload(bytes(record.key)).startswith("0x1b5b324a"), "a key that moves the cursor is no text"
 
-    conf = str(tmp_path / "mirror.yml")
-    for command in (["status"], ["verify"], ["groups", "--flow", "east->central"], ["plan"]):
-        said = run_cli(*command, "--conf", conf)
-        assert (said.returncode, "\x1b" in said.stdout) == (0, False), said.stdout + said.stderr
-        document = json.loads(run_cli(*command, "--conf", conf, "--json").stdout)
-        assert document.keys() & {"flows", "equal", "groups", "changes"}
-    assert "‖ paused" in run_cli("status", "--conf", conf).stdout
+    said = run_cli("groups", "--flow", "east->central", "--conf", str(tmp_path / "mirror.yml"))
+    assert (said.returncode, SCRIPT in said.stdout, "\x1b" in said.stdout) == (0, True, False), (
+        said.stdout + said.stderr
+    )
