@@ -29,10 +29,13 @@ def sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str, Any
         UsageError: a table that occurs is not there yet.
     """
     words = {word.lower() for word in re.findall(r"\w+", query)}
-    for name, (text, locations) in _names(lake, sources).items():
+    if RECORDS in words:
+        _make(lake, RECORDS, records_sql(_relays(lake, sources)))
+    for name, location in _tables(lake, sources).items():
         if name.lower() in words:
-            _check(lake, name, locations)
-            _make(lake, name, text)
+            if not lake.exists(location):
+                raise _missing(name)
+            _make(lake, name, f"TABLE {lake.sql_name(location)}")
     return lake.spark.sql(query, args=dict(values))
 
 
@@ -44,12 +47,10 @@ def json_view(
     Raises:
         UsageError: no record of the topic holds a JSON object, and no schema is given.
     """
-    relays = {alias: lake.relay_location(alias) for alias in sources}
-    _check(lake, RECORDS, relays.values())
-    texts = {alias: lake.sql_name(location) for alias, location in relays.items()}
+    relays = _relays(lake, sources)
     found = schema
     if found is None:
-        [row] = json_type(lake.spark.sql(topic_sql(texts, topic)), newest=newest).collect()
+        [row] = json_type(lake.spark.sql(topic_sql(relays, topic)), newest=newest).collect()
         if row.type is None or not row.type.startswith("OBJECT<"):
             raise UsageError(
                 f"no value of {topic} in the relays of {', '.join(sorted(relays))} is a JSON object",
@@ -59,26 +60,31 @@ def json_view(
             )
         found = ddl_of(row.type)
     view = name or view_name(topic)
-    _make(lake, view, json_sql(texts, topic, found))
+    _make(lake, view, json_sql(relays, topic, found))
     return lake.spark.table(view)
 
 
-def _names(lake: Lake, sources: Iterable[str]) -> Mapping[str, tuple[str, list[str]]]:
-    """Return the query and the locations behind each name."""
-    relays = {alias: lake.relay_location(alias) for alias in sources}
-    names = {RECORDS: (records_sql({a: lake.sql_name(at) for a, at in relays.items()}), list(relays.values()))}
-    tables = {f"relay_{view_name(alias)}": location for alias, location in relays.items()}
-    tables |= {table.name: lake.meta_location(table) for table in SIDE_TABLES}
-    return names | {name: (f"TABLE {lake.sql_name(at)}", [at]) for name, at in tables.items()}
+def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
+    """Return the relays that are there, as SQL names them; a source that was never landed has none yet."""
+    places = {alias: lake.relay_location(alias) for alias in sources}
+    found = {alias: lake.sql_name(location) for alias, location in places.items() if lake.exists(location)}
+    if not found:
+        raise _missing(RECORDS)
+    return found
 
 
-def _check(lake: Lake, name: str, locations: Iterable[str]) -> None:
-    if not all(lake.exists(location) for location in locations):
-        raise UsageError(
-            f"{name} is not in the lake yet",
-            consequence="the query was not run",
-            remedy="mirrorlake apply makes the tables",
-        )
+def _tables(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
+    """Return the location behind each name of a table."""
+    relays = {f"relay_{view_name(alias)}": lake.relay_location(alias) for alias in sources}
+    return relays | {table.name: lake.meta_location(table) for table in SIDE_TABLES}
+
+
+def _missing(name: str) -> UsageError:
+    return UsageError(
+        f"{name} is not in the lake yet",
+        consequence="the query was not run",
+        remedy="mirrorlake apply makes the tables",
+    )
 
 
 def _make(lake: Lake, name: str, text: str) -> None:

@@ -50,6 +50,15 @@ def test_tables_of_the_lake_have_names(mirror: Mirror) -> None:
     assert values(mirror, "SELECT count(*) FROM GAPS")[0][0] == 0
 
 
+def test_a_source_that_was_never_landed_is_no_hindrance(mirror: Mirror) -> None:
+    land(mirror, "east", "orders", [b'{"n": 1}'])
+    shutil.rmtree(mirror.lake.relay_location("west"))
+    assert values(mirror, "SELECT count(*) FROM records")[0][0] == 1
+    assert mirror.json_view("orders").count() == 1
+    with pytest.raises(UsageError, match="relay_west is not in the lake yet"):
+        mirror.sql("TABLE relay_west")
+
+
 def test_json_has_types_and_what_is_none_keeps_its_text(mirror: Mirror) -> None:
     odd = [
         b'{"amount": 1.5, "lines": [{"item": "book"}]}',
