@@ -297,10 +297,10 @@ class Wiring:
 
         From a source that is paused nothing is read: what the relay holds is sent, the duties rest.
         """
-        # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
-        flow = self.config.bind(flow)
+        settings = self.sending_settings(flow)
+        flow = settings.flow
         return replace(
-            self.sending_settings(flow),
+            settings,
             duties=() if state.of_cluster(flow.source) else self._duties(flow),
             selection=self._selection(flow),
             paused=frozenset(state.topics_of(flow.name)),
@@ -308,6 +308,7 @@ class Wiring:
 
     def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
         """Return what sending records of a flow needs to know; no clients are made, as duties need them."""
+        # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
         flow = self.config.bind(flow)
         return RepublishSettings(
             flow=flow,

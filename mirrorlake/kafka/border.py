@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, NotAuthorized
 
@@ -29,6 +30,8 @@ _FORBIDDEN = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TRANSACTIONAL_ID",
 }
 _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001
+# Elections and moves of coordinators and leaders are over within seconds.
+_PATIENCE_S = 30.0
 _FLAGS = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
 
 
@@ -136,3 +139,19 @@ class Border:
             if not isinstance(problem, KafkaError):
                 raise ClusterError(f"cluster {self.alias} could not {doing}: {problem}", alias=self.alias) from error
             raise self.error(problem, doing, *needs) from error
+
+
+def patiently(passing: Collection[int]) -> Retrying:
+    """Return the attempts of a call whose errors with these codes pass by themselves; the last one is raised.
+
+    Example:
+        >>> for attempt in patiently({KafkaError.NOT_COORDINATOR}):  # doctest: +SKIP
+        ...     with attempt:
+        ...         found = consumer.committed(partitions)
+    """
+    return Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in passing),
+        stop=stop_after_delay(_PATIENCE_S),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        reraise=True,
+    )

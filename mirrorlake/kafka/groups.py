@@ -14,11 +14,10 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import TIMEOUT_S
-from mirrorlake.kafka.border import Border, Need, client_log
+from mirrorlake.kafka.border import Border, Need, client_log, patiently
 from mirrorlake.model.flow import TopicPartition
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
@@ -114,7 +113,7 @@ class Groups:
         consumer = Consumer({**self._options, "group.id": group, "enable.auto.commit": "false"}, logger=client_log)
         try:
             with self._border.errors(f"read the positions of group {group}", _group("DESCRIBE", group)):
-                for attempt in self._patiently():
+                for attempt in patiently(_PASSING):
                     with attempt:
                         found = consumer.committed(list(wanted), timeout=TIMEOUT_S)
         finally:
@@ -139,7 +138,7 @@ class Groups:
         if not entries:
             return
         with self._border.errors(f"set the positions of group {group}", _group("READ", group)):
-            for attempt in self._patiently():
+            for attempt in patiently(_PASSING):
                 with attempt:
                     self._alter(group, entries)
 
@@ -163,15 +162,6 @@ class Groups:
                     group=group,
                 )
             raise self._border.error(problem, doing, _group("READ", group), *_reading(entries))
-
-    @staticmethod
-    def _patiently() -> Retrying:
-        return Retrying(
-            retry=retry_if_exception(lambda e: isinstance(e, KafkaException) and e.args[0].code() in _PASSING),
-            stop=stop_after_delay(30),
-            wait=wait_random_exponential(multiplier=0.1, max=2),
-            reraise=True,
-        )
 
 
 def _group(operation: str, name: str) -> Need:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.border import Border, Need, client_log
+from mirrorlake.kafka.border import Border, Need, client_log, patiently
 
 _POLL_S = 30.0
 # A person looks at a few records: without these, librdkafka fetches 64 MiB ahead, of which nobody reads a byte.
@@ -71,7 +70,7 @@ class RecordReader:
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset that is held and the one after the last that this reader sees."""
         with self._border.errors(f"read the ends of {topic}", _reading(topic)):
-            for attempt in _until_led():
+            for attempt in patiently(_LEADER_UNKNOWN):
                 with attempt:
                     low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_POLL_S)
         return int(low), int(high)
@@ -113,14 +112,3 @@ class RecordReader:
 
 def _reading(topic: str) -> Need:
     return Need(operation="READ", resource="TOPIC", name=topic)
-
-
-def _until_led() -> Retrying:
-    return Retrying(
-        retry=retry_if_exception(
-            lambda error: isinstance(error, KafkaException) and error.args[0].code() in _LEADER_UNKNOWN
-        ),
-        stop=stop_after_delay(_POLL_S),
-        wait=wait_random_exponential(multiplier=0.1, max=2),
-        reraise=True,
-    )

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from mirrorlake.model.flow import Directed
 from mirrorlake.model.patterns import Shape, TopicPattern, shape_of
 from mirrorlake.model.policy import (
     DefaultPolicy,
@@ -30,20 +31,8 @@ from mirrorlake.model.policy import (
 _STEPS = 20_000
 
 
-class FlowLike(Protocol):
+class FlowLike(Directed, Protocol):
     """What the search needs to know of a flow."""
-
-    @property
-    def name(self) -> str:
-        """Return the flow's name."""
-
-    @property
-    def source(self) -> str:
-        """Return the source's alias."""
-
-    @property
-    def target(self) -> str:
-        """Return the target's alias."""
 
     @property
     def topics(self) -> TopicPattern:
@@ -52,9 +41,6 @@ class FlowLike(Protocol):
     @property
     def replication_policy(self) -> ReplicationPolicy:
         """Return how the flow names topics on the target."""
-
-    def carries(self, topic: str) -> bool:
-        """Return whether the flow sends this topic on: selected, not excluded, not known to come from the target."""
 
 
 def round_trips(flows: Sequence[FlowLike]) -> dict[str, tuple[FlowLike, ...]]:

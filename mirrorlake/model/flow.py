@@ -8,8 +8,28 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
 _NOT_ALLOWED_IN_KAFKA = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class Directed(Protocol):
+    """What a search over flows needs to know of one: where it leads, and what it carries there."""
+
+    @property
+    def name(self) -> str:
+        """Return the flow's name."""
+
+    @property
+    def source(self) -> str:
+        """Return the source's alias."""
+
+    @property
+    def target(self) -> str:
+        """Return the target's alias."""
+
+    def carries(self, topic: str) -> bool:
+        """Return whether the flow sends this topic on: selected, not excluded, not known to come from the target."""
 
 
 @dataclass(frozen=True, order=True, slots=True)

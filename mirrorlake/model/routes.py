@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from mirrorlake.model.flow import Directed
 from mirrorlake.model.policy import TopicNameError
 
 # Names of the default policy tell the way, so a full mesh of n clusters has more than n! places. Past this many the tree
@@ -30,23 +31,8 @@ class Place(NamedTuple):
     topic: str
 
 
-class RouteLike(Protocol):
+class RouteLike(Directed, Protocol):
     """What the tree needs to know of a flow."""
-
-    @property
-    def name(self) -> str:
-        """Return the flow's name."""
-
-    @property
-    def source(self) -> str:
-        """Return the source's alias."""
-
-    @property
-    def target(self) -> str:
-        """Return the target's alias."""
-
-    def carries(self, topic: str) -> bool:
-        """Return whether the flow sends the topic on."""
 
     def remote_topic(self, topic: str) -> str:
         """Return the topic's name on the target."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.streams import republish
-from tests.flow.kit import assert_equal_topics, consume, create_topic, produce, wait_until, write_conf
+from tests.flow.kit import assert_equal_topics, consume, create_topic, produce, staying_on, wait_until, write_conf
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
 
@@ -69,26 +67,6 @@ def queries(spark: SparkSession) -> dict[str, str]:
     return {query.name: query.runId for query in spark.streams.active}
 
 
-@contextmanager
-def running(mirror: Mirror) -> Iterator[list[BaseException]]:
-    stop, failures = threading.Event(), list[BaseException]()
-
-    def run() -> None:
-        try:
-            mirror.run(stop=stop)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield failures
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures, failures
-
-
 def test_a_running_mirror_follows_edits_and_pauses_without_a_gap_or_a_repeat(
     east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, spark: SparkSession
 ) -> None:
@@ -101,7 +79,7 @@ def test_a_running_mirror_follows_edits_and_pauses_without_a_gap_or_a_repeat(
     assert not mirror.plan(), "law G"
     place.produce(a)
     place.produce(b)
-    with running(mirror) as failures:
+    with staying_on(mirror) as failures:
 
         def until(condition: Callable[[], Any], what: str) -> None:
             wait_until(lambda: failures or condition(), what)
