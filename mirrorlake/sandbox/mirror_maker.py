@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import SandboxError
@@ -77,12 +77,28 @@ def quick_end(target: str) -> dict[str, str]:
 
 
 def arrived(address: str, topic: str) -> int:
-    """Return how many records a topic has got, 0 while it is not there or is just being made."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "count", "log_level": 0})
+    """Return how many committed records a topic has got, 0 while it is not there or is just being made.
+
+    They are read and counted: the end of a partition counts the markers of transactions too.
+    """
+    options = {"group.id": "count", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": address, "auto.offset.reset": "earliest", **options})
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        places = [TopicPartition(topic, partition) for partition in partitions]
-        return sum(int(consumer.get_watermark_offsets(place, timeout=10)[1]) for place in places)
+        unread = set(partitions)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        found = 0
+        # Silence for as long as a request may take: what was counted is a lower bound.
+        while unread and (messages := consumer.consume(1000, timeout=10)):
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    found += 1
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                    unread.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+        return found
     except KafkaException:
         return 0
     finally:
