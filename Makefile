@@ -21,8 +21,9 @@ demo: env ## two local Kafka clusters, a mirror between them, and a look at the 
 lab: env ## JupyterLab with the notebooks
 	$(BIN)/jupyter lab --notebook-dir=notebooks
 
+# Two at a time: a flow keeps one core busy and waits for commits on the other. Each has its own brokers and its own Spark.
 test: env browser lint ## lint and the whole test suite (real brokers, Spark and Delta)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Without one, the browser tests fail and say what installs it; everything else is tested all the same.
 browser: ## a Chromium for the browser tests, from Debian where none is found
