@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mirrorlake.model.status import PartitionStatus as PartitionStatus
     from mirrorlake.model.status import Status as Status
     from mirrorlake.model.verify import VerifyReport as VerifyReport
+    from mirrorlake.notebook import charts as charts
     from mirrorlake.notebook.console import console as console
     from mirrorlake.notebook.params import params as params
     from mirrorlake.rules.functions import register as register
@@ -88,6 +89,7 @@ _HOME = {
     "Translation": "mirrorlake.model.offset_map",
     "UnknownPartition": "mirrorlake.model.offset_map",
     "VerifyReport": "mirrorlake.model.verify",
+    "charts": "mirrorlake.notebook",
     "console": "mirrorlake.notebook.console",
     "errors": "",
     "from_settings": "mirrorlake.mirror",

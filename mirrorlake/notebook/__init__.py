@@ -5,6 +5,7 @@ Values show themselves (`mirrorlake.show`), so no extension has to be loaded.
 
 from __future__ import annotations
 
+from mirrorlake.notebook import charts
 from mirrorlake.notebook.display import show
 
-__all__ = ["show"]
+__all__ = ["charts", "show"]

@@ -38,7 +38,7 @@ def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time") -> Any:
         UsageError: plotly is not installed, or a column is missing.
 
     Example:
-        >>> lag_chart(mirror.lag.frame().toPandas())  # doctest: +SKIP
+        >>> ml.charts.lag_chart(mirror.lag.frame().toPandas())  # doctest: +SKIP
     """
     column = "time_lag_ms" if measure == "time" else "offset_lag"
     _require(frame, "observed_at", "flow", "hop", "group_id", column)

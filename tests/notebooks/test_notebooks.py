@@ -88,6 +88,9 @@ def test_lag_and_objectives(execute: Execute, place: Place) -> None:
     write_sales(place["east"], region="east", records=RECORDS, seed=2)
     notebook = execute("30_lag_and_objectives", conf=str(place.conf))
     assert "missed the objective of 120 s" in shown(notebook, "text/plain")
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
+    figures = [found for output in outputs if (found := output["data"].get("application/vnd.plotly.v1+json"))]
+    assert [figure["layout"]["title"]["text"] for figure in figures] == ["offset lag", "RPO"], "both charts are drawn"
 
 
 def test_query_the_lake(execute: Execute, place: Place) -> None:
