@@ -421,6 +421,7 @@ class Wiring:
             reader=lambda alias: RecordReader(alias, self.reader_options(alias)),
             now=self.now,
             kept=kept_by(self.config, source=self.source, target=self.admin),
+            paused=lambda: self.control().state(),
         )
 
     def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:

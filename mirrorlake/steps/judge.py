@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.model.control import ControlState
 from mirrorlake.model.forecast import CatchUp, Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.model.lag import HOPS, WINDOW_SAMPLES, Judgement, Sample, Verdict, completeness, judge, worst
 from mirrorlake.show import Shown, badge, table
@@ -242,6 +243,29 @@ def judge_windows(
             )
         )
     return LagVerdict(hops=tuple(sorted(hops, key=_worst_first)))
+
+
+def name_pauses(found: LagVerdict, state: ControlState, targets: Mapping[str, str]) -> LagVerdict:
+    """Return the verdicts, of which those worse than OK say whose pause holds them; records wait all the same.
+
+    Args:
+        found: verdicts.
+        state: what is paused.
+        targets: the target of each flow.
+    """
+
+    def named(hop: HopVerdict) -> HopVerdict:
+        place, pause = hop.place, None
+        if hop.verdict > Verdict.OK and place.hop == "landed":
+            pause = state.of_cluster(place.source)
+        elif hop.verdict > Verdict.OK and place.hop == "republished":
+            target = targets.get(place.flow, "")
+            pause = state.of_stream(place.flow, target) or state.topics_of(place.flow).get(place.topic)
+        if pause is None:
+            return hop
+        return replace(hop, judgement=replace(hop.judgement, reason=f"{pause}; {hop.judgement.reason}"))
+
+    return LagVerdict(hops=tuple(map(named, found.hops)))
 
 
 def _worst_first(hop: HopVerdict) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.lag import WINDOW_SAMPLES
 from mirrorlake.relay import lag as relay_lag
 from mirrorlake.relay.lag import LagTables
@@ -26,7 +27,7 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.samples import KINDS, Key
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.relay.views import create_views
-from mirrorlake.steps.judge import Kept, LagVerdict, judge_lag
+from mirrorlake.steps.judge import Kept, LagVerdict, judge_lag, name_pauses
 from mirrorlake.steps.sample import Sample
 from mirrorlake.streams.observations import moment as utc
 
@@ -50,6 +51,7 @@ class Lag:
         reader: opens a reader of a source's records.
         now: the clock, in UTC.
         kept: says how long the topic is kept that a hop reads from.
+        paused: tells what is paused.
 
     Example:
         >>> mirror.lag.over(since="1h").where("hop = 'republished'").show()  # doctest: +SKIP
@@ -67,8 +69,10 @@ class Lag:
         reader: Callable[[str], AbstractContextManager[RecordReader]],
         now: Callable[[], datetime],
         kept: Kept | None = None,
+        paused: Callable[[], ControlState] = lambda: NOTHING_ASKED,
     ) -> None:
         self._kept = kept
+        self._paused = paused
         self._lake = lake
         self._flows = tuple(flows)
         self._look = look
@@ -185,7 +189,8 @@ class Lag:
         # Before the questions: what they take is no silence.
         now = self._now()
         frame = self.over(self._look_before(WINDOW_SAMPLES))
-        return judge_lag(frame, now=now, kept=self._kept, positions=self._lake.meta(POSITIONS))
+        found = judge_lag(frame, now=now, kept=self._kept, positions=self._lake.meta(POSITIONS))
+        return name_pauses(found, self._paused(), {flow.name: flow.target for flow in self._flows})
 
     def _look_before(self, looks: int) -> When:
         """Return the time of the look that is so many looks back: however far apart they are, and however long ago."""

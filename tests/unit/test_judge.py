@@ -6,10 +6,13 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
+import pytest
+
 from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.model.control import ControlState, Pause, Subject
 from mirrorlake.model.forecast import Earliest
 from mirrorlake.model.lag import Sample, Verdict
-from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows
+from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows, name_pauses
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 HOUR_MS = 3_600_000
@@ -107,3 +110,24 @@ def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() ->
     assert risk is not None
     assert (risk.by, risk.left_ms) == ("size", 150_000), "4 offsets in 10 minutes, and 1 is left"
     assert not found["consumed"].at_risk, "on the target, whose own offsets are others"
+
+
+@pytest.mark.parametrize(
+    ("subject", "named"),
+    [
+        (Subject(kind="cluster", name="east"), {"landed"}),
+        (Subject(kind="flow", name="east->central"), {"republished"}),
+        (Subject(kind="cluster", name="central"), {"republished"}),
+        (Subject(kind="topic", name="orders", flow="east->central"), {"republished"}),
+        (Subject(kind="topic", name="orders", flow="east->west"), set()),
+    ],
+    ids=str,
+)
+def test_a_standstill_that_somebody_wanted_says_who_and_how_it_ends(subject: Subject, named: set[str]) -> None:
+    hops = [place("landed"), place("republished"), place("consumed", group="billing")]
+    found = judge_windows({each: window([3, 3, 3], end=10) for each in hops}, now=NOON + timedelta(minutes=2))
+    state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
+    told = name_pauses(found, state, {"east->central": "central"})
+    assert told.flows == found.flows, "records wait all the same"
+    assert {hop.place.hop for hop in told.hops if "is paused by ann" in hop.judgement.reason} == named
+    assert all(subject.options in hop.judgement.reason for hop in told.hops if hop.place.hop in named)
