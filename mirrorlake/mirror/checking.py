@@ -1,0 +1,190 @@
+"""The part of the facade that says how a mirror fares: status, verification, lag, reports, history."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mirrorlake.config.plain import identity, plain
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.values import length_of
+from mirrorlake.mirror.part import Part
+from mirrorlake.model.status import Status
+from mirrorlake.model.verify import VerifyReports
+from mirrorlake.progress.board import DRAW_EVERY_S
+from mirrorlake.relay.audit import Audit
+from mirrorlake.steps import doctor as doctor_step
+from mirrorlake.steps import rules as rules_step
+from mirrorlake.steps import status as status_step
+from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.acls import read_ownership
+from mirrorlake.steps.history import History
+from mirrorlake.steps.lag import Lag
+from mirrorlake.steps.report import Report, make_report
+from mirrorlake.steps.track import Timed, track_verification
+from mirrorlake.tracking.frame import runs_frame
+from mirrorlake.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Checking(Part):
+    """What says how a mirror fares."""
+
+    def status(self, flow: str | None = None) -> Status:
+        """Return per flow where each partition stands.
+
+        Raises:
+            ClusterError: a source or a target does not answer.
+        """
+        found, state = [], self._wiring.control().state()
+        for each in self._chosen(flow):
+            with closing(self._wiring.ledger(each)) as ledger:
+                one = status_step.flow_status(
+                    each,
+                    source=self._wiring.source(each.source),
+                    target=self.admin(each.target),
+                    ledger=ledger,
+                    lake=self.lake,
+                    now=self._now,
+                    paused=state.covering(each.name, each.source, each.target),
+                )
+            found.append(one)
+        return Status(flows=tuple(found), observed_at=self._now())
+
+    def verify(self, flow: str | None = None) -> VerifyReports:
+        """Compare source, relay and target of each flow, by count and by content."""
+        chosen = self._chosen(flow)
+        maps = {
+            target: self._wiring.known_maps(self._wiring.with_redrives(self.config.flows_to(target)))
+            for target in {each.target for each in chosen}
+        }
+        views = self._wiring.views(self.config.flows)
+
+        def compare(each: FlowConfig) -> Timed:
+            source, target = self._wiring.source_side(each.source), self._wiring.side(each.target)
+            began_at = self._now()
+            found = verify_step.verify_flow(
+                each,
+                lake=self.lake,
+                source=source,
+                target=target,
+                maps=maps[each.target],
+                views=views,
+                tell=board.tell,
+            )
+            return Timed(found=found, began_at=began_at, ended_at=self._now())
+
+        self.tracking.warm_up()
+        # Much of a small comparison is planning and waiting, which several flows can do side by side.
+        with self._wiring.watching() as board, ThreadPoolExecutor(4, thread_name_prefix="verify") as pool:
+            calls = [pool.submit(compare, each) for each in chosen]
+            while wait(calls, timeout=DRAW_EVERY_S).not_done:
+                board.tick()
+            results = [one.result() for one in calls]
+        for each, timed in zip(chosen, results, strict=True):
+            track_verification(timed, each, self.config, tracker=self.tracking, lake=self.lake, now=self._now)
+        found = VerifyReports(timed.found for timed in results)
+        at = self._now()
+        self._verified |= {one.flow: (one, at) for one in found}
+        return found
+
+    @property
+    def tracking(self) -> Tracker:
+        """What logs verifications as MLflow runs: how many were `logged`, and how many `failures` were passed over."""
+        return self._wiring.tracker
+
+    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
+        """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*` (see `runs_frame`).
+
+        Raises:
+            UsageError: runs are not logged; says why.
+            StoreError: the tracking store cannot be read.
+
+        Example:
+            >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
+        """
+        return runs_frame(self.tracking.runs(kind=kind, flow=flow, newest=newest))
+
+    def report(self, *, since: str | timedelta = "24h", flow: str | None = None, verify: bool = False) -> Report:
+        """Return a report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
+
+        It holds the last verification of this `Mirror`, where there was one.
+
+        Args:
+            since: how far back it goes.
+            flow: one flow; all of them without it.
+            verify: compare source, relay and target first.
+
+        Raises:
+            UsageError: there is no such flow, or `since` is no time.
+            ClusterError, StoreError: with `verify`, a cluster does not answer; the lake failed.
+
+        Example:
+            >>> mirror.report(since="7d", verify=True).write("report.html")  # doctest: +SKIP
+        """
+        chosen, length = self._chosen(flow), length_of(since)
+        if verify:
+            self.verify(flow)
+        known = [self._verified[each.name] for each in chosen if each.name in self._verified]
+        end = self._now()
+        return make_report(
+            self._wiring.lag(chosen),
+            start=end - length,
+            end=end,
+            settings=identity(plain(self.config)),
+            verifications=[found for found, _ in known],
+            verified_at=min((at for _, at in known), default=None),
+        )
+
+    def doctor(self) -> doctor_step.Findings:
+        """Look at every layer the mirror stands on; changes nothing."""
+        sources, admins = self._wiring.sources(), self._wiring.clusters()
+        return doctor_step.examine(self.config, sources=sources, admins=admins, lake=self.lake, now=self._now())
+
+    @property
+    def lag(self) -> Lag:
+        """Return how far each hop of each flow is and was behind, in offsets and in time (see `Lag`)."""
+        return self._wiring.lag(self.config.flows)
+
+    def lag_of(self, flow: str) -> Lag:
+        """Return how far each hop of a flow is and was behind (see `Lag`)."""
+        return self._wiring.lag([self.config.flow(flow)])
+
+    def create_views(self, *, days: int = 7) -> list[str]:
+        """Create the SQL views `lag`, `latency` and `rpo` and return their names; on a path they last as long as the session.
+
+        Args:
+            days: how far back they reach.
+
+        Example:
+            >>> mirror.create_views()  # doctest: +SKIP
+            >>> spark.sql("SELECT * FROM lag WHERE hop = 'republished' ORDER BY observed_at DESC")  # doctest: +SKIP
+        """
+        return self.lag.create_views(days=days)
+
+    @property
+    def history(self) -> History:
+        """Return what the clusters looked like over time, and the plan back."""
+
+        def look() -> None:
+            self.lake.create_all(self.config.sources)
+            for flow in self.config.flows:
+                self._wiring.keeper(flow).look()
+
+        return History(
+            self.lake,
+            targets=self.config.targets,
+            look=look,
+            owned=partial(read_ownership, audit=Audit(self.lake, now=self._now)),
+            now=self._now,
+        )
+
+    def try_rules(self, flow: str, topic: str, newest: int) -> rules_step.RuleTrial:
+        """Return what the rules of a flow would do to the newest records of a topic (see `FlowHandle.try_rules`)."""
+        settings = self.config.flow(flow)
+        return rules_step.try_rules(self.lake, settings, self._wiring.view(settings), topic=topic, newest=newest)

@@ -1,0 +1,156 @@
+"""The part of the facade that moves records: land, republish, run, publish; and the sampler that runs beside them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from mirrorlake.config.values import length_of
+from mirrorlake.errors import UsageError
+from mirrorlake.mirror.part import Part
+from mirrorlake.running import Landing, Ran, Republishing
+from mirrorlake.steps.producer import LakeProducer
+from mirrorlake.steps.publish import Published
+from mirrorlake.steps.publish_file import read_records_of
+from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.sample import Sample
+
+
+class Moving(Part):
+    """What moves records."""
+
+    def land(
+        self, source: str, *, once: bool = False, stop: threading.Event | None = None, rebuild_checkpoint: bool = False
+    ) -> Landing:
+        """Land one source cluster.
+
+        Args:
+            source: its alias.
+            once: land what is there and return; otherwise until `stop` is set.
+            stop: set it to return after the batch under way.
+            rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
+        """
+        if source not in self.config.sources:
+            raise UsageError(
+                f"no flow has '{source}' as its source", remedy=f"name one of: {', '.join(self.config.sources)}"
+            )
+        return self._runner.land(source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
+
+    def republish(
+        self,
+        flow: str,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        restore_ledger: bool = False,
+    ) -> Republishing:
+        """Republish one flow; the arguments are those of `land`.
+
+        `restore_ledger` sets out from the offset map's positions after the ledger topic was lost.
+        """
+        self.config.flow(flow)
+        return self._runner.republish(
+            flow,
+            once=once,
+            stop=stop or threading.Event(),
+            rebuild=rebuild_checkpoint,
+            restore_ledger=restore_ledger,
+        )
+
+    def run(
+        self,
+        flow: str | None = None,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        metrics_port: int | None = None,
+    ) -> Ran:
+        """Land every source and republish every flow, or one of them.
+
+        With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
+        raised then. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly applied
+        settings. A cluster that goes away is waited for; any other error stops all streams and is raised.
+
+        Args:
+            flow: one flow; all of them without it.
+            once: drain and return.
+            stop: set it to return after the batches under way.
+            metrics_port: serve metrics there while it runs (docs/metrics.md); `metrics.port` of the settings without it.
+        """
+        self._chosen(flow)
+        return self._runner.run(flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port)
+
+    def sample(
+        self,
+        *,
+        once: bool = False,
+        every: str | timedelta | None = None,
+        stop: threading.Event | None = None,
+        tell: Callable[[Sample], None] = lambda _: None,
+    ) -> Sample | None:
+        """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
+
+        A mirror that runs does this by itself. Run it beside mirrors that run in parts, or once on a schedule.
+
+        Args:
+            once: look once and return what was seen; otherwise until `stop` is set.
+            every: the time between two looks; `sampling.every` of the settings without it.
+            stop: set it to return after the look under way.
+            tell: is shown each sample.
+
+        Raises:
+            StoreError: the lake failed. A cluster that does not answer is told in `Sample.unanswered`.
+        """
+        if once:
+            sample = self._wiring.sampler().once()
+            tell(sample)
+            return sample
+        every_s = None if every is None else length_of(every).total_seconds()
+        self._runner.sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
+        return None
+
+    def publish(
+        self, frame: DataFrame, *, topic: str | None = None, cluster: str | None = None, batch_id: str | None = None
+    ) -> Published:
+        """Publish a frame into a lake cluster, in one commit: all of it or nothing. Flows carry it to their targets.
+
+        Offsets are dense within each partition and follow the order of the frame (law D), whoever else publishes.
+
+        Args:
+            frame: column `value` (binary or string; null is a tombstone) and, where wanted, `key`, `headers` (array of key
+                and value, or a map), `timestamp` (default: now), `partition` (default: by key with murmur2, as Java's
+                clients; without a key one after another) and `topic`.
+            topic: the topic of all records, instead of a column.
+            cluster: the lake cluster's alias; may be left out where there is one.
+            batch_id: a name: a second call with it publishes nothing and returns what the first did, for 30 days (law F).
+
+        Raises:
+            UsageError: the cluster, the frame or a record of it does not fit; nothing was published.
+            StoreError: the lake failed; the message says whether anything was published.
+        """
+        return self._wiring.publisher(self.config.lake_cluster(cluster)).publish(frame, topic=topic, batch_id=batch_id)
+
+    def publish_file(self, file: str | Path, *, key: str | None = None, **options: Any) -> Published:
+        """Publish a file of JSON lines, or Parquet (see `read_records_of`); `key` names a field, `options` are `publish`'s."""
+        with self._wiring.watching() as board:
+            # One commit: nobody knows how far it is before it is made.
+            board.tell(f"publish {Path(file).name}", 0, None)
+            done = self.publish(read_records_of(self.spark, file, key=key), **options)
+            board.tell(f"publish {Path(file).name}", done.records, done.records)
+        return done
+
+    def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
+        """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
+        return self._wiring.producer(self.config.lake_cluster(cluster), config)
+
+    def quarantine(self, flow: str) -> Quarantine:
+        """Return the records of a flow that no rule could judge, and the call that sends them again."""
+        settings = self.config.flow(flow)
+        self.lake.create_all([settings.source])
+        return self._wiring.quarantine(settings)
