@@ -361,7 +361,7 @@ def wiring(settings: str, streams: Streams) -> Wiring:
 
 @pytest.fixture(autouse=True)
 def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.wiring.prepare", lambda _: None)
+    monkeypatch.setattr("mirrorlake.wiring.places.prepare", lambda _: None)
 
 
 def test_without_a_port_nothing_is_started() -> None:

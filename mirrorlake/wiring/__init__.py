@@ -1,0 +1,142 @@
+"""Where sessions, clients, settings and clocks are wired together; the facade asks here for what a step needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.errors import TopicDenied
+from mirrorlake.kafka.groups import Groups
+from mirrorlake.kafka.options import librdkafka_options, spark_options
+from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.browse import Page, Passport
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.steps import rebuild as rebuild_step
+from mirrorlake.steps import verify as verify_step
+from mirrorlake.steps.browse import browse_cluster, browse_relay
+from mirrorlake.steps.kept import kept_by
+from mirrorlake.steps.lag import Lag
+from mirrorlake.steps.maps import recorded_maps
+from mirrorlake.steps.passport import Registry
+from mirrorlake.steps.rebuild import RebuildPlan
+from mirrorlake.steps.sample import Sampler, SampleSites
+from mirrorlake.wiring.places import local_session, utc_now
+from mirrorlake.wiring.streams import Streams
+
+__all__ = ["Wiring", "local_session", "utc_now"]
+
+
+class Wiring(Streams):
+    """Make what the steps of one mirror stand on, each once.
+
+    Args:
+        config: the settings.
+        spark: the session to use; None takes the active one, or starts a local one when it is first needed.
+        now: the clock.
+        display: makes what shows the progress of one call.
+    """
+
+    def take_up(self, config: MirrorConfig) -> None:
+        """Go on with other settings of the same lake; what belongs to clusters and flows that are as they were is kept."""
+        before, self.config, self.read_at = self.config, config, self.now()
+        for alias in [alias for alias in self._admins if before.clusters[alias] != config.clusters.get(alias)]:
+            del self._admins[alias]
+            self._groups.pop(alias, None)
+        self._mm2_writers.clear()
+
+    def check_references(self, config: MirrorConfig) -> None:
+        """Return where every reference of the settings can be resolved here.
+
+        Raises:
+            ConfigError: one cannot.
+            UsageError: a function that a rule names is not there.
+        """
+        other = Wiring(config, spark=None, now=self.now)
+        for cluster in config.clusters.values():
+            librdkafka_options(cluster, role="admin")
+        for flow in config.flows:
+            librdkafka_options(config.cluster(flow.target), role="producer", extra=flow.producer)
+            other.view(flow)
+
+    def sampler(self) -> Sampler:
+        """Return what looks at all positions of the mirror; one for as long as it looks, because it remembers."""
+        return Sampler(self.lake, self.sample_sites, now=self.now)
+
+    def sample_sites(self) -> SampleSites:
+        """Return what there is to look at by the settings as they are now."""
+        admins = self.clusters()
+        for alias in admins.keys() - self._groups.keys():
+            self._groups[alias] = Groups(alias, self.reader_options(alias))
+        return SampleSites(
+            flows=self.config.flows,
+            sampling=self.config.sampling,
+            sources=self.sources(),
+            admins=admins,
+            groups={alias: self._groups[alias] for alias in admins},
+            ledger=self.ledger,
+        )
+
+    def lag(self, flows: Sequence[FlowConfig]) -> Lag:
+        """Return what tells the lag of these flows."""
+        return Lag(
+            self.lake,
+            flows,
+            look=lambda: self.sampler().look(),
+            runs=lambda names: self.known_maps([flow for flow in flows if flow.name in names]).runs.drop("source"),
+            reader=lambda alias: RecordReader(alias, self.reader_options(alias)),
+            now=self.now,
+            kept=kept_by(self.config, source=self.source, target=self.admin),
+            paused=lambda: self.control().state(),
+        )
+
+    def rebuild_plan(self, *, like: str, target: str, recorded: bool) -> RebuildPlan:
+        """Return what gives a target the order of another; `recorded` takes that from the lake alone."""
+        flows = rebuild_step.counterparts(self.config.flows, like=like, target=target)
+        references = list(flows.values())
+        self.lake.create_all({flow.source for flow in references})
+        if recorded:
+            order = rebuild_step.RecordedOrder(maps=recorded_maps(self.lake, references), known_to={})
+        else:
+            maps = partial(self.known_maps, references)
+            order = rebuild_step.recorded_order(
+                self.lake, references, beside=self.config.flows, target=self.admin(like), maps=maps
+            )
+        sent = self.known_maps([self.config.flow(name) for name in flows]).positions
+        return rebuild_step.make_rebuild_plan(flows, order, sent, like=like, target=target)
+
+    def source_side(self, alias: str) -> verify_step.Side | None:
+        """Return a source as verify reads it; None for a lake cluster, whose relay is all there is."""
+        return None if self.config.cluster(alias).is_lake else self.side(alias)
+
+    def side(self, alias: str) -> verify_step.Side:
+        """Return a cluster as verify reads it."""
+        return verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
+
+    def browse(self, alias: str, where: TopicPartition, *, relay: bool, generation: int | None, **seek: Any) -> Page:
+        """Return records of a partition as a cluster or its relay holds them."""
+        cluster = self._may_be_seen(alias, where.topic)
+        if relay or cluster.is_lake:
+            self._tables_made()
+            return browse_relay(self.lake, alias, where, generation=generation, **seek)
+        return browse_cluster(self.admin(alias), self.reader_options(alias), where, **seek)
+
+    def passport(self, alias: str, where: TopicPartition, offset: int, *, generation: int | None) -> Passport:
+        """Return the passport of a record."""
+        self._may_be_seen(alias, where.topic)
+        self._tables_made()
+        registry = Registry(lake=self.lake, flows=self.config.flows, maps=self.known_maps)
+        return registry.passport(alias, where, offset, generation=generation)
+
+    def _may_be_seen(self, alias: str, topic: str) -> ClusterConfig:
+        cluster = self.config.cluster(alias)
+        if NameMatcher(self.config.never_leave(alias)).matches(topic):
+            raise TopicDenied(
+                f"the settings say that {topic} never leaves {alias}",
+                consequence="its records are not shown either",
+                remedy=f"look at it on {alias} itself, or take it out of clusters.{alias}.never_leave",
+                topic=topic,
+            )
+        return cluster

@@ -1,0 +1,186 @@
+"""What streams run with: the settings of landing and republishing, rules and duties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from mirrorlake.config.plain import identity, plain
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.mm2 import tell_checkpoints
+from mirrorlake.kafka.options import spark_options
+from mirrorlake.model.control import NOTHING_ASKED, ControlState
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.relay.audit import Audit
+from mirrorlake.rules.build import flow_view
+from mirrorlake.rules.placement import Placer
+from mirrorlake.rules.provenance import provenance_stage
+from mirrorlake.rules.viewed import View
+from mirrorlake.steps.keep import Keeper
+from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.streams.duties import Duty
+from mirrorlake.streams.land import LandSettings
+from mirrorlake.streams.mm2 import mm2_duties
+from mirrorlake.streams.republish_settings import RepublishSettings
+from mirrorlake.wiring.positions import Positions
+
+
+class Streams(Positions):
+    """Make what streams run with."""
+
+    def land_settings(self, alias: str) -> LandSettings:
+        """Return what landing a source needs to know."""
+        cluster = self.config.cluster(alias)
+        flows = self.config.flows_from(alias)
+        return LandSettings(
+            alias=alias,
+            subscribe_pattern=self.config.subscribe_pattern(alias),
+            matches=lambda name: any(flow.selection.matches(name) and not flow.denies(name) for flow in flows),
+            never_leave=self.config.never_leave(alias).java_regex,
+            kafka_options=spark_options(cluster),
+            on_gap=cluster.land.on_gap,
+            max_records_per_batch=cluster.land.max_records_per_batch,
+            trigger=f"{int(cluster.land.trigger.total_seconds() * 1000)} milliseconds",
+            start=self._start_of(alias, flows),
+        )
+
+    def _start_of(
+        self, alias: str, flows: Iterable[FlowConfig]
+    ) -> Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None:
+        """Return where landing begins: as early as the earliest of the source's flows wants it."""
+        starts = [flow.start for flow in flows]
+        if any(start.kind == "earliest" for start in starts):
+            return None
+        times = [start.timestamp_ms for start in starts if start.timestamp_ms is not None]
+        if times:
+            return lambda partitions: self.admin(alias).at_time(partitions, min(times))
+        return lambda partitions: self.admin(alias).latest(partitions)
+
+    def landing_identity(self, alias: str) -> str:
+        """Return the fingerprint of all settings that landing a source depends on."""
+        chosen = {"topics", "exclude_topics", "policy", "source", "target", "start"}
+        flows = [flow.model_dump(mode="json", include=chosen) for flow in self.config.flows_from(alias)]
+        return identity([plain(self.config)["clusters"][alias], sorted(flows, key=str)])
+
+    def flow_identity(self, flow: FlowConfig, state: ControlState) -> str:
+        """Return the fingerprint of all settings and pauses that republishing a flow depends on."""
+        content = plain(self.config)
+        ends = [
+            {key: value for key, value in content["clusters"][alias].items() if key != "land"}
+            for alias in (flow.source, flow.target)
+        ]
+        # Flows that meet on one target share ACLs: none may judge by an older list of the others.
+        beside = [content["flows"][other.name] for other in self.config.flows_to(flow.target) if flow.sync.acls]
+        paused = [sorted(state.topics_of(flow.name)), state.of_cluster(flow.source) is not None]
+        view = self.view(flow)
+        version = view.version if view is not None else ""
+        return identity([content["flows"][flow.name], self._selection(flow), version, ends, beside, paused])
+
+    def _selection(self, flow: FlowConfig) -> str:
+        """Return the fingerprint of what decides which topics a flow carries."""
+        chosen = {"topics", "exclude_topics", "policy", "source", "target"}
+        # Whatever any cluster says of its topics counts, how it is reached does not.
+        said = {
+            alias: cluster.model_dump(
+                mode="json", exclude={"bootstrap_servers", "client", "land"}, exclude_defaults=True
+            )
+            for alias, cluster in self.config.clusters.items()
+        }
+        separators = sorted({each.policy.separator for each in self.config.flows})
+        words = {alias: content for alias, content in said.items() if content}
+        return identity([flow.model_dump(mode="json", include=chosen), words, separators])
+
+    def republish_settings(self, flow: FlowConfig, state: ControlState = NOTHING_ASKED) -> RepublishSettings:
+        """Return what republishing a flow needs to know, its duties included.
+
+        From a source that is paused nothing is read: what the relay holds is sent, the duties rest.
+        """
+        settings = self.sending_settings(flow)
+        flow = settings.flow
+        return replace(
+            settings,
+            duties=() if state.of_cluster(flow.source) else self._duties(flow),
+            selection=self._selection(flow),
+            paused=frozenset(state.topics_of(flow.name)),
+        )
+
+    def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
+        """Return what sending records of a flow needs to know; no clients are made, as duties need them."""
+        # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
+        flow = self.config.bind(flow)
+        return RepublishSettings(
+            flow=flow,
+            producer_options=self.producer_options(flow),
+            reader_options=self.reader_options(flow.target),
+            view=self.view(flow),
+            beside=self.config.flows,
+            on_commit=self.on_commit,
+        )
+
+    def view(self, flow: FlowConfig) -> View | None:
+        """Return what a flow makes of its records on their way; None where they go out as they are.
+
+        Raises:
+            ConfigError: a key of a rule cannot be resolved.
+            UsageError: the function of a rule is not there.
+        """
+        loops = provenance_stage(flow, self.config.flows)
+        placing = (Placer(flow.placement),) if flow.placement.kind != "keep" else ()
+        return flow_view(flow, before=(loops,) if loops is not None else (), stages=placing)
+
+    def views(self, flows: Iterable[FlowConfig]) -> dict[str, View]:
+        """Return the view of each flow that has one, under its name and under that of its re-drive."""
+        found: dict[str, View] = {}
+        for flow in flows:
+            view = self.view(flow)
+            if view is not None:
+                found |= {flow.name: view, flow.redrive_name: view}
+        return found
+
+    def quarantine(self, flow: FlowConfig) -> Quarantine:
+        """Return the quarantined records of a flow, and what sends them again."""
+        audit = Audit(self.lake, now=self.now)
+        return Quarantine(
+            self.lake, self.admin(flow.target), self.sending_settings(flow), audit=audit, watching=self.watching
+        )
+
+    def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
+        """Return the flows, and beside each that sent quarantined records again the flow that did it."""
+        flows = list(flows)
+        found = list(flows)
+        for target in {flow.target for flow in flows}:
+            again = {flow.redrive().ledger_topic: flow.redrive() for flow in flows if flow.target == target}
+            found += [again[topic] for topic in sorted(self.admin(target).describe(again))]
+        return found
+
+    def _duties(self, flow: FlowConfig) -> list[Duty]:
+        duties: list[Duty] = []
+        # Nobody consumes from a lake cluster.
+        has_groups = not self.config.cluster(flow.source).is_lake
+        every_s = flow.sync.groups_interval.total_seconds()
+        if has_groups and flow.sync.groups:
+            duties.append(Duty(name="groups", every_s=every_s, do=self.group_sync(flow).once))
+        elif has_groups and flow.mm2.checkpoints:
+            look, writer = self.group_sync(flow).plan, self._mm2_writer(flow)
+            duties.append(Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, look())))
+        duties += mm2_duties(
+            flow,
+            self._mm2_writer(flow),
+            source=self.source(flow.source),
+            target=self.admin(flow.target),
+            source_options=self.reader_options(flow.source),
+            target_options=self.reader_options(flow.target),
+        )
+        return [*duties, *self.keeper(flow).duties()]
+
+    def keeper(self, flow: FlowConfig) -> Keeper:
+        """Return what keeps the topics and ACLs of a flow in step."""
+        return Keeper(
+            flow,
+            beside=self.config.flows,
+            sources=self.sources(),
+            admins=self.clusters(),
+            lake=self.lake,
+            now=self.now,
+            lock=self._keeping,
+        )
