@@ -10,8 +10,10 @@ from confluent_kafka.admin import AdminClient
 from playwright.sync_api import Page, expect
 
 from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import commit, produce
 from tests.servers.brokers import MakeTopic
 from tests.servers.lab import Lab, RunNotebook, screenshot
+from tests.servers.lakes import MakeMirror
 
 
 def test_the_tour_in_a_browser(lab: Lab, run_notebook: RunNotebook) -> None:
@@ -28,18 +30,26 @@ def test_the_tour_in_a_browser(lab: Lab, run_notebook: RunNotebook) -> None:
     screenshot(page, "tour-proof", at=proof)
 
 
-def test_the_wizard_in_a_browser_makes_the_topics_that_it_showed(
+def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_where_records_stand(
     lab: Lab,
     run_notebook: RunNotebook,
     east: KafkaCluster,
     central: KafkaCluster,
     make_topic: MakeTopic,
+    make_mirror: MakeMirror,
     tmp_path: Path,
 ) -> None:
-    orders = make_topic(east, partitions=3)
+    orders, attack = make_topic(east, partitions=3), "<img src=x onerror=alert(1)>"
+    produce(east.bootstrap_servers, orders, 6, partitions=3, prefix=attack)
+    commit(east.bootstrap_servers, f"audit-{orders}", orders, {0: 1})
+    # The mirror of a job elsewhere, on the lake that the wizard names.
+    flow = {"source": "east", "target": "central", "topics": orders, "sync": {"groups": False}}
+    mirror = make_mirror({"east": east, "central": central}, [flow])
     before = topics(central)
     write_console(lab, "console.ipynb")
     page = run_notebook("console.ipynb")
+    said: list[str] = []
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
     for alias, cluster in (("east", east), ("central", central)):
         keep_cluster(page, alias, cluster.bootstrap_servers)
     screenshot(page, "console-clusters")
@@ -68,6 +78,35 @@ def test_the_wizard_in_a_browser_makes_the_topics_that_it_showed(
     made = {name: count for name, count in topics(central).items() if name not in before}
     assert made[f"east.{orders}"] == 3
     screenshot(page, "console-applied", at=page.locator(".ml-applied"))
+
+    page.get_by_role("tab", name="Status").click()
+    page.locator(".ml-status-refresh").click()
+    rows = page.locator(".ml-status-rows")
+    expect(rows).to_contain_text("behind")
+    mirror.run(once=True)
+    page.locator(".ml-status-refresh").click()
+    expect(rows).to_contain_text("in_step")
+    expect(page.locator(".ml-status-chart .js-plotly-plot, .js-plotly-plot.ml-status-chart").first).to_be_visible()
+    screenshot(page, "console-status")
+
+    page.get_by_role("tab", name="Groups").click()
+    page.locator(".ml-groups-look").click()
+    group = page.locator(".ml-groups-rows tr", has_text=f"audit-{orders}")
+    expect(group).to_contain_text("would move")
+    expect(group).to_contain_text(f"east.{orders}-0@1")
+
+    page.get_by_role("tab", name="Records").click()
+    page.locator(".ml-records-topic input").fill(orders)
+    page.locator(".ml-records-look").click()
+    for side in ("source", "relay", "target"):
+        expect(page.locator(f".ml-records-{side} option")).to_have_count(2)
+        expect(page.locator(f".ml-records-{side} option").first).to_contain_text(attack)
+    page.locator(".ml-records-target select").select_option(index=1)
+    passport = page.locator(".ml-passport")
+    for place in (f"{orders}-0@1", f"east.{orders}-0@1", ".parquet"):
+        expect(passport).to_contain_text(place)
+    screenshot(page, "console-records")
+    assert not said, "record content is text, and no script"
 
 
 def keep_cluster(page: Page, alias: str, servers: str) -> None:
