@@ -101,4 +101,4 @@ def test_query_the_lake(execute: Execute, place: Place) -> None:
 def test_migrate_from_mm2(execute: Execute, place: Place) -> None:
     notebook = execute("70_migrate_from_mm2", east=place["west"], central=place["east"])
     assert "✓ equal" in shown(notebook)
-    assert "members" in shown(notebook, "text/plain"), "a running MirrorMaker is not told as the reason"
+    assert "MirrorMaker still runs: group" in shown(notebook, "text/plain"), "a running MirrorMaker is the reason"

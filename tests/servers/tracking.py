@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,7 @@ def ready_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        # SQLAlchemy of its own accord, in MLflow's tables.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            RunStore(f"sqlite:///{folder}/made/mlflow.db", "unused")
+        RunStore(f"sqlite:///{folder}/made/mlflow.db", "unused")
         assert [path.name for path in folder.iterdir()] == ["made"], "nothing is written into the working directory"
     finally:
         os.chdir(before)
