@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.sandbox import find_java
 from mirrorlake.sandbox.jars import jars
+from mirrorlake.sandbox.ports import free_ports
 from tests.flow.kit import environment, run_cli
 
 ROOT = Path(__file__).parents[2]
@@ -32,18 +32,12 @@ def readme_commands() -> list[str]:
     return [line for block in blocks for line in block.strip().splitlines() if line and not line.startswith("#")]
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
     demo = tmp_path / "conf" / "demo.yml"
-    demo.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{free_port()}", demo.read_text()))
+    demo.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{free_ports(1)[0]}", demo.read_text()))
     shutil.copy(demo, tmp_path / "conf" / "mirror.yml")
     yield tmp_path
     subprocess.run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.error import URLError
@@ -17,18 +16,13 @@ from mirrorlake.config.load import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.lag import Verdict
 from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.steps.sample import Sampler
 from tests.flow.kit import commit, create_topic, produce, run_cli, staying_on, wait_until
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
 
 FLOW = "east->central"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def scraped(port: int) -> dict[tuple[str, str], float]:
@@ -89,7 +83,7 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
     empty = re.findall(r"<figcaption>([^<]*): nothing is known of this time", page)
     assert empty == ["RPO"], "how old records are that were never landed nobody knows, all else is known"
 
-    settings, port = json.loads(Path(conf).read_text()), free_port()
+    settings, port = json.loads(Path(conf).read_text()), free_ports(1)[0]
     settings |= {"metrics": {"port": port, "every": "5s"}, "sampling": {"every": "2s"}}
     Path(conf).write_text(json.dumps(settings))
     mirror = Mirror(load(conf), spark=spark)

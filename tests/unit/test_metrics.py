@@ -28,6 +28,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lag import Sample, Verdict
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
+from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.steps.judge import HopPlace, judge_windows
 from mirrorlake.steps.measure import Figures, Latency
 from mirrorlake.wiring import Wiring
@@ -44,12 +45,6 @@ def serving(registry: CollectorRegistry) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.port}/metrics"
     finally:
         server.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def scrape(url: str) -> Series:
@@ -372,7 +367,7 @@ def test_without_a_port_nothing_is_started() -> None:
 
 
 def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
-    streams, port = Streams(), free_port()
+    streams, port = Streams(), free_ports(1)[0]
     made = wiring(f"metrics: {{port: {port}}}", streams)
     unheard = made.on_commit
     with measured(made, port=None) as metrics:
@@ -391,12 +386,12 @@ def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
 @pytest.mark.parametrize("when", ["start", "stop"])
 def test_a_failure_of_the_metrics_is_said_and_stops_no_mirror(when: str, caplog: pytest.LogCaptureFixture) -> None:
     ran = False
-    with caplog.at_level(logging.ERROR), measured(wiring("", Streams(fails=when)), port=free_port()):
+    with caplog.at_level(logging.ERROR), measured(wiring("", Streams(fails=when)), port=free_ports(1)[0]):
         ran = True
     assert ran
     assert f"metrics.failed what={when}" in caplog.text
 
 
 def test_a_failure_of_the_mirror_is_the_mirrors() -> None:
-    with pytest.raises(KeyError), measured(wiring("", Streams()), port=free_port()):
+    with pytest.raises(KeyError), measured(wiring("", Streams()), port=free_ports(1)[0]):
         raise KeyError("orders")
