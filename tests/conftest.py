@@ -21,7 +21,7 @@ pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "serve
 
 
 # What takes longest is begun first: where two run at a time, neither waits for the other's last file.
-_LONGEST = ("flow", "notebooks", "kafka", "spark")
+_LONGEST = ("spark", "flow", "notebooks", "kafka")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
