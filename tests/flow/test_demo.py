@@ -11,14 +11,15 @@ from pathlib import Path
 
 import psutil
 
+from mirrorlake.sandbox.ports import free_ports
 from tests.flow.kit import environment, wait_until
-from tests.flow.test_readme import ROOT, free_port
+from tests.flow.test_readme import ROOT
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     conf = tmp_path / "conf" / "demo.yml"
-    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{free_port()}", conf.read_text()))
+    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{free_ports(1)[0]}", conf.read_text()))
     with (tmp_path / "demo.log").open("wb") as log:
         demo = subprocess.Popen(
             [sys.executable, "-m", "mirrorlake", "demo", "--conf", "conf/demo.yml", "--records", "2000"],
