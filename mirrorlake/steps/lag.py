@@ -20,7 +20,7 @@ from mirrorlake.config.values import length_of
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka.records import RecordReader
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
-from mirrorlake.model.lag import WINDOW_SAMPLES
+from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
 from mirrorlake.relay import lag as relay_lag
 from mirrorlake.relay.lag import LagTables
 from mirrorlake.relay.lake import Lake
@@ -190,6 +190,9 @@ class Lag:
         now = self._now()
         frame = self.over(self._look_before(WINDOW_SAMPLES))
         found = judge_lag(frame, now=now, kept=self._kept, positions=self._lake.meta(POSITIONS))
+        if found.verdict <= Verdict.OK:
+            # A pause explains a standstill; where there is none, the lake is not asked.
+            return found
         return name_pauses(found, self._paused(), {flow.name: flow.target for flow in self._flows})
 
     def _look_before(self, looks: int) -> When:
