@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mirrorlake.model.lag import Verdict
+from mirrorlake.model.lag import Verdict, all_known
 from mirrorlake.steps.judge import HopVerdict
 from mirrorlake.steps.measure import Figures
 
@@ -187,15 +187,9 @@ def _by_topic(rows: Iterable[_Row]) -> Iterator[_Row]:
             verdict=max(row.verdict for row in found),
             position=None,
             end=None,
-            offset_lag=_all(sum, [row.offset_lag for row in found]),
-            time_lag_ms=_all(max, [row.time_lag_ms for row in found]),
+            offset_lag=all_known(sum, [row.offset_lag for row in found]),
+            time_lag_ms=all_known(max, [row.time_lag_ms for row in found]),
         )
-
-
-def _all(add: Callable[[Sequence[int]], int], values: Sequence[int | None]) -> int | None:
-    """Return what is known only if all parts are: a lag that leaves one out would look better than it is."""
-    known = [value for value in values if value is not None]
-    return add(known) if known and len(known) == len(values) else None
 
 
 def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
@@ -271,11 +265,13 @@ def _groups(rows: Sequence[_Row]) -> list[GaugeMetricFamily]:
             [_seconds(row.time_lag_ms) for row in rows],
         ),
         family("group_verdict", _VERDICTS, [int(row.verdict) for row in rows]),
-        whole("max_lag", "Largest offset lag.", lambda mine: _all(max, [row.offset_lag for row in mine])),
+        whole("max_lag", "Largest offset lag.", lambda mine: all_known(max, [row.offset_lag for row in mine])),
         whole(
-            "max_lag_seconds", "Largest time lag.", lambda mine: _seconds(_all(max, [row.time_lag_ms for row in mine]))
+            "max_lag_seconds",
+            "Largest time lag.",
+            lambda mine: _seconds(all_known(max, [row.time_lag_ms for row in mine])),
         ),
-        whole("sum_lag", "Sum of the offset lags.", lambda mine: _all(sum, [row.offset_lag for row in mine])),
+        whole("sum_lag", "Sum of the offset lags.", lambda mine: all_known(sum, [row.offset_lag for row in mine])),
     ]
 
 
@@ -290,7 +286,7 @@ def _flows(figures: Figures) -> list[GaugeMetricFamily]:
     for flow in figures.lag.flows:
         found = [hop.catch_up for hop in figures.lag.hops if (hop.place.flow, hop.place.hop) == (flow, "republished")]
         never = any(one.eta_ms is None and one.position_per_s is not None for one in found)
-        eta = float("inf") if never else _seconds(_all(max, [one.eta_ms for one in found]))
+        eta = float("inf") if never else _seconds(all_known(max, [one.eta_ms for one in found]))
         etas.append(((flow,), eta))
     return [
         _family("mirrorlake_verdict", "1 for the verdict that holds, 0 for the others.", ["flow", "verdict"], states),

@@ -19,7 +19,7 @@ gone, or the group's positions are. A window that cannot tell is UNKNOWN with th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
@@ -204,6 +204,17 @@ def completeness(judgements: Sequence[Judgement]) -> float:
     """Return the share of judgements that know something, 0 to 1; 1 where there is nothing to judge (Burrow's `complete`)."""
     known = sum(judgement.verdict is not Verdict.UNKNOWN for judgement in judgements)
     return known / len(judgements) if judgements else 1.0
+
+
+def all_known(add: Callable[[Sequence[int]], int], values: Iterable[int | None]) -> int | None:
+    """Return what is known only if all parts are: a lag that leaves one out would look better than it is.
+
+    >>> all_known(max, [1, 2]), all_known(sum, [1, None]), all_known(sum, [])
+    (2, None, None)
+    """
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return add(known) if known and len(known) == len(found) else None
 
 
 def percentiles(values: Iterable[float], asked: Sequence[float] = (50, 95, 99)) -> Mapping[float, float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.model.lag import Verdict
+from mirrorlake.model.lag import Verdict, all_known
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.show import Shown, badge, count, duration, escape, moment, table
 from mirrorlake.show.chart import Line, chart
@@ -153,8 +153,8 @@ class Report(Shown):
                     flow,
                     badge(self.verdict.flows.get(flow, Verdict.UNKNOWN).name),
                     len(hops),
-                    _sum_known(hop.judgement.offset_lag for hop in sent),
-                    _span(_most_known(hop.judgement.time_lag_ms for hop in sent)),
+                    all_known(sum, (hop.judgement.offset_lag for hop in sent)),
+                    _span(all_known(max, (hop.judgement.time_lag_ms for hop in sent))),
                     _span(max(known_etas)) if sent and len(known_etas) == len(etas) else None,
                     sum(hop.at_risk for hop in hops),
                     _span(now),
@@ -250,18 +250,6 @@ def _lines(points: Iterable[tuple[str, datetime, float | None]]) -> list[Line]:
 
 def _span(ms: float | None) -> timedelta | None:
     return None if ms is None else timedelta(milliseconds=ms)
-
-
-def _sum_known(values: Iterable[int | None]) -> int | None:
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if found and len(known) == len(found) else None
-
-
-def _most_known(values: Iterable[int | None]) -> int | None:
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return max(known) if found and len(known) == len(found) else None
 
 
 def make_report(
