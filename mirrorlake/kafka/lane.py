@@ -33,6 +33,7 @@ from mirrorlake.kafka.outgoing import outgoing, refusal
 from mirrorlake.kafka.pace import Pace, slices
 from mirrorlake.kafka.pieces import Piece, Restart, Scattered, Sent
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic, transactional_id
+from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.rate import Rate
@@ -215,7 +216,7 @@ class LaneSender:
         self._last = last
         if last is not None:
             self.seq = last.seq
-            self.positions = dict(last.positions)
+            self.positions = of_lane(last.positions, task.lane, lanes=task.lanes)
 
     def _fenced(self, why: str) -> LaneFenced:
         return LaneFenced(

@@ -6,7 +6,10 @@ each of them (DESIGN 9).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from zlib import crc32
+
+from mirrorlake.model.flow import SourcePartition
 
 
 def lane_of(topic: str, partition: int, *, lanes: int) -> int:
@@ -22,3 +25,10 @@ def lane_of(topic: str, partition: int, *, lanes: int) -> int:
     if lanes < 1:
         raise ValueError(f"lanes must be at least 1, not {lanes}")
     return (crc32(topic.encode()) + partition) % lanes
+
+
+def of_lane(positions: Mapping[SourcePartition, int], lane: int, *, lanes: int) -> dict[SourcePartition, int]:
+    """Pick the positions of the source partitions that a lane carries."""
+    return {
+        source: at for source, at in positions.items() if lane_of(source.topic, source.partition, lanes=lanes) == lane
+    }

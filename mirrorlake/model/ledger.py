@@ -1,8 +1,9 @@
 """The ledger record: what one lane has republished, in the same transaction as the records themselves.
 
 A record carries the whole position of the lane (the next upstream offset per source partition) and the runs of its own
-chunk, so that the last record of a lane is all that a new holder must read. The ledger is the truth, the `offset_map`
-table its copy (DESIGN 9).
+chunk, so that the last record of a lane is all that a new holder must read. The record by which an owner claims a lane
+carries the positions of all lanes (law F: a claim never makes the ledger know less). The ledger is the truth, the
+`offset_map` table its copy (DESIGN 9).
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneSender, LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
 from mirrorlake.model.flow import SourcePartition, ledger_topic
-from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 
 log = logging.getLogger(__name__)
@@ -41,8 +40,8 @@ def read_lanes(reader: LedgerReader, admin: ClusterAdmin, topic: str) -> dict[in
 def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePartition, int]:
     """Return the furthest position of each source partition over all lanes.
 
-    A partition changes its lane when the number of lanes is changed; its position only ever grows, so the furthest is
-    the newest.
+    A partition changes its lane when the number of lanes is changed, and a claim carries the positions of all lanes; a
+    position only ever grows, so the furthest is the newest.
     """
     positions: dict[SourcePartition, int] = {}
     for record in last.values():
@@ -61,6 +60,10 @@ def take_over(
     held: Mapping[int, int],
 ) -> Ownership:
     """Fence every lane of the flow, then write one ledger record a lane that names the new owner.
+
+    Law F (repeatable): each claim carries the merged positions of all lanes, so that an owner that dies between two
+    claims leaves a ledger that knows no less than before, whatever the number of lanes was and becomes. The workers'
+    records carry their own lane's positions again: no worker sends before all claims stand.
 
     Args:
         admin: the target.
@@ -117,11 +120,7 @@ def take_over(
                 checkpoint=checkpoint,
                 batch=ownership.batch,
                 carried=task.carried,
-                positions={
-                    source: offset
-                    for source, offset in positions.items()
-                    if lane_of(source.topic, source.partition, lanes=task.lanes) == lane
-                },
+                positions=positions,
                 committed_at_ms=int(now.timestamp() * 1000),
             )
             sender.claim(record)
