@@ -101,6 +101,9 @@ class FlowConfig(Settings):
     rate: RateConfig = Field(default_factory=RateConfig, description="the most that is sent in a second")
     chunk_records: Count = Field(default=100_000, description="records in one transaction")
     chunk_bytes: Size = Field(default=64 * 2**20, description="bytes in one transaction")
+    replication_factor: Count | None = Field(
+        default=None, description="of the topics made on the target; default: the target's own"
+    )
     producer: Options = Field(default_factory=dict, description="further producer options")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
 

@@ -20,7 +20,12 @@ def apply_change(change: Change, admin: ClusterAdmin) -> None:
             admin.acls.delete([Acl(**change.before)])
     elif change.action == "create":
         admin.create(
-            TopicSpec(name=change.name, partitions=change.after["partitions"], configs=change.after["configs"])
+            TopicSpec(
+                name=change.name,
+                partitions=change.after["partitions"],
+                configs=change.after["configs"],
+                replication_factor=change.after.get("replication_factor", -1),
+            )
         )
     elif change.action == "add_partitions":
         admin.grow(change.name, change.after)

@@ -80,6 +80,7 @@ class LaneTask:
     chunk_bytes: int = 64 * 1024 * 1024
     quarantines: bool = False
     seq: int | None = None
+    replication_factor: int | None = None
     carried: str = ""
     rate: Rate = field(default_factory=Rate)
     patience_s: float = PATIENCE_S

@@ -19,9 +19,9 @@ LEDGER_CONFIGS = {
 }
 
 
-def ledger_spec(topic: str, lanes: int) -> TopicSpec:
-    """Return the ledger topic as it must be: a partition a lane, nothing ever expired."""
-    return TopicSpec(name=topic, partitions=lanes, configs=LEDGER_CONFIGS)
+def ledger_spec(topic: str, lanes: int, replication_factor: int | None = None) -> TopicSpec:
+    """Return the ledger topic as it must be: a partition a lane, nothing ever expired, replicated like the remote topics."""
+    return TopicSpec(name=topic, partitions=lanes, configs=LEDGER_CONFIGS, replication_factor=replication_factor or -1)
 
 
 class LedgerReader:

@@ -38,9 +38,10 @@ _PARTITION = 0
 _Outgoing = tuple[str, bytes | None, bytes | None, int]
 
 
-def mm2_topic(name: str) -> TopicSpec:
+def mm2_topic(name: str, replication_factor: int | None = None) -> TopicSpec:
     """Return one of MirrorMaker's internal topics as it creates them: one partition, compacted."""
-    return TopicSpec(name=name, partitions=1, configs=INTERNAL_TOPIC_CONFIGS)
+    factor = replication_factor or -1
+    return TopicSpec(name=name, partitions=1, configs=INTERNAL_TOPIC_CONFIGS, replication_factor=factor)
 
 
 def mm2_topics(flow: FlowConfig) -> list[TopicSpec]:
@@ -52,7 +53,7 @@ def mm2_topics(flow: FlowConfig) -> list[TopicSpec]:
         names.checkpoints(flow.source): mm2.checkpoints,
         names.offset_syncs(flow.source): mm2.offset_syncs,
     }
-    return [mm2_topic(name) for name, is_wanted in wanted.items() if is_wanted]
+    return [mm2_topic(name, flow.replication_factor) for name, is_wanted in wanted.items() if is_wanted]
 
 
 class Mm2Writer:
@@ -175,7 +176,7 @@ class Mm2Writer:
             return True
         exists = topic in self._target.describe([topic])
         if not exists:
-            self._target.create(mm2_topic(topic))
+            self._target.create(mm2_topic(topic, self._flow.replication_factor))
         self._ready.add(topic)
         return exists
 

@@ -15,6 +15,7 @@ class TopicSpec:
     """A topic as it is or should be: partitions and the settings that differ from the cluster's defaults.
 
     `is_keyed`: keys decide the partition, so an existing topic with another number of partitions cannot take its place.
+    `replication_factor`: -1 for the cluster's default; it counts when the topic is created, and never again.
     """
 
     name: str
@@ -141,7 +142,9 @@ def topic_changes(
     """
     change = partial(Change, where=where, kind="topic", name=wanted.name, flow=flow)
     if actual is None:
-        made = {"partitions": wanted.partitions, "configs": dict(wanted.configs)}
+        made: dict[str, Any] = {"partitions": wanted.partitions, "configs": dict(wanted.configs)}
+        if wanted.replication_factor > 0:
+            made["replication_factor"] = wanted.replication_factor
         return [change(action="create", after=made, reason="missing on the target")]
     changes = []
     if wanted.is_keyed and actual.partitions != wanted.partitions:

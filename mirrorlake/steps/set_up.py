@@ -97,7 +97,7 @@ def recorded_topics(lake: Lake, flow: FlowConfig) -> list[str]:
 
 def _ledger_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:
     actual = target.describe([flow.ledger_topic]).get(flow.ledger_topic)
-    spec = ledger_spec(flow.ledger_topic, flow.lanes)
+    spec = ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor)
     held = None if actual is None else TopicSpec(name=actual.name, partitions=actual.partitions, configs=spec.configs)
     return topic_changes(where=flow.target, wanted=spec, actual=held, flow=flow.name)
 

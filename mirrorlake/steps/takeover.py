@@ -327,7 +327,7 @@ def apply_takeover(
         ],
     )
     epoch = int(now.timestamp())
-    target.create(ledger_spec(flow.ledger_topic, flow.lanes))
+    target.create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
     owner = f"takeover {uuid.uuid4()}"
     task = LaneTask(
         flow=flow.name,

@@ -81,7 +81,7 @@ def take_over(
     topic = ledger_topic(task.flow)
     state = admin.describe([topic]).get(topic)
     if state is None:
-        admin.create(ledger_spec(topic, task.lanes))
+        admin.create(ledger_spec(topic, task.lanes, task.replication_factor))
     elif state.partitions < task.lanes:
         admin.grow(topic, task.lanes)
     lanes = range(max(task.lanes, state.partitions if state else 0))

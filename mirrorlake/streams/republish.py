@@ -449,6 +449,7 @@ class Republisher:
             carried=self._settings.carried.text,
             rate=rate,
             seq=owned.seqs.get(lane) if owned else None,
+            replication_factor=flow.replication_factor,
         )
 
     def _goes_on(self, last: Mapping[int, LedgerRecord | None], checkpoint: int) -> bool:

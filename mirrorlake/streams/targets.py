@@ -35,6 +35,7 @@ def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> Topic
         partitions=max(placement.remote_partitions(topic.name, topic.partitions) for topic in sources),
         is_keyed=placement.kind == "key",
         configs=merged(sync.wanted(topic.name, topic.configs) for topic in sources),
+        replication_factor=flow.replication_factor or -1,
     )
 
 
