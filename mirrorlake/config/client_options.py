@@ -20,6 +20,8 @@ from mirrorlake.config.faults import Finding, did_you_mean
 Role = Literal["admin", "consumer", "producer"]
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# As MirrorMaker 2 and Kafka Connect speak of one client of a cluster.
+_ONE_CLIENT = ("consumer.", "producer.", "admin.", "source.", "target.")
 _SCOPES: dict[str, Scope] = (
     JAVA_ONLY
     | LIBRDKAFKA_ONLY
@@ -213,6 +215,12 @@ def _refusal(key: str) -> Iterator[Finding]:
         )
     elif key.startswith("sasl.oauthbearer.assertion."):
         yield Finding((key,), "the Java client inside Spark 4.0 knows client credentials only", "remove it")
+    elif key.startswith(_ONE_CLIENT):
+        yield Finding(
+            (key,),
+            "one connection serves every client of the cluster, and this one is told otherwise",
+            "write it without the beginning if it holds for all, else remove it",
+        )
     elif key.startswith("kafka."):
         yield Finding((key,), "the prefix kafka. is Spark's", f"write {key.removeprefix('kafka.')}")
     else:

@@ -6,6 +6,7 @@
                      extension_*; sasl.login.callback.handler.class           .client.secret, .scope, .extensions
     OAUTHBEARER,     sasl.jaas.config with unsecuredLoginStringClaim_sub      enable.sasl.oauthbearer.unsecure.jwt,
       for tests                                                               sasl.oauthbearer.config=principal=…
+    AWS_MSK_IAM      `client_msk`
 
 Either spelling is read. Clients from Kafka 4.0 refuse every token URL that the JVM property
 `org.apache.kafka.sasl.oauthbearer.allowed.urls` does not list; Spark 4.0 carries 3.9, which allows all.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mirrorlake.config.client_msk import CLIENT_HANDLER, MECHANISM, is_msk, msk, unshaded
 from mirrorlake.config.client_names import Sides
 from mirrorlake.config.jaas import MODULES, SHADED, JaasError, Login, build, parse
 from mirrorlake.config.secrets import has_reference
@@ -39,6 +41,7 @@ SASL_NAMES = frozenset(
         _URL,
         _CLAIM,
         _HANDLER,
+        CLIENT_HANDLER,
     }
     | {*_MECHANISM, *_CLIENT_ID, *_CLIENT_SECRET, *_UNSECURE}
 )
@@ -48,7 +51,6 @@ _OIDC_HANDLERS = (_OIDC_HANDLER, "org.apache.kafka.common.security.oauthbearer.s
 NO_COUNTERPART: dict[str, str] = {
     "sasl.oauthbearer.grant.type": "the Java client inside Spark 4.0 knows client credentials only",
     "sasl.oauthbearer.metadata.authentication.type": "the Java client has no counterpart",
-    "sasl.client.callback.handler.class": "a Java class cannot serve librdkafka",
     "sasl.login.class": "a Java class cannot serve librdkafka",
     "sasl.oauthbearer.jwt.retriever.class": "a Java class cannot serve librdkafka",
     "sasl.oauthbearer.jwt.validator.class": "a Java class cannot serve librdkafka",
@@ -75,6 +77,13 @@ def sasl(options: Mapping[str, str], *, shaded: bool) -> Sides:
                 break
         return sides
     mechanism = options[given[0]] if has_reference(options[given[0]]) else options[given[0]].upper()
+    if is_msk(options, mechanism):
+        line = _line(options, sides)
+        if line is not _UNREADABLE:
+            msk(options, line, sides, shaded=shaded)
+        return sides
+    if CLIENT_HANDLER in options:
+        sides.fault(CLIENT_HANDLER, "a Java class cannot serve librdkafka", "remove it")
     if mechanism not in MODULES:
         if not has_reference(mechanism):
             sides.fault(given[0], *_unsupported(mechanism))
@@ -93,23 +102,32 @@ def sasl(options: Mapping[str, str], *, shaded: bool) -> Sides:
 def _unsupported(mechanism: str) -> tuple[str, str]:
     if mechanism == "GSSAPI":
         return "confluent-kafka's wheel is built without Kerberos", "use SCRAM, OAUTHBEARER or a client certificate"
-    if mechanism == "AWS_MSK_IAM":
-        return "librdkafka does not know AWS_MSK_IAM", "use SCRAM or a client certificate on the MSK cluster"
-    return "this mechanism is not known to both clients", "known are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"
+    known = f"known are {', '.join((*MODULES, MECHANISM))}"
+    return "this mechanism is not known to both clients", known
 
 
-def _login(options: Mapping[str, str], mechanism: str, sides: Sides) -> dict[str, str] | None:
-    """Return the login line's options; empty without a line, None if it cannot be used."""
+_UNREADABLE = Login("", {})
+
+
+def _line(options: Mapping[str, str], sides: Sides) -> Login | None:
+    """Return the login line, None without one, `_UNREADABLE` where it cannot be used."""
     line = options.get("sasl.jaas.config")
     if line is None:
-        return {}
+        return None
     try:
-        login = parse(line)
+        return parse(line)
     except JaasError as error:
         # A line that is itself a reference is read when it is resolved.
         if not has_reference(line):
             sides.fault("sasl.jaas.config", error.problem, error.remedy)
-        return None
+        return _UNREADABLE
+
+
+def _login(options: Mapping[str, str], mechanism: str, sides: Sides) -> dict[str, str] | None:
+    """Return the login line's options; empty without a line, None if it cannot be used."""
+    login = _line(options, sides)
+    if login is None or login is _UNREADABLE:
+        return {} if login is None else None
     if login.module != MODULES[mechanism]:
         sides.fault("sasl.jaas.config", f"{login.module} is not the module of {mechanism}", f"use {MODULES[mechanism]}")
         return None
@@ -142,7 +160,7 @@ def _oauth(options: Mapping[str, str], login: dict[str, str], sides: Sides, *, s
     if _SUBJECT in login or options.get(_UNSECURE[0]) == "true":
         _unsecured(options, login, sides, shaded=shaded)
         return
-    handler = options.get(_HANDLER, _OIDC_HANDLER).removeprefix(SHADED)
+    handler = unshaded(options.get(_HANDLER, _OIDC_HANDLER))
     if handler not in _OIDC_HANDLERS and not has_reference(handler):
         sides.fault(
             _HANDLER,

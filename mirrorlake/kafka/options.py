@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mirrorlake.config import secrets
+from mirrorlake.config.client_msk import TOKEN
 from mirrorlake.config.client_options import ClientOptions, OptionError, Role, resolve, translate
 from mirrorlake.config.jaas import JaasError, Login, parse
 from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import ConfigError, Fault
+from mirrorlake.kafka.msk import msk_token
 
 _ANY = {
     # KIP-714: a client pushes its metrics to the brokers unless told not to; a source is left alone (law H).
@@ -60,8 +63,8 @@ _JAVA = {
 }
 
 
-def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what confluent-kafka takes for a cluster.
+def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what confluent-kafka takes for a cluster: texts, and the call-back that signs tokens where MSK asks for them.
 
     Args:
         cluster: from the settings.
@@ -69,7 +72,8 @@ def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str
         extra: a flow's `producer` section, which beats the cluster's `client`.
 
     Raises:
-        ConfigError: a reference cannot be resolved, a PEM file cannot be read, or a resolved value does not fit.
+        ConfigError: a reference cannot be resolved, a PEM file cannot be read, a resolved value does not fit, or MSK's
+            signer is missing.
 
     Example:
         >>> from mirrorlake.config.load import loads
@@ -83,7 +87,11 @@ def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str
     """
     own = _options(cluster, cluster.client).librdkafka_for(role)
     more = _options(cluster, extra or {}, section="producer").librdkafka_for(role)
-    return {**_ANY, **_ROLES[role], **own, **more, "bootstrap.servers": cluster.servers()}
+    found: dict[str, Any] = {**_ANY, **_ROLES[role], **own, **more, "bootstrap.servers": cluster.servers()}
+    if TOKEN in found:
+        spec = found.pop(TOKEN)
+        found["oauth_cb"] = msk_token(spec, cluster.servers(), file=cluster.file, place=cluster.place)
+    return found
 
 
 def java_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:

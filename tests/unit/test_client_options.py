@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import string
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,8 @@ PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
 LOGIN = {"sasl.username": "u", "sasl.password": "p"}
 URL = "sasl.oauthbearer.token.endpoint.url"
+IAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}
+IAM_MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
 OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", URL: "https://idp/token"}
 SSL = {"security.protocol": "SSL"}
 PEM = "-----BEGIN X-----\nAA==\n-----END X-----\n"
@@ -34,12 +40,13 @@ def both(client: dict[str, str]) -> ClientOptions:
     return translate(client, read=lambda path: f"text of {path}")
 
 
-def config_of(client: str = "{}", producer: str = "{}") -> MirrorConfig:
+def config_of(client: object = "{}", producer: str = "{}", *, servers: str = "east:9092") -> MirrorConfig:
+    client = client if isinstance(client, str) else json.dumps(client)
     return loads(
         f"""
 lake: {{root: ./lake}}
 clusters:
-  east: {{bootstrap_servers: "east:9092", client: {client}}}
+  east: {{bootstrap_servers: "{servers}", client: {client}}}
   west: {{bootstrap_servers: "west:9092"}}
 flows:
   - {{source: east, target: west, topics: orders, producer: {producer}}}
@@ -195,7 +202,14 @@ WRONG = [
     ({**SSL, "enable.ssl.certificate.verification": "false"}, "name the CA"),
     ({**SSL, "ssl.cipher.suites": "x"}, "IANA names"),
     ({**PLAIN, "sasl.mechanism": "GSSAPI"}, "without Kerberos"),
-    ({**PLAIN, "sasl.mechanism": "AWS_MSK_IAM"}, "does not know AWS_MSK_IAM"),
+    ({**IAM, "sasl.jaas.config": f'{IAM_MODULE} required awsRoleExternalId="x";'}, "has no option awsRoleExternalId"),
+    ({**IAM, "sasl.jaas.config": f'{IAM_MODULE} required awsRoleSessionName="x";'}, "a session name without a role"),
+    ({**IAM, "sasl.jaas.config": f'{IAM_MODULE} required awsProfileName="x" awsRoleArn="y";'}, "not both"),
+    ({**IAM, "sasl.jaas.config": "org.acme.Login required;"}, "is not the module of AWS_MSK_IAM"),
+    ({**IAM, "sasl.client.callback.handler.class": "org.acme.Handler"}, "is not Amazon's handler"),
+    ({**IAM, "sasl.username": "u"}, "means nothing beside AWS_MSK_IAM"),
+    ({**IAM, "security.protocol": "SASL_PLAINTEXT"}, "over TLS only"),
+    ({**OAUTH, "sasl.client.callback.handler.class": "org.acme.Handler"}, "cannot serve librdkafka"),
     ({**PLAIN, "sasl.username": "u"}, "add sasl.password"),
     (
         {**PLAIN, **LOGIN, "sasl.jaas.config": f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'},
@@ -229,6 +243,67 @@ def test_what_cannot_serve_both_clients_is_a_finding_with_a_remedy(client: dict[
     assert all(finding.place[0] in client for finding in findings)
     with pytest.raises(OptionError):
         both(client)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        {"sasl.jaas.config": f'{IAM_MODULE} required awsRoleArn="arn:r" awsRoleSessionName="s";'},
+        {
+            "sasl.jaas.config": f'{IAM_MODULE} required awsRoleArn="arn:r" awsRoleSessionName="s";',
+            "sasl.client.callback.handler.class": "shadedmskiam.software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        },
+        {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f'{jaas.MODULES["OAUTHBEARER"]} required awsRoleArn="arn:r" awsRoleSessionName="s";',
+            "sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+        },
+    ],
+)
+def test_msk_s_login_serves_both_clients_from_one_spelling(
+    spelled: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java takes Amazon's handler, librdkafka a call-back that signs with Amazon's signer, wherever it is sent."""
+    calls = []
+
+    def signed(region: str, role: str, sts_session_name: str) -> tuple[str, int]:
+        calls.append((region, role, sts_session_name))
+        return "token", 1_700_000_900_000
+
+    provider = types.SimpleNamespace(generate_auth_token_from_role_arn=signed)
+    signer = types.SimpleNamespace(MSKAuthTokenProvider=provider)
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)
+    servers = "b-1.mirror.abc.c2.kafka.eu-west-1.amazonaws.com:9098"
+    cluster = config_of({**IAM, **spelled}, servers=servers).cluster("east")
+    java = java_options(cluster)
+    assert java["sasl.mechanism"] == "AWS_MSK_IAM"
+    assert java["sasl.client.callback.handler.class"] == "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    assert jaas.parse(java["sasl.jaas.config"]).module == IAM_MODULE
+    shaded = java_options(cluster, shaded=True)
+    assert shaded["sasl.jaas.config"].startswith(f"shadedmskiam.{IAM_MODULE}"), "as Databricks ships it"
+    for role in ("admin", "consumer", "producer"):
+        options = librdkafka_options(cluster, role=role)  # type: ignore[arg-type]
+        sign = pickle.loads(pickle.dumps(options["oauth_cb"]))  # noqa: S301 - our own bytes
+        assert sign("") == ("token", 1_700_000_900.0)
+        assert options["sasl.mechanism"] == "OAUTHBEARER"
+        assert not [name for name in options if name.startswith("mirrorlake.")]
+    assert calls == [("eu-west-1", "arn:r", "s")] * 3
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(ConfigError, match=r"mirrorlake\[msk\]"):
+        librdkafka_options(cluster, role="admin")
+
+
+def test_msk_s_region_comes_from_the_brokers_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", types.SimpleNamespace(MSKAuthTokenProvider=None))
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    own = config_of(IAM, servers="kafka.internal:9098").cluster("east")
+    with pytest.raises(ConfigError, match="AWS_REGION"):
+        librdkafka_options(own, role="admin")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert librdkafka_options(own, role="admin")["oauth_cb"].region == "eu-north-1"
+    serverless = config_of(IAM, servers="boot-a.c1.kafka-serverless.us-east-1.amazonaws.com:9098").cluster("east")
+    assert librdkafka_options(serverless, role="admin")["oauth_cb"].region == "us-east-1"
 
 
 def test_every_refused_name_is_refused_and_no_other_table_holds_it() -> None:
