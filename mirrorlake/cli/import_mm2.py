@@ -1,4 +1,4 @@
-"""`mirrorlake import-mm2`: a MirrorMaker 2 properties file becomes a settings file."""
+"""`mirrorlake import-mm2`: a MirrorMaker 2 file becomes a settings file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from mirrorlake.errors import ConfigError, UsageError
 
 
 def import_mm2(
-    file: Annotated[Path, typer.Argument(help="MirrorMaker 2's properties file.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="MirrorMaker 2's properties, connector configurations (JSON), or Strimzi's KafkaMirrorMaker2."
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the settings there instead of printing them.")
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Turn a MirrorMaker 2 properties file into a settings file, and tell what became of every key."""
+    """Turn a MirrorMaker 2 file into a settings file, and tell what became of every key."""
     from mirrorlake.config.load import loads
     from mirrorlake.config.mm2_import import import_mm2
 
@@ -29,11 +34,11 @@ def import_mm2(
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already", consequence="nothing was written", remedy="name another file")
     text = f"# Imported from {file.name}; conf/example.yml explains every setting.\n\n{found.yaml}"
-    faults = []
+    faults = list(found.open)
     try:
         loads(text, path=out or file)
     except ConfigError as error:
-        faults = [str(fault) for fault in error.faults]
+        faults += [str(fault) for fault in error.faults]
     if out is not None:
         out.write_text(text, encoding="utf-8")
     output.document(

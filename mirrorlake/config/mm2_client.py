@@ -1,9 +1,13 @@
-"""The connections of a MirrorMaker 2 file: one `client` section a cluster, one `producer` section a flow, no secrets."""
+"""The connections of a MirrorMaker 2 file: one `client` section a cluster, one `producer` section a flow, no secrets.
+
+A connection is never weaker here than in the file: a security setting that is refused stays in `client` as it was
+written, so that the settings do not load before a person has settled it. What only tunes a client is left out and told.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mirrorlake.config import jaas
@@ -14,13 +18,20 @@ from mirrorlake.config.written import variable
 Pair = tuple[str, str]
 
 _CONNECTION = re.compile(r"(?:security\.|ssl\.|sasl\.)")
-_ROLES = ("consumer.", "producer.", "admin.")
+# Beginnings under which MirrorMaker or Connect takes the settings of one client, by the end of the flow it connects to.
+_OF_SOURCE = ("source.cluster.", "source.consumer.", "source.producer.", "source.admin.", "consumer.")
+_OF_TARGET = (
+    *(f"target.{role}." for role in ("cluster", "consumer", "producer", "admin")),
+    *("producer.override.", "producer.", "admin.override.", "admin."),
+)
+_OF_CLUSTER = ("consumer.", "producer.", "admin.")
 _PROVIDED = re.compile(r"\$\{[^{}:]+:[^{}]*\}")
 _SET_HERE = {
-    "consumer.isolation.level": "always read_committed",
-    "consumer.auto.offset.reset": "start",
-    "consumer.enable.auto.commit": "never commits on a source (law H)",
+    "isolation.level": "always read_committed",
+    "auto.offset.reset": "start",
+    "enable.auto.commit": "never commits on a source (law H)",
 }
+_NO_EFFECT = "MirrorMaker reads with it nowhere: it reads from the source only"
 
 
 class Clients:
@@ -84,21 +95,7 @@ class Clients:
         return {**found, "client": client} if client else found
 
     def _client(self, alias: str) -> dict[str, str]:
-        written: dict[str, tuple[str, str]] = {}
-        own = self._clusters[alias]
-        for key, value in self._shared.items():
-            if _CONNECTION.match(key):
-                written[key] = (key, value)
-        for role in _ROLES[:1]:
-            for key, value in _below(own, role).items():
-                where = f"{alias}.{role}{key}"
-                if f"{role}{key}" in _SET_HERE:
-                    self.told[where] = _SET_HERE[f"{role}{key}"]
-                else:
-                    written[key] = (where, value)
-        for key, value in own.items():
-            if _CONNECTION.match(key):
-                written[key] = (f"{alias}.{key}", value)
+        written = self._tuning(alias) | self._connection(alias)
         values: dict[str, str] = {}
         places: dict[str, str] = {}
         for key, (where, value) in written.items():
@@ -113,15 +110,65 @@ class Clients:
                 )
         return self._checked(values, places, check=check_client, place=f"clusters.{alias}.client")
 
+    def _tuning(self, alias: str) -> dict[str, Pair]:
+        """Return the source's consumer settings that are no part of the connection, and where each stands."""
+        found = {}
+        for key, value in _below(self._clusters[alias], "consumer.").items():
+            where = f"{alias}.consumer.{key}"
+            if key in _SET_HERE and not any(alias == source for source, _ in self._enabled):
+                self.refused[where] = _NO_EFFECT
+            elif key in _SET_HERE:
+                self.told[where] = _SET_HERE[key]
+            elif not _CONNECTION.match(key):
+                found[key] = (where, value)
+        return found
+
+    def _connection(self, alias: str) -> dict[str, Pair]:
+        """Return every security setting that reaches the cluster, whichever client MirrorMaker gives it to.
+
+        One connection serves all clients here: where one of them is told otherwise than the cluster, its setting stays
+        under its own name, which no client knows.
+        """
+        found = {key: (key, value) for key, value in self._shared.items() if _CONNECTION.match(key)}
+        own = self._clusters[alias]
+        found |= {key: (f"{alias}.{key}", value) for key, value in own.items() if _CONNECTION.match(key)}
+        for start, beginnings, settings in self._beside(alias):
+            for beginning in beginnings:
+                for key, value in _below(settings, beginning).items():
+                    if not _CONNECTION.match(key):
+                        continue
+                    where = f"{start}{beginning}{key}"
+                    if found.setdefault(key, (where, value))[1] != value:
+                        found[f"{beginning}{key}"] = (where, value)
+                    elif found[key][0] != where:
+                        self.told[where] = f"clusters.{alias}.client.{key}"
+        return found
+
+    def _beside(self, alias: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, str]]]:
+        """Return where single clients of the cluster are told something: beginning in the file, theirs, the settings."""
+        yield f"{alias}.", _OF_CLUSTER, self._clusters[alias]
+        ends: list[tuple[str, ...]] = []
+        for source, target in self._enabled:
+            if alias in (source, target):
+                ends.append(_OF_SOURCE if alias == source else _OF_TARGET)
+                yield f"{source}->{target}.", ends[-1], self._flows[source, target]
+        beginnings = dict.fromkeys(beginning for end in ends for beginning in end)
+        yield "", tuple(dict.fromkeys((*beginnings, *_OF_CLUSTER))), self._shared
+
     def _checked(self, values: dict[str, str], places: Mapping[str, str], *, check: Any, place: str) -> dict[str, str]:
-        """Drop what is refused here, with its reason, until nothing is."""
+        """Drop what is refused here, with its reason, until nothing is; a security setting stays and goes on being refused."""
         while findings := check(values):
+            dropped = set()
             for finding in findings:
                 key = str(finding.place[0])
-                self.refused[places[key]] = (
+                self.refused[places.get(key, key)] = (
                     f"{finding.problem}; {finding.remedy}" if finding.remedy else finding.problem
                 )
-                values.pop(key, None)
+                if key in values and not _is_security(key):
+                    dropped.add(key)
+            if not dropped:
+                break
+            values = {key: value for key, value in values.items() if key not in dropped}
         for key in values:
             self.told[places[key]] = f"{place}.{key}"
         return values
@@ -161,6 +208,11 @@ class Clients:
         reference = variable(name)
         self.notes.append(f"set the environment variable {reference} to the value in the file, which was not copied")
         return f"${{env:{reference}}}"
+
+
+def _is_security(key: str) -> bool:
+    beginning = next((start for start in (*_OF_SOURCE, *_OF_TARGET) if key.startswith(start)), "")
+    return _CONNECTION.match(key.removeprefix(beginning)) is not None
 
 
 def _below(settings: Mapping[str, str], start: str) -> dict[str, str]:

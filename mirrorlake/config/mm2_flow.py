@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from mirrorlake.config.mm2_names import DEFAULT_POLICIES, IDENTITY_POLICIES
+from mirrorlake.config.mm2_names import DEFAULT_POLICIES, FACTORS, IDENTITY_POLICIES
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
 _MOST_LANES = 64
 
 
-def flow_settings(
-    source: str, target: str, settings: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """Return the flow's entry, where each key went, and what differs.
+@dataclass(slots=True)
+class Mm2Flow:
+    """One flow as it was translated.
+
+    Attributes:
+        entry: as it stands under `flows`; None where MirrorMaker mirrors nothing.
+        told: where each key went.
+        notes: what differs.
+        open: what a person has to settle.
+    """
+
+    entry: dict[str, Any] | None = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+
+
+def flow_settings(source: str, target: str, settings: Mapping[str, str]) -> Mm2Flow:
+    """Translate one flow.
 
     Args:
         source: alias.
@@ -32,7 +48,12 @@ def flow_settings(
     flow.sync()
     flow.mm2()
     flow.delivery(source, target)
-    return flow.entry, flow.told, flow.notes
+    flow.factor()
+    flow.rules()
+    selects = flow.entry["topics"] != []
+    if not selects:
+        flow.notes.append("the flow is not written: `topics` is blank, so MirrorMaker mirrors nothing by it")
+    return Mm2Flow(flow.entry if selects else None, flow.told, flow.notes, flow.open)
 
 
 class _Flow:
@@ -41,6 +62,7 @@ class _Flow:
         self.entry: dict[str, Any] = {}
         self.told: dict[str, str] = {}
         self.notes: list[str] = []
+        self.open: list[str] = []
 
     def selection(self, key: str, place: str, former: str = "", *, default: str | None = None) -> None:
         """Take a list of names and expressions over."""
@@ -59,12 +81,20 @@ class _Flow:
             self.told[used] = place
 
     def policy(self) -> None:
-        """Take the naming of remote topics over."""
+        """Take the naming of remote topics over; a class that is not known stays, so that the settings do not load."""
         name = self._take("replication.policy.class", "policy", DEFAULT_POLICIES[0])
         separator = self._take("replication.policy.separator", "policy.separator", ".")
         if name not in (*DEFAULT_POLICIES, *IDENTITY_POLICIES):
-            self.notes.append(f"policy: {name} is a class of its own; write a template that makes the same names")
+            self.open.append(f"policy: {name} is a class of its own; write a template that makes the same names")
+            self.entry["policy"] = name
+            return
         kind = "identity" if name in IDENTITY_POLICIES else "default"
+        if kind == "identity" and not separator:
+            self.notes.append(
+                "the empty separator is left out: topics keep their names, but `heartbeats` and MirrorMaker's own topics "
+                "get names with dots"
+            )
+            separator = "."
         if separator != ".":
             self.entry["policy"] = {"name": kind, "separator": separator}
         elif kind == "identity":
@@ -130,12 +160,15 @@ class _Flow:
 
     def delivery(self, source: str, target: str) -> None:
         """Take over where topics begin and how many work side by side; say what is safer here than there."""
-        for key in ("consumer.auto.offset.reset", "source.consumer.auto.offset.reset"):
+        # The flow's own setting beats the source's; what stands at the top level or below the target reaches no consumer.
+        for key in ("source.consumer.auto.offset.reset", "consumer.auto.offset.reset"):
             if key in self._given:
                 self.told[key] = "start"
+                self.entry.pop("start", None)
                 if self._given[key] == "latest":
                     self.entry["start"] = "latest"
-                    self.notes.append("start: latest; for `mirrorlake takeover` set it to earliest")
+        if "start" in self.entry:
+            self.notes.append("start: latest; for `mirrorlake takeover` set it to earliest")
         if "tasks.max" in self._given:
             self.entry["lanes"] = min(_MOST_LANES, max(1, self._number("tasks.max", 1)))
             self.told["tasks.max"] = "lanes"
@@ -148,13 +181,37 @@ class _Flow:
         if "read_committed" not in isolation:
             self.notes.append(f"aborted records of {source} are not mirrored; MirrorMaker, as it was set, mirrors them")
 
+    def rules(self) -> None:
+        """Name what changes or drops records on the way, which only a person can write again."""
+        for key in ("transforms", "predicates"):
+            if self._given.get(key):
+                self.open.append(
+                    f"{key}: {self._given[key]} is not translated, so records would be mirrored as they are; "
+                    "write `rules:` of the flow that do the same"
+                )
+
+    def factor(self) -> None:
+        """Take the replication factor over; -1 is the broker's default here and there."""
+        for key in FACTORS:
+            if key in self._given:
+                self.told[key] = "replication_factor"
+        if "replication.factor" not in self._given:
+            self.notes.append("topics get the target's default replication factor; MirrorMaker's default is 2")
+        elif self._given["replication.factor"].isdigit():
+            self.entry["replication_factor"] = self._number("replication.factor", 0)
+
     def _take(self, key: str, place: str, default: str) -> str:
         if key in self._given:
             self.told[key] = place
         return self._given.get(key, default).strip()
 
     def _flag(self, key: str, place: str, *, default: bool) -> bool:
-        return self._take(key, place, str(default)).lower() == "true"
+        text = self._take(key, place, str(default)).lower()
+        if text not in ("true", "false"):
+            self.open.append(
+                f"{key} is '{text}', neither true nor false, and MirrorMaker refuses it; false was assumed"
+            )
+        return text == "true"
 
     def _number(self, key: str, default: int) -> int:
         text = self._given[key].strip()

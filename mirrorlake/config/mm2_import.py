@@ -1,4 +1,4 @@
-"""Turn an MirrorMaker 2 properties file into a settings file, and say what became of every key.
+"""Turn a MirrorMaker 2 file (`mm2_read`) into a settings file, and say what became of every key.
 
     clusters = east, central             aliases; other keys are read by their beginning
     east.bootstrap.servers = …           a cluster's: connection, consumer.*, producer.*, admin.*, worker settings
@@ -12,30 +12,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import javaproperties
-
-from mirrorlake.config.mm2_client import Clients
+from mirrorlake.config.mm2_client import Clients, Pair
 from mirrorlake.config.mm2_flow import flow_settings
 from mirrorlake.config.mm2_names import TRANSLATED, why_not
+from mirrorlake.config.mm2_read import Line, read
 from mirrorlake.config.written import yaml_of
 from mirrorlake.errors import ConfigError, Fault
 
-Status = Literal["translated", "no_counterpart", "unknown", "off"]
-
 _PROVIDERS = "config.providers"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """What became of one key: `translated` to where, `no_counterpart` and why, `unknown`, or `off` with its flow."""
-
-    key: str
-    status: Status
-    detail: str
+# A dedicated MirrorMaker hands these to no client from the top level: they count below an alias or a flow only.
+_NOT_SHARED = ("consumer.", "producer.", "admin.", "source.", "target.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,11 +36,13 @@ class Mm2Import:
         settings: as `from_settings` takes them.
         report: one line a key, in the order of the file.
         notes: where mirrorlake differs although the settings say the same.
+        open: what a person has to settle before the settings do what the file does; reading them may name more.
     """
 
     settings: dict[str, Any]
     report: list[Line] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
 
     @property
     def yaml(self) -> str:
@@ -59,10 +51,10 @@ class Mm2Import:
 
 
 def import_mm2(path: str | Path) -> Mm2Import:
-    """Read an MirrorMaker 2 properties file.
+    """Read what describes a MirrorMaker 2: properties, connector configurations as JSON, or Strimzi's resource.
 
     Raises:
-        ConfigError: the file cannot be read, is no properties file, or names no clusters or flows.
+        ConfigError: the file cannot be read, is none of these, or names no clusters or flows.
 
     Example:
         >>> found = import_mm2("mm2.properties")  # doctest: +SKIP
@@ -78,61 +70,42 @@ def import_mm2(path: str | Path) -> Mm2Import:
 
 
 def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import:
-    """Turn the bytes of a properties file into settings; see `import_mm2`."""
-    properties, report, notes = _read(data, file)
+    """Turn the bytes of such a file into settings; see `import_mm2`."""
+    source = read(data, file=file)
+    properties = source.properties
     aliases = [alias for alias in re.split(r"\s*,\s*", properties.get("clusters", "").strip()) if alias]
     if not aliases:
         problem = "there is no `clusters = a, b`: this is no properties file of MirrorMaker 2's dedicated mode"
         raise ConfigError([Fault(file, "clusters", problem, "name the clusters by their aliases")])
     scopes = _Scopes(properties, aliases)
-    found = Mm2Import(settings={}, report=report, notes=notes)
+    found = Mm2Import(settings={}, report=source.report, notes=source.notes)
     enabled = [pair for pair in scopes.pairs if scopes.effective(pair).get("enabled", "false").lower() == "true"]
     if not enabled:
-        raise ConfigError(
-            [
-                Fault(
-                    file, "", "no flow is enabled", f"set {aliases[0]}->{aliases[-1]}.enabled = true, or as you need it"
-                )
-            ]
-        )
-    flows = []
+        remedy = f"set {aliases[0]}->{aliases[-1]}.enabled = true, or as you need it"
+        raise ConfigError([Fault(file, "", "no flow is enabled", remedy)])
+    flows: dict[Pair, dict[str, Any]] = {}
     told: dict[str, str] = {}
     for pair in enabled:
-        entry, where, differs = flow_settings(*pair, scopes.effective(pair))
-        flows.append(entry)
-        for key, detail in where.items():
+        flow = flow_settings(*pair, scopes.effective(pair))
+        if flow.entry is not None:
+            flows[pair] = flow.entry
+        for key, detail in flow.told.items():
             told.setdefault(scopes.written(pair, key), detail)
-        notes += [f"{pair[0]}->{pair[1]}: {text}" for text in differs]
-    clients = Clients(scopes.clusters, scopes.shared, scopes.flows, enabled)
+        found.notes += [f"{pair[0]}->{pair[1]}: {text}" for text in flow.notes]
+        found.open += [f"{pair[0]}->{pair[1]}: {text}" for text in flow.open]
+    if not flows:
+        raise ConfigError([Fault(file, "topics", "no enabled flow selects a topic", "name the topics to mirror")])
+    clients = Clients(scopes.clusters, scopes.shared, scopes.flows, list(flows))
     found.settings = {
         "lake": {"root": "./lake"},
         "clusters": clients.clusters(),
-        "flows": [clients.with_options(pair, entry) for pair, entry in zip(enabled, flows, strict=True)],
+        "flows": [clients.with_options(pair, entry) for pair, entry in flows.items()],
     }
-    notes += clients.notes
-    for key in properties:
-        report.append(_line(key, scopes, enabled, told | clients.told, clients.refused))
+    found.notes += clients.notes
+    for label, key in source.labels:
+        line = _line(key, scopes, enabled, told | clients.told, clients.refused)
+        found.report.append(replace(line, key=label))
     return found
-
-
-def _read(data: bytes, file: str) -> tuple[dict[str, str], list[Line], list[str]]:
-    """Return the properties as Java reads them (Latin-1), lines for keys that are overwritten, and notes."""
-    properties: dict[str, str] = {}
-    report = []
-    try:
-        for element in javaproperties.parse(data):
-            if isinstance(element, javaproperties.KeyValue):
-                if element.key in properties:
-                    report.append(Line(key=element.key, status="off", detail="given again further down, which counts"))
-                properties[element.key] = element.value
-    except javaproperties.InvalidUEscapeError as error:
-        raise ConfigError([Fault(file, "", f"a malformed escape: {error}", r"write \uXXXX with four digits")]) from None
-    if not properties:
-        raise ConfigError([Fault(file, "", "there is no property in it", "name MirrorMaker's properties file")])
-    notes = []
-    if not data.isascii():
-        notes.append("the file holds letters beyond ASCII, which Java reads as Latin-1: see that they came over right")
-    return properties, report, notes
 
 
 class _Scopes:
@@ -164,7 +137,8 @@ class _Scopes:
         source, target = pair
         ends = {f"source.{key}": value for key, value in self.clusters[source].items()}
         ends |= {f"target.{key}": value for key, value in self.clusters[target].items()}
-        return {**self.shared, **ends, **self.flows[pair]}
+        shared = {key: value for key, value in self.shared.items() if not key.startswith(_NOT_SHARED)}
+        return {**shared, **ends, **self.flows[pair]}
 
     def written(self, pair: tuple[str, str], key: str) -> str:
         """Return the key as it stands in the file for what a flow was told."""
@@ -194,6 +168,9 @@ def _line(
         return Line(key=key, status="no_counterpart", detail=refused[key])
     if key in told:
         return Line(key=key, status="translated", detail=told[key])
+    if owner is None and rest.startswith(_NOT_SHARED):
+        detail = "MirrorMaker hands it to no client: it counts below a cluster's alias or a flow only"
+        return Line(key=key, status="no_counterpart", detail=detail)
     if key == _PROVIDERS or key.startswith(f"{_PROVIDERS}."):
         return Line(
             key=key, status="no_counterpart", detail="references became ${env:NAME}; ${secret:scope/key} is another way"

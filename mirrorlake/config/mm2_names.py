@@ -6,11 +6,15 @@ and Connect's `DistributedConfig`.
 
 from __future__ import annotations
 
+from mirrorlake.config.client_names import BY_NAME, JAVA_ONLY
+
 _ITSELF = "mirrorlake does this by itself"
 _NO_WORKERS = "it runs no Connect workers"
 _BYTES = "bytes are mirrored as they are (law C)"
 _JAVA = "a Java class cannot be called"
-_FACTOR = "the broker's default.replication.factor decides; create the topic first for another one"
+_RULES = "a Java class cannot be called; write `rules:` of the flow, which filter, mask and change records"
+_ERRORS = "`unsendable` of the flow says what happens to a record that cannot be sent: halt, or quarantine (law E)"
+_FACTOR = "replication_factor of the flow says it for every topic that mirrorlake creates"
 
 # Settings of a flow that a function of their own translates (`mm2_flow`).
 TRANSLATED = frozenset(
@@ -35,7 +39,14 @@ TRANSLATED = frozenset(
         "offset-syncs.topic.location",
         "offset.lag.max",
         "tasks.max",
+        "replication.factor",
     }
+)
+
+# `replication_factor` of a flow takes the place of all of them.
+FACTORS = (
+    "replication.factor",
+    *(f"{name}.topic.replication.factor" for name in ("offset-syncs", "checkpoints", "heartbeats")),
 )
 
 # Settings without a counterpart, and why.
@@ -62,7 +73,6 @@ NO_COUNTERPART: dict[str, str] = {
     "sync.group.offsets.interval.seconds": f"{_ITSELF}; sync.groups_interval paces it",
     "emit.checkpoints.interval.seconds": "checkpoints are written with the groups; sync.groups_interval paces them",
     "heartbeats.replication.enabled": "with mm2.heartbeats, heartbeats topics of the source get one more hop",
-    "replication.factor": _FACTOR,
     "offset-syncs.topic.replication.factor": _FACTOR,
     "checkpoints.topic.replication.factor": _FACTOR,
     "heartbeats.topic.replication.factor": _FACTOR,
@@ -82,9 +92,9 @@ NO_COUNTERPART: dict[str, str] = {
     "key.converter": _BYTES,
     "value.converter": _BYTES,
     "header.converter": _BYTES,
-    "transforms": "records are mirrored as they are (law C); nothing is filtered or changed on the way",
-    "predicates": "records are mirrored as they are (law C); nothing is filtered or changed on the way",
-    "errors.tolerance": "a record that cannot be sent stops the flow with its coordinates (law E)",
+    "transforms": _RULES,
+    "predicates": _RULES,
+    "errors.tolerance": _ERRORS,
     "name": "a flow is named by its ends",
     "connector.class": _NO_WORKERS,
     "client.id": "clients are named mirrorlake-…",
@@ -131,6 +141,8 @@ DEFAULT_POLICIES = ("org.apache.kafka.connect.mirror.DefaultReplicationPolicy",)
 IDENTITY_POLICIES = (
     "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy",
+    # Amazon's sample for MSK Connect and its migration tool: names stay as they are.
+    "com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy",
 )
 
 
@@ -142,4 +154,8 @@ def why_not(key: str) -> str | None:
     """
     if key in NO_COUNTERPART:
         return NO_COUNTERPART[key]
+    if key in BY_NAME or key in JAVA_ONLY:
+        return (
+            "it tunes the clients of Connect's own workers; write it under client of the cluster to tune the mirror's"
+        )
     return next((why for start, why in NO_COUNTERPART_FAMILIES.items() if key.startswith(start)), None)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from mirrorlake.cli import main
 from mirrorlake.config.load import loads
 from mirrorlake.config.mm2_import import Mm2Import, import_mm2, import_properties
 from mirrorlake.config.mm2_names import NO_COUNTERPART, TRANSLATED
@@ -86,7 +88,7 @@ central.offset.flush.interval.ms = 5000
     assert mirrored.producer == {"compression.type": "zstd"}
     assert config.cluster("east").client == {"max.poll.records": "5000"}
     assert status(found, "central.producer.acks") == "no_counterpart"
-    assert status(found, "replication.factor") == "no_counterpart"
+    assert mirrored.replication_factor == 3
     assert status(found, "east.consumer.isolation.level") == "translated"
     assert not [line for line in found.report if line.status == "unknown"]
     assert not [note for note in found.notes if "aborted" in note or "at least once" in note]
@@ -126,7 +128,9 @@ central.sasl.oauthbearer.token.endpoint.url = ${file:/etc/mm2.properties:url}
     assert any("EAST_SASL_PASSWORD" in note for note in found.notes)
     assert any("/etc/mm2.properties:url" in note for note in found.notes)
     assert status(found, "east.ssl.truststore.location") == "no_counterpart", "librdkafka reads no JKS"
-    loads(found.yaml)
+    with pytest.raises(ConfigError, match="JKS") as refused:
+        loads(found.yaml)
+    assert "hunter" not in str(refused.value)
 
 
 def vars_of(line: object) -> dict[str, str]:
@@ -151,6 +155,253 @@ def test_aliases_that_begin_alike_are_told_apart() -> None:
     )
     config = loads(found.yaml)
     assert [config.flow(name).topics.expressions for name in ("a->c", "a-b->c")] == [("y",), ("x",)]
+
+
+IAM = """
+east.security.protocol = SASL_SSL
+east.sasl.mechanism = AWS_MSK_IAM
+east.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="mirror";
+east.sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
+"""
+KERBEROS = """
+east.security.protocol = SASL_SSL
+east.sasl.mechanism = GSSAPI
+east.sasl.kerberos.service.name = kafka
+east.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="/k" principal="m";
+"""
+OWN_HANDLER = """
+east.security.protocol = SASL_SSL
+east.sasl.mechanism = OAUTHBEARER
+east.sasl.login.callback.handler.class = io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler
+east.sasl.jaas.config = org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \\
+    oauth.client.id="m" oauth.client.secret="hunter2" oauth.token.endpoint.uri="https://idp/token";
+"""
+JKS = (
+    "east.security.protocol = SSL\neast.ssl.truststore.location = /trust.jks\neast.ssl.truststore.password = hunter2\n"
+)
+UNREADABLE = "east.security.protocol = SSL\neast.ssl.engine.factory.clazz = x\n"
+ONE_CLIENT = "east.security.protocol = SSL\neast.admin.security.protocol = SASL_SSL\n"
+OF_A_FLOW = "east.security.protocol = SSL\neast->central.consumer.sasl.mechanism = GSSAPI\n"
+ON_TOP = "producer.sasl.mechanism = GSSAPI\n"
+WITHOUT_PROTOCOL = "east.ssl.truststore.location = /ca.pem\n"
+
+
+@pytest.mark.parametrize(
+    "lines", [KERBEROS, OWN_HANDLER, JKS, UNREADABLE, ONE_CLIENT, OF_A_FLOW, ON_TOP, WITHOUT_PROTOCOL]
+)
+def test_a_security_setting_that_is_refused_keeps_the_cluster_unusable(lines: str) -> None:
+    """Never weaker by leaving out: what cannot be translated stays in `client`, and the settings do not load."""
+    found = imported(lines)
+    client = found.settings["clusters"]["east"]["client"]
+    assert "no_counterpart" in {line.status for line in found.report}
+    assert client.get("security.protocol") == ("SSL" if "protocol = SSL" in lines else client.get("security.protocol"))
+    with pytest.raises(ConfigError, match=r"clusters\.east\.client"):
+        loads(found.yaml)
+    assert "hunter" not in found.yaml + str(found.report) + str(found.notes)
+
+
+def test_a_refused_security_setting_ends_the_command_with_exit_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mm2.properties"
+    for lines, code in ((KERBEROS, 1), (IAM, 0), ("", 0), ("transforms = mask\n", 1)):
+        file.write_text(SMALLEST + lines)
+        with pytest.raises(SystemExit) as ended:
+            main(["import-mm2", str(file), "--json"])
+        assert ended.value.code == code, lines
+        assert bool(json.loads(capsys.readouterr().out)["faults"]) == (code == 1)
+
+
+def test_a_login_that_only_one_client_is_told_reaches_the_cluster() -> None:
+    found = imported("east.consumer.security.protocol = SSL\ncentral.producer.security.protocol = SSL\n")
+    config = loads(found.yaml)
+    assert [config.cluster(alias).client["security.protocol"] for alias in ("east", "central")] == ["SSL", "SSL"]
+    assert {line.status for line in found.report} == {"translated"}
+
+
+def test_msk_s_login_is_taken_over_as_it_is() -> None:
+    client = loads(imported(IAM).yaml).cluster("east").client
+    assert client["sasl.mechanism"] == "AWS_MSK_IAM"
+    assert 'awsProfileName="mirror"' in client["sasl.jaas.config"]
+
+
+def test_blanks_at_the_end_of_a_value_do_not_count() -> None:
+    found = imported("east->central.enabled = true  \nsync.group.offsets.enabled = TRUE \ntasks.max = 4\t\n")
+    assert flow(found)["lanes"] == 4
+    assert flow(found).get("sync", {}).get("groups", True)
+
+
+@pytest.mark.parametrize("key", ["consumer.auto.offset.reset", "central.consumer.auto.offset.reset"])
+def test_a_reset_that_reaches_no_consumer_of_mirrormaker_starts_nothing_at_the_end(key: str) -> None:
+    found = imported(f"{key} = latest\n")
+    assert "start" not in flow(found)
+    assert status(found, key) == "no_counterpart"
+
+
+@pytest.mark.parametrize("key", ["east.consumer.auto.offset.reset", "east->central.consumer.auto.offset.reset"])
+def test_a_reset_of_the_source_s_consumer_is_the_start(key: str) -> None:
+    found = imported(f"{key} = latest \n")
+    assert flow(found)["start"] == "latest"
+    assert status(found, key) == "translated"
+
+
+def test_a_flag_that_is_none_is_named() -> None:
+    assert any("neither true nor false" in text for text in imported("sync.topic.configs.enabled = yes\n").open)
+
+
+def test_a_policy_of_one_s_own_is_an_error() -> None:
+    found = imported("replication.policy.class = com.acme.Names\n")
+    assert any("com.acme.Names" in text for text in found.open)
+    with pytest.raises(ConfigError, match="is no replication policy"):
+        loads(found.yaml)
+
+
+def test_a_flow_without_topics_is_not_written() -> None:
+    more = "central->east.enabled = true\ncentral->east.topics = \n"
+    found = imported(more)
+    assert [entry["source"] for entry in found.settings["flows"]] == ["east"]
+    assert any("central->east" in note and "blank" in note for note in found.notes)
+    with pytest.raises(ConfigError, match="no enabled flow selects a topic"):
+        imported("topics = \n")
+
+
+def test_client_settings_of_connect_s_workers_are_told_as_such() -> None:
+    found = imported("east.request.timeout.ms = 1\ncentral.metadata.max.age.ms = 1\n")
+    for key in ("east.request.timeout.ms", "central.metadata.max.age.ms"):
+        assert status(found, key) == "no_counterpart"
+
+
+def test_transforms_and_errors_point_to_what_does_the_same() -> None:
+    found = imported("east->central.transforms = mask\neast->central.errors.tolerance = all\n")
+    details = {line.key.removeprefix("east->central."): line.detail for line in found.report}
+    assert "rules:" in details["transforms"]
+    assert "unsendable" in details["errors.tolerance"]
+    assert any("transforms: mask" in text for text in found.open)
+
+
+SOURCE = {
+    "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+    "source.cluster.alias": "east",
+    "target.cluster.alias": "central",
+    "source.cluster.bootstrap.servers": "east:9092",
+    "target.cluster.bootstrap.servers": "central:9092",
+    "source.cluster.security.protocol": "SSL",
+    "topics": "orders",
+    "tasks.max": 4,
+    "sync.topic.acls.enabled": False,
+    "replication.policy.class": "com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy",
+    "consumer.auto.offset.reset": "latest",
+}
+CHECKPOINT = SOURCE | {
+    "connector.class": "org.apache.kafka.connect.mirror.MirrorCheckpointConnector",
+    "tasks.max": 2,
+    "sync.group.offsets.enabled": "true",
+}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        SOURCE,
+        {"name": "msc", "config": SOURCE},
+        {"connectorName": "msc", "connectorConfiguration": SOURCE},
+        [{"name": "msc", "config": SOURCE}, {"name": "other", "config": {"connector.class": "FileStream"}}],
+        {"msc": {"info": {"name": "msc", "config": SOURCE}}},
+    ],
+)
+def test_connector_configurations_are_read(document: object) -> None:
+    found = import_properties(json.dumps(document).encode())
+    config = loads(found.yaml)
+    mirrored = config.flow("east->central")
+    assert (mirrored.topics.expressions, mirrored.lanes, mirrored.start.kind) == (("orders",), 4, "latest")
+    assert mirrored.remote_topic("orders") == "orders", "Amazon's policy keeps names"
+    assert config.cluster("east").client == {"security.protocol": "SSL"}
+    assert not mirrored.sync.groups
+    assert not mirrored.mm2.checkpoints
+    assert not [line for line in found.report if line.status == "unknown"]
+
+
+def test_the_connectors_of_a_pair_become_one_flow() -> None:
+    found = import_properties(json.dumps([CHECKPOINT, SOURCE]).encode())
+    [mirrored] = loads(found.yaml).flows
+    assert (mirrored.lanes, mirrored.sync.groups, mirrored.mm2.checkpoints, mirrored.mm2.heartbeats) == (
+        *(4, True, True),
+        False,
+    )
+    other = CHECKPOINT | {"source.cluster.security.protocol": "SASL_SSL"}
+    with pytest.raises(ConfigError, match="told otherwise"):
+        loads(import_properties(json.dumps([other, SOURCE]).encode()).yaml)
+
+
+def test_one_connector_as_msk_connect_takes_it() -> None:
+    text = "\n".join(f"{key}={value}" for key, value in SOURCE.items())
+    assert loads(import_properties(text.encode()).yaml).flow("east->central").lanes == 4
+    with pytest.raises(ConfigError, match="no MirrorSourceConnector"):
+        import_properties(json.dumps(CHECKPOINT).encode())
+
+
+STRIMZI = """
+apiVersion: kafka.strimzi.io/v1beta2
+kind: KafkaMirrorMaker2
+metadata: {name: mm2}
+spec:
+  version: 4.1.0
+  replicas: 1
+  connectCluster: central
+  clusters:
+    - alias: east
+      bootstrapServers: east:9093
+      tls: {trustedCertificates: [{secretName: ca, certificate: ca.crt}]}
+      authentication: {type: scram-sha-512, username: mm2, passwordSecret: {secretName: mm2, password: pw}}
+    - alias: central
+      bootstrapServers: central:9092
+      config: {config.storage.replication.factor: -1}
+  mirrors:
+    - sourceCluster: east
+      targetCluster: central
+      topicsPattern: "orders|clicks.*"
+      groupsPattern: "billing"
+      sourceConnector:
+        tasksMax: 4
+        config: {replication.factor: -1, sync.topic.acls.enabled: "false", replication.policy.separator: ""}
+      checkpointConnector: {config: {sync.group.offsets.enabled: true}}
+"""
+
+
+def test_strimzi_s_resource_is_read() -> None:
+    identity = 'replication.policy.class: "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy", '
+    text = STRIMZI.replace("replication.policy.separator", identity + "replication.policy.separator")
+    found = import_properties(text.encode())
+    config = loads(found.yaml)
+    mirrored = config.flow("east->central")
+    assert mirrored.topics.expressions == ("orders", "clicks.*")
+    assert (mirrored.lanes, mirrored.sync.groups, mirrored.mm2.heartbeats) == (4, True, False)
+    assert mirrored.remote_topic("orders") == "orders", "an empty separator beside identity"
+    assert mirrored.replication_factor is None, "-1 is the target's own"
+    client = config.cluster("east").client
+    assert client["security.protocol"] == "SASL_SSL"
+    assert client["sasl.password"] == "${env:EAST_SASL_PASSWORD}"
+    assert client["ssl.truststore.certificates"].startswith("${env:")
+    assert not [line for line in found.report if line.status == "unknown"]
+    assert any("strimzi:mm2/pw" in note for note in found.notes)
+
+
+def test_strimzi_s_newer_resource_is_read() -> None:
+    found = import_properties(
+        b"""
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaMirrorMaker2
+spec:
+  target: {alias: central, bootstrapServers: "central:9092", groupId: g}
+  mirrors:
+    - source: {alias: east, bootstrapServers: "east:9092", authentication: {type: kerberos, ticket: t}}
+      topicsPattern: orders
+      sourceConnector: {}
+"""
+    )
+    assert flow(found)["source"] == "east"
+    with pytest.raises(ConfigError, match=r"KERBEROS|mechanism"):
+        loads(found.yaml)
 
 
 @pytest.mark.parametrize(
