@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.offset_map import goes_on
 from mirrorlake.show import Sheet, Shown, badge, plural, table
 
 Action = Literal["move", "in_step", "hold"]
@@ -72,13 +73,11 @@ def position_among(contributions: Sequence[Contribution], *, known_to: int | Non
         >>> position_among([first, second])
         23
     """
-    read = [one.last_read + 1 for one in contributions if one.last_read is not None]
-    limits = [one.first_unread for one in contributions if one.first_unread is not None]
-    if read:
-        limits.append(max(read))
-    if not limits:
-        return None
-    return min(limits) if known_to is None else min(*limits, known_to)
+    position = goes_on(
+        (one.last_read for one in contributions if one.last_read is not None),
+        (one.first_unread for one in contributions if one.first_unread is not None),
+    )
+    return position if position is None or known_to is None else min(position, known_to)
 
 
 def limiting(contributions: Sequence[Contribution]) -> Contribution:

@@ -83,6 +83,28 @@ def holes_between(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple((before + 1, after - before - 1) for before, after in pairwise(offsets) if after - before > 1)
 
 
+def goes_on(read: Iterable[int], unread: Iterable[int]) -> int | None:
+    """Return where a reader of a partition goes on; `translate`, `groups` and `move_positions` all ask here.
+
+    Law A: right after the last record it has read, never past the first that it has not. What lies between the two may be
+    another region's, which it never read on its own source.
+
+    Args:
+        read: offsets of records that it has read, the last one among them.
+        unread: offsets of records that it has not read, the first one among them.
+
+    Returns:
+        The position; None where there is no record at all.
+
+    Example:
+        >>> goes_on([4], [9]), goes_on([4, 20], [9]), goes_on([], [9]), goes_on([], [])
+        (5, 9, 9, None)
+    """
+    after = max(read, default=None)
+    limits = list(unread) if after is None else [*unread, after + 1]
+    return min(limits, default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Exact(Shown):
     """The counterpart; it was written in one transaction with the ledger record that says so."""
@@ -100,8 +122,9 @@ class Exact(Shown):
 class InHole(Shown):
     """The offset holds no record for the other side.
 
-    `resume_at` is where a reader that stood here goes on, None while the record after the hole is not republished, and where
-    the records around it stand in several partitions, each with a position of its own (`groups` says them). `kind` is
+    `resume_at` is where a reader that stood here goes on: right after the last record before the hole, where `goes_on` puts
+    every reader; None where the records around it stand in several partitions, each with a position of its own (`groups` says
+    them). `kind` is
     the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`, `expired`, `recreated`; None where the lander has
     not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds.
     """
@@ -260,7 +283,8 @@ class OffsetMap:
             return Exact(downstream + upstream_offset - first, target)
         if index + 1 < len(self._stretches):
             _, _, following, _ = self._stretches[index + 1]
-            return InHole(None if self._is_spread else following)
+            behind = goes_on([downstream + last - first], [following])
+            return InHole(None if self._is_spread else behind)
         return NotYetRepublished(last + 1)
 
     def translate_back(self, downstream_offset: int, *, partition: TopicPartition) -> Translation:
@@ -286,5 +310,6 @@ def standing_at(runs: Iterable[Run], downstream_offset: int) -> Translation:
         return Exact(run.upstream_of(downstream_offset), run.source)
     if index + 1 < len(ordered):
         following = ordered[index + 1]
-        return InHole(following.first_upstream if following.source == run.source else None)
+        behind = goes_on([run.last_upstream], [following.first_upstream])
+        return InHole(behind if following.source == run.source else None)
     return NotYetRepublished(run.last_downstream + 1)

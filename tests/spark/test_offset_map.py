@@ -126,6 +126,8 @@ def test_law_a_and_b_a_million_upstream_offsets(spark: SparkSession, lines: list
         preceding = np.insert(line.downstream, 0, -1)[after]
         assert (position <= following).all(), f"law A: a position skips a record that was not read (seed {SEED})"
         assert (position > preceding).all(), f"a position goes back further than it must (seed {SEED})"
+        in_a_hole = expected == "in_a_hole"
+        assert (position[in_a_hole] == preceding[in_a_hole] + 1).all(), "law A: right after the last record, as for one"
 
 
 def test_a_million_downstream_offsets(spark: SparkSession, lines: list[Line], runs: DataFrame) -> None:

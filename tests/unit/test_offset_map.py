@@ -7,6 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import Contribution, position_among
 from mirrorlake.model.offset_map import (
     BeforeFirst,
     Exact,
@@ -51,6 +52,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Run], dict[int, int]]:
     return runs, truth
 
 
+@pytest.mark.law("A", "E")
 @given(histories())
 def test_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], dict[int, int]]) -> None:
     runs, truth = history
@@ -65,8 +67,10 @@ def test_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], 
         elif offset > max(truth):
             assert found == NotYetRepublished(max(truth) + 1)
         else:
-            following = min(o for o in truth if o > offset)
-            assert found == InHole(truth[following]), f"law A: resuming at {found} skips a record or stops before one"
+            before = max(o for o in truth if o < offset)
+            assert found == InHole(truth[before] + 1), (
+                f"law A: {found} is not right after the last record before the hole"
+            )
     for offset in range(max(back) + 2):
         found = offset_map.translate_back(offset, partition=TARGET)
         assert (
@@ -197,6 +201,15 @@ def _run(first: int, last: int, downstream: int) -> Run:
         first_downstream=downstream,
         count=last - first + 1,
     )
+
+
+@pytest.mark.law("A")
+def test_law_a_a_hole_between_records_of_other_regions_has_one_answer() -> None:
+    """Four records of another region lie between the two runs: `translate` and `groups` both stop before them."""
+    runs = [_run(0, 4, 0), _run(6, 9, 9)]
+    group = Contribution(flow="f", source=SOURCE, upstream_offset=5, last_read=4, first_unread=9)
+    assert OffsetMap(runs).translate(5) == InHole(5)
+    assert position_among([group]) == 5
 
 
 def test_law_f_a_stretch_that_was_sent_twice_is_refused() -> None:
