@@ -117,6 +117,18 @@ class Landed:
     """Time of the newest batch that was looked at; None where none was."""
 
 
+def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
+    """Return the next offset of each partition as the newest samples of `positions` tell it; the relay may hold more."""
+    samples = (
+        lake.meta(POSITIONS)
+        .where((F.col("source") == alias) & (F.col("kind") == "landed"))
+        .groupBy("topic", "generation", "partition")
+        .agg(F.max("position").alias("position"))
+        .collect()
+    )
+    return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in samples}
+
+
 def landed_positions(lake: Lake, alias: str) -> Landed:
     """Read how far landing a source has come.
 

@@ -1,6 +1,10 @@
-"""Who has published into a relay, told by the table's history: each commit is signed by its publisher.
+"""Who has published into a relay, and where it ends: told by the table's history, where each commit is signed.
 
 The history goes back as far as `delta.logRetentionDuration` (30 days), and holds the newest commit in any case.
+
+Law F (repeatable): where the relay ends comes from the relay itself. Each signature says where every partition stood before
+its commit, and the commit's own rows say the rest; where no signature says it, the whole table is read. No window of time
+and no side table is asked, so that neither a death between two tables nor a clock gives an offset out again.
 """
 
 from __future__ import annotations
@@ -8,13 +12,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import commits
+from mirrorlake.relay.progress import commits, spans_after
 
 APP = "mirrorlake.publish"
+TICK = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Others' commits since the last look are few; a longer history is read where these do not reach back to it.
 _AT_ONCE = 10
 
@@ -27,30 +34,47 @@ class Signature:
         id: this very attempt.
         version: Delta's transaction version, one above the last.
         landed_at: time of the commit; each is later than the last, whatever the publishers' clocks say.
+        before: the next offset of every partition before this commit; None in a commit of a release that did not say it.
         batch_id: what the application calls the batch, None for no name.
     """
 
     id: str
     version: int
     landed_at: datetime
+    before: Mapping[SourcePartition, int] | None = None
     batch_id: str | None = None
 
     def to_text(self) -> str:
         """Return the commit's user metadata."""
         document = {"app": APP, "id": self.id, "version": self.version, "landed_at": self.landed_at.isoformat()}
-        return json.dumps(document | ({} if self.batch_id is None else {"batch_id": self.batch_id}))
+        places = (
+            None if self.before is None else [[s.topic, s.generation, s.partition, o] for s, o in self.before.items()]
+        )
+        optional = {"before": places, "batch_id": self.batch_id}
+        return json.dumps(document | {key: value for key, value in optional.items() if value is not None})
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Signature | None:
         """Return the signature that a commit holds, None where it is nobody's or another's."""
         if document.get("app") != APP:
             return None
+        before = document.get("before")
         return cls(
             id=document["id"],
             version=int(document["version"]),
             landed_at=datetime.fromisoformat(document["landed_at"]),
+            before=None if before is None else {SourcePartition(*place): int(offset) for *place, offset in before},
             batch_id=document.get("batch_id"),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """Where a relay ends: its newest commit's transaction version and time, and the next offset of each partition."""
+
+    version: int
+    landed_at: datetime
+    reached: Mapping[SourcePartition, int]
 
 
 class PublishLog:
@@ -63,9 +87,10 @@ class PublishLog:
         batches: the named batches that were committed, as far as they were read.
     """
 
-    def __init__(self, lake: Lake, location: str) -> None:
+    def __init__(self, lake: Lake, alias: str) -> None:
         self._lake = lake
-        self._location = location
+        self._alias = alias
+        self._location = lake.relay_location(alias)
         self._is_whole = False
         self.table_version = -1
         self.newest: Signature | None = None
@@ -96,3 +121,25 @@ class PublishLog:
             if self.newest is None or signature.version > self.newest.version:
                 self.newest = signature
         self.table_version = max(self.table_version, found[0].version)
+
+    def tail(self, known: Tail | None = None) -> Tail:
+        """Return where the relay ends; `known` is where it ended at an earlier look, so that only what came since is read."""
+        # The history first: rows that are read after it may be newer, and then Delta refuses what is made of both.
+        self.refresh()
+        newest = self.newest
+        if known is not None and newest is not None:
+            reached, since = dict(known.reached), known.landed_at
+        elif newest is not None and newest.before is not None:
+            reached, since = dict(newest.before), newest.landed_at - TICK
+        else:
+            reached, since = {}, None
+        last = since or _EPOCH
+        for span in spans_after(self._lake, self._alias, {}, since):
+            source = SourcePartition(span.topic, span.generation, span.partition)
+            reached[source] = max(reached.get(source, 0), int(span.last) + 1)
+            last = max(last, span.landed_at.astimezone(timezone.utc))
+        if newest is not None:
+            return Tail(version=newest.version, landed_at=newest.landed_at, reached=reached)
+        # Without rows and history it is a new table. With rows, one that was restored without its history: every commit
+        # raised both versions, so the table's is free.
+        return Tail(version=self.table_version if reached else 0, landed_at=last, reached=reached)

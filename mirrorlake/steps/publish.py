@@ -5,7 +5,8 @@ after the last one that its publisher knows, of one transaction id for the clust
 same state Delta takes one; the other's commit fails or is dropped without a word. So each commit is signed, looked for in
 the table's history, and made again with fresh offsets where it is not there.
 
-Times of commits only grow, whatever the publishers' clocks say: everything after a commit is found by its time.
+Times of commits only grow, whatever the publishers' clocks say: everything after a commit is found by its time, and a clock
+that is set back changes no offset. Where the relay ends is read from the relay and its history, never from `positions`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from mirrorlake.config.lake_topics import topic_fault
@@ -28,8 +28,8 @@ from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import landed_positions, spans_after
-from mirrorlake.relay.publish_log import APP, PublishLog, Signature
+from mirrorlake.relay.progress import accounted_positions, spans_after
+from mirrorlake.relay.publish_log import APP, TICK, PublishLog, Signature, Tail
 from mirrorlake.relay.published import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
 from mirrorlake.streams.accounts import ACCOUNT_EVERY_S, Accounts
 from mirrorlake.streams.query import root_cause
@@ -38,8 +38,6 @@ from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
 
-_TICK = timedelta(microseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # A commit takes about half a second: of a hundred publishers at once, each has its turn within this time.
 _PATIENCE_S = 300.0
 # As often as a Kafka producer asks for partition counts is often enough (`metadata.max.age.ms` is five minutes).
@@ -77,15 +75,6 @@ class _OvertakenError(Exception):
     """Another publisher's commit came first: begin again with fresh offsets."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tail:
-    """Where the relay ends, as one publisher knows it."""
-
-    version: int
-    landed_at: datetime
-    reached: Mapping[SourcePartition, int]
-
-
 class Publisher:
     """Publish into one lake cluster; threads may share it.
 
@@ -102,12 +91,12 @@ class Publisher:
         self._lake = lake
         self._now = now
         self._location = lake.relay_location(alias)
-        self._log = PublishLog(lake, self._location)
+        self._log = PublishLog(lake, alias)
         self._topics = SourceTopics(lake, alias)
         self._declared = PublishedTopics(LakeTopics(alias, config, lake), self._topics)
-        self._tail: _Tail | None = None
+        self._tail: Tail | None = None
         self._is_fresh = False
-        self._accounted: dict[SourcePartition, int] = {}
+        self._accounted: Mapping[SourcePartition, int] | None = None
         self._newest: dict[SourcePartition, datetime | None] = {}
         self._next_sample = self._next_load = 0.0
         self._is_ready = False
@@ -182,14 +171,15 @@ class Publisher:
     def _attempt(self, rows: DataFrame, batch_id: str | None, is_new: bool) -> Published:
         if found := self._batch(batch_id, is_new=is_new):
             return found
-        tail = self._tail if self._tail and self._is_fresh else self._read_tail()
+        tail = self._tail if self._tail and self._is_fresh else self._log.tail(self._tail)
         self._tail = tail
         # Where the relay ends is known again when this attempt has come to its end.
         self._is_fresh = False
         signature = Signature(
             id=uuid.uuid4().hex,
             version=tail.version + 1,
-            landed_at=max(self._now(), tail.landed_at + _TICK),
+            landed_at=max(self._now(), tail.landed_at + TICK),
+            before=tail.reached,
             batch_id=batch_id,
         )
         offsets = {TopicPartition(s.topic, s.partition): offset for s, offset in tail.reached.items()}
@@ -199,9 +189,7 @@ class Publisher:
                 raise _OvertakenError from failure
             raise self._own(failure) from failure
         done, reached = self._read_back(signature)
-        self._tail = _Tail(
-            version=signature.version, landed_at=signature.landed_at, reached={**tail.reached, **reached}
-        )
+        self._tail = Tail(version=signature.version, landed_at=signature.landed_at, reached={**tail.reached, **reached})
         self._is_fresh = True
         return done
 
@@ -237,30 +225,10 @@ class Publisher:
             ) from error
         return signature.id in self._log.ids
 
-    def _read_tail(self) -> _Tail:
-        # The history first: positions read after it may be newer, and then Delta refuses what is made of both.
-        self._log.refresh()
-        newest = self._log.newest
-        if self._tail is not None and newest is not None:
-            reached = dict(self._tail.reached)
-            for span in spans_after(self._lake, self.alias, {}, self._tail.landed_at):
-                reached[SourcePartition(span.topic, span.generation, span.partition)] = int(span.last) + 1
-            return _Tail(version=newest.version, landed_at=newest.landed_at, reached=reached)
-        landed = landed_positions(self._lake, self.alias)
-        self._accounted = dict(landed.accounted)
-        if newest is not None:
-            return _Tail(version=newest.version, landed_at=newest.landed_at, reached=landed.reached)
-        if not landed.reached:
-            return _Tail(version=0, landed_at=_EPOCH, reached={})
-        # Only a table that was restored without its history: every commit raised both versions, so this one is free.
-        [row] = self._lake.relay(self.alias).agg(F.max("landed_at").alias("last")).collect()
-        last = row["last"].astimezone(timezone.utc)
-        return _Tail(version=self._log.table_version, landed_at=last, reached=landed.reached)
-
     def _read_back(self, signature: Signature) -> tuple[Published, dict[SourcePartition, int]]:
         """Return what a commit holds: the one with this time."""
         at = signature.landed_at
-        spans = spans_after(self._lake, self.alias, {}, at - _TICK, at)
+        spans = spans_after(self._lake, self.alias, {}, at - TICK, at)
         places = {SourcePartition(span.topic, span.generation, span.partition): span for span in spans}
         self._newest |= {source: span.newest for source, span in places.items()}
         done = Published(
@@ -310,10 +278,14 @@ class Publisher:
             return
         at, reached = self._tail.landed_at, self._tail.reached
         accounts = Accounts(self._lake, self._topics, alias=self.alias, now=lambda: at)
-        moved = {s: offset for s, offset in reached.items() if offset != self._accounted.get(s)}
         try:
-            accounts.begin({source: 0 for source in moved if source not in self._accounted})
-            accounts.sample({source: (offset, self._newest.get(source)) for source, offset in moved.items()})
+            if self._accounted is None:
+                self._accounted = accounted_positions(self._lake, self.alias)
+            moved = {s: offset for s, offset in reached.items() if offset != self._accounted.get(s)}
+            accounts.sample(
+                {source: (offset, self._newest.get(source)) for source, offset in moved.items()},
+                opened={source: 0 for source in moved if source not in self._accounted},
+            )
         except Exception as error:
             # What was published stands, and the next sample tells it, too.
             log.warning("publish.not_sampled cluster=%s why=%s", self.alias, root_cause(str(error)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
@@ -120,8 +121,18 @@ class Accounts:
             ],
         )
 
-    def sample(self, reached: Mapping[SourcePartition, tuple[int, datetime | None]]) -> None:
-        """Append the next offset to land of each partition, and its newest record's timestamp, to `positions`."""
+    def sample(
+        self,
+        reached: Mapping[SourcePartition, tuple[int, datetime | None]],
+        *,
+        opened: Mapping[SourcePartition, int] = MappingProxyType({}),
+    ) -> None:
+        """Append the next offset to land of each partition, and its newest record's timestamp, to `positions`.
+
+        `opened` says where partitions began that have no account yet; one commit tells both, so that no death between two
+        leaves an account that says less than the relay holds (law F).
+        """
+        told = [(source, (offset, None)) for source, offset in opened.items()]
         self._lake.append_rows(
             POSITIONS,
             [
@@ -137,6 +148,6 @@ class Accounts:
                     newest,
                     self._now(),
                 )
-                for s, (position, newest) in reached.items()
+                for s, (position, newest) in [*told, *reached.items()]
             ],
         )

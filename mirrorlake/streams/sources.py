@@ -12,7 +12,7 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import landed_positions
+from mirrorlake.relay.publish_log import PublishLog
 from mirrorlake.relay.schema import METADATA
 from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
@@ -120,7 +120,7 @@ class LakeTopics:
         """Return the next offset of each partition."""
         if not self._lake.exists(self._lake.relay_location(self.alias)):
             return dict.fromkeys(partitions, 0)
-        reached = landed_positions(self._lake, self.alias).reached
+        reached = PublishLog(self._lake, self.alias).tail().reached
         return {tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions}
 
     def _recorded(self) -> dict[str, KnownTopic]:

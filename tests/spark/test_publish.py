@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from mirrorlake.cli import main
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.mirror import Mirror, from_settings
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.files import RelayFile, read_records
 from mirrorlake.relay.progress import landed_positions
 from mirrorlake.relay.schema import METADATA, POSITIONS
@@ -57,6 +58,10 @@ def rows(mirror: Mirror, topic: str = "orders") -> dict[int, list[Any]]:
 def assert_dense(mirror: Mirror, topic: str = "orders") -> None:
     for partition, held in rows(mirror, topic).items():
         assert [row.offset for row in held] == list(range(len(held))), f"law F: offsets of {topic}-{partition}"
+
+
+def partitions_of(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in range(6)]
 
 
 def keyed(spark: SparkSession, count: int, *, start: int = 0) -> DataFrame:
@@ -257,17 +262,40 @@ def test_a_commit_that_stands_although_its_writer_failed_counts(spark: SparkSess
     assert_dense(mirror)
 
 
-def test_commits_that_were_never_sampled_are_told_by_the_next_sample(spark: SparkSession, make_lake: MakeLake) -> None:
-    mirror = make_lake()
-    long_ago = datetime.now(timezone.utc) - timedelta(hours=5)
-    silent = make_lake()
-    silent._wiring._now = lambda: long_ago
-    silent._wiring.publisher("app")._sample = lambda: None
-    silent.publish(keyed(spark, 10), topic="orders")
-    mirror.publish(keyed(spark, 1), topic="other")
-    fresh = make_lake()
-    fresh.publish(keyed(spark, 10, start=10), topic="orders")
-    assert_dense(fresh)
+@pytest.mark.law("F")
+def test_law_f_a_death_while_the_account_is_written_gives_no_offset_out_again(
+    spark: SparkSession, make_lake: MakeLake
+) -> None:
+    """Records of hours ago, an account that a death cut short, then publishers whose clocks stand before and after it."""
+    early = make_lake()
+    publisher = early._wiring.publisher("app")
+    publisher._now = lambda: datetime.now(timezone.utc) - timedelta(hours=5)
+    publisher._sample = lambda: None
+    early.publish(keyed(spark, 10), topic="orders")
+    del publisher._sample
+    publisher._now = lambda: datetime.now(timezone.utc)
+    real, left = publisher._lake.append, 1
+
+    def dying(frame: DataFrame, location: str, **options: Any) -> None:
+        nonlocal left
+        if location == publisher._lake.meta_location(POSITIONS):
+            if not left:
+                raise SystemExit
+            left -= 1
+        real(frame, location, **options)
+
+    publisher._lake.append = dying
+    # Either it dies between two commits of one account, or each account is one commit.
+    with contextlib.suppress(SystemExit):
+        early.publish(keyed(spark, 1), topic="other")
+    for hours, start in ((0, 10), (-9, 20)):
+        fresh = make_lake()
+        fresh._wiring.now = lambda hours=hours: datetime.now(timezone.utc) + timedelta(hours=hours)
+        assert sum(fresh._wiring.source("app").latest(partitions_of("orders")).values()) == start
+        fresh.publish(keyed(spark, 10, start=start), topic="orders")
+        assert_dense(fresh)
+        held = landed_positions(fresh.lake, "app").reached
+        assert sum(offset for s, offset in held.items() if s.topic == "orders") == start + 10
     samples = fresh.lake.meta(POSITIONS).where("topic = 'orders' and kind = 'landed'").collect()
     assert {row.position for row in samples} > {0}, "landing began at 0"
 
