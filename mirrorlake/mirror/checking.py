@@ -21,10 +21,12 @@ from mirrorlake.steps import rules as rules_step
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.acls import read_ownership
+from mirrorlake.steps.cut import Relays, take_cut
 from mirrorlake.steps.history import History
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.report import Report, make_report
 from mirrorlake.steps.track import Timed, track_verification
+from mirrorlake.streams.ownership import read_lanes
 from mirrorlake.tracking.frame import runs_frame
 from mirrorlake.tracking.tracker import Tracker
 
@@ -57,26 +59,43 @@ class Checking(Part):
         return Status(flows=tuple(found), observed_at=self._now())
 
     def verify(self, flow: str | None = None) -> VerifyReports:
-        """Compare source, relay and target of each flow, by count and by content."""
+        """Compare source, relay and target of each flow at a fixed cut, by count and by content.
+
+        Flows may go on running: what they land and republish meanwhile is beyond the cut and not compared.
+
+        Raises:
+            ClusterError: a cluster does not answer.
+        """
         chosen = self._chosen(flow)
-        maps = {
-            target: self._wiring.known_maps(self._wiring.with_redrives(self.config.flows_to(target)))
+        beside = {
+            target: self._wiring.with_redrives(self.config.flows_to(target))
             for target in {each.target for each in chosen}
         }
+        self.lake.create_all({each.source for flows in beside.values() for each in flows})
+        cuts = {
+            target: take_cut(
+                flows, target=self.admin(target), sources=self._wiring.source, maps=self._wiring.known_maps
+            )
+            for target, flows in beside.items()
+        }
+        relays = Relays(self.lake, {each.source for flows in beside.values() for each in flows})
         views = self._wiring.views(self.config.flows)
 
         def compare(each: FlowConfig) -> Timed:
             source, target = self._wiring.source_side(each.source), self._wiring.side(each.target)
             began_at = self._now()
-            found = verify_step.verify_flow(
-                each,
-                lake=self.lake,
-                source=source,
-                target=target,
-                maps=maps[each.target],
-                views=views,
-                tell=board.tell,
-            )
+            with closing(self._wiring.ledger(each)) as ledger:
+                found = verify_step.verify_flow(
+                    each,
+                    lake=self.lake,
+                    source=source,
+                    target=target,
+                    cut=cuts[each.target],
+                    relays=relays,
+                    views=views,
+                    tails=partial(read_lanes, ledger, target.admin, each.ledger_topic),
+                    tell=board.tell,
+                )
             return Timed(found=found, began_at=began_at, ended_at=self._now())
 
         self.tracking.warm_up()

@@ -10,13 +10,16 @@ from mirrorlake.show import Badge, Sheet, Shown, Table, badge, plural, table
 
 # More of them say nothing more, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
+PROBLEMS = ("missing", "extra", "doubled", "altered", "out_of_order", "not_republished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One record that differs: `where` (`relay` or `target`), what is wrong, and its coordinates there.
+    """What differs: `where` (`relay` or `target`), the problem, its coordinates there, and of how many records it is true.
 
-    Problems: `missing`, `extra`, `altered` (other bytes in its place), `out_of_order` (it stands in another's place).
+    Problems: `missing`, `extra`, `altered` (other bytes in its place), `out_of_order` (it stands in another's place),
+    `doubled` (the relay holds the record `records` times, or the target holds a copy of one that is there), and
+    `not_republished` (`records` of the relay, from this offset on, that the flow has not come to).
     """
 
     where: str
@@ -24,13 +27,16 @@ class Difference:
     topic: str
     partition: int
     offset: int
+    records: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProof:
     """What was compared of one source partition: record counts that were found equal, or not.
 
-    `withheld` records were kept back by the flow's rules; `verified` is 0 where a difference was found.
+    `withheld` records were kept back by the flow's rules; `verified` is 0 where a difference was found. `not_republished`
+    records wait for the flow. `not_compared` ones were sent and have left the target, were sent after the cut, or precede
+    the flow's `start`.
     """
 
     topic: str
@@ -40,6 +46,8 @@ class PartitionProof:
     republished: int
     withheld: int
     verified: int
+    not_republished: int = 0
+    not_compared: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -50,8 +58,8 @@ class VerifyReport(Shown):
         >>> proof = PartitionProof(topic="orders", generation=1, partition=0, landed=9, republished=9, withheld=0, verified=9)
         >>> print(VerifyReport(flow="east->central", equal=True, partitions=(proof,), differences=()))
         verify east->central: ✓ equal · 9 records verified · 1 partition
-          topic   generation  partition  landed  republished  withheld  verified
-          orders           1          0       9            9         0         9
+          topic   generation  partition  landed  republished  withheld  verified  not republished  not compared
+          orders           1          0       9            9         0         9                0             0
     """
 
     flow: str
@@ -64,11 +72,18 @@ class VerifyReport(Shown):
         """How many records stand on source, relay and target alike, in partitions without a difference."""
         return sum(proof.verified for proof in self.partitions)
 
+    @property
+    def not_compared(self) -> int:
+        """How many landed records this verification says nothing of."""
+        return sum(proof.not_compared for proof in self.partitions)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document."""
         return {
             "flow": self.flow,
             "equal": self.equal,
+            "verified": self.verified,
+            "not_compared": self.not_compared,
             "differences": [asdict(difference) for difference in self.differences],
             "partitions": [asdict(partition) for partition in self.partitions],
         }
@@ -78,7 +93,7 @@ class VerifyReport(Shown):
         return Sheet(
             title=f"verify {self.flow}",
             badge=_badge(self),
-            facts=(f"{plural(self.verified, 'record')} verified", plural(len(self.partitions), "partition")),
+            facts=(*_facts([self]), plural(len(self.partitions), "partition")),
             parts=_parts([self]) if self.partitions or self.differences else ("nothing was landed yet",),
         )
 
@@ -101,15 +116,15 @@ class VerifyReports(Shown, list[VerifyReport]):
 
     def sheet(self) -> Sheet:
         """Return the verdict on all flows, a row a flow, the differences and a row a partition; what differs comes first."""
-        columns = ["flow", "result", "records verified", "partitions"]
+        columns = ["flow", "result", "records verified", "not compared", "partitions"]
         flows = [
-            (one.flow, _badge(one), one.verified, len(one.partitions))
+            (one.flow, _badge(one), one.verified, one.not_compared, len(one.partitions))
             for one in sorted(self, key=lambda report: report.equal)
         ]
         return Sheet(
             title="verify",
-            badge=badge("equal" if self.equal else "different"),
-            facts=(plural(len(self), "flow"), f"{plural(sum(one.verified for one in self), 'record')} verified"),
+            badge=_whole_badge(self),
+            facts=(plural(len(self), "flow"), *_facts(self)),
             parts=(*([table("", columns, flows)] if len(flows) > 1 else []), *_parts(self, named=True)),
         )
 
@@ -117,13 +132,27 @@ class VerifyReports(Shown, list[VerifyReport]):
 def _badge(report: VerifyReport) -> Badge:
     found = len(report.differences)
     words = f"{plural(found, 'difference')}{' or more' if found >= MOST_DIFFERENCES else ''}"
-    return badge("equal") if report.equal else badge(words, "bad")
+    return _whole_badge([report]) if report.equal else badge(words, "bad")
+
+
+def _whole_badge(reports: Sequence[VerifyReport]) -> Badge:
+    if not all(one.equal for one in reports):
+        return badge("different")
+    # Equal is said of what was compared only.
+    compared = any(one.verified for one in reports) or not any(one.not_compared for one in reports)
+    return badge("equal") if compared else badge("nothing compared", "warn")
+
+
+def _facts(reports: Sequence[VerifyReport]) -> tuple[str, ...]:
+    left = sum(one.not_compared for one in reports)
+    verified = f"{plural(sum(one.verified for one in reports), 'record')} verified"
+    return (verified, f"{plural(left, 'record')} not compared") if left else (verified,)
 
 
 def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Table, ...]:
     first = ["flow"] if named else []
     differences = [
-        (*([one.flow] if named else []), d.where, badge(d.problem), d.topic, str(d.partition), str(d.offset))
+        (*([one.flow] if named else []), d.where, badge(d.problem), d.topic, str(d.partition), str(d.offset), d.records)
         for one in reports
         for d in one.differences
     ]
@@ -131,17 +160,18 @@ def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Tab
         (
             *([one.flow] if named else []),
             *(p.topic, str(p.generation), str(p.partition)),
-            *(p.landed, p.republished, p.withheld, p.verified),
+            *(p.landed, p.republished, p.withheld, p.verified, p.not_republished, p.not_compared),
         )
         for one, p in sorted(
             ((one, p) for one in reports for p in one.partitions),
             key=lambda found: found[1].verified == found[1].republished,
         )
     ]
-    counted = ["topic", "generation", "partition", "landed", "republished", "withheld", "verified"]
+    counts = ("landed", "republished", "withheld", "verified", "not republished", "not compared")
+    counted = ["topic", "generation", "partition", *counts]
     return (
         *(
-            [table("differences", [*first, "where", "problem", "topic", "partition", "offset"], differences)]
+            [table("differences", [*first, "where", "problem", "topic", "partition", "offset", "records"], differences)]
             if differences
             else []
         ),

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.relay.files import COLUMNS
-from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import with_downstream
 from mirrorlake.relay.schema import RELAY
 from mirrorlake.rules.viewed import View
@@ -38,11 +37,11 @@ class Expected:
     placed: DataFrame | None
 
 
-def expected_records(lake: Lake, runs: DataFrame, views: Views) -> Expected | None:
+def expected_records(relay: Callable[[str], DataFrame], runs: DataFrame, views: Views) -> Expected | None:
     """Return what the runs of one target say that it holds; None where they say nothing.
 
     Args:
-        lake: the lake.
+        relay: gives the records of a source cluster.
         runs: rows of `offset_map` with `source`, the alias of the source cluster.
         views: the view of each flow that has one, as the settings have it now.
     """
@@ -50,7 +49,7 @@ def expected_records(lake: Lake, runs: DataFrame, views: Views) -> Expected | No
     placed: list[DataFrame] = []
     for row in runs.select("flow", "source", "view").distinct().collect():
         mine = runs.where((F.col("flow") == row.flow) & F.col("view").eqNullSafe(row.view))
-        rows = with_downstream(lake.relay(row.source), mine)
+        rows = with_downstream(relay(row.source), mine)
         view = views.get(row.flow)
         if row.view is None:
             records.append(rows.select(*_PLACE, *_CONTENT))
@@ -60,7 +59,7 @@ def expected_records(lake: Lake, runs: DataFrame, views: Views) -> Expected | No
             placed.append(rows.select(*_PLACE))
     if not records and not placed:
         return None
-    nothing = lake.spark.createDataFrame([], _SCHEMA)
+    nothing = runs.sparkSession.createDataFrame([], _SCHEMA)
     return Expected(
         records=reduce(DataFrame.unionByName, records, nothing),
         placed=reduce(DataFrame.unionByName, placed) if placed else None,

@@ -1,7 +1,7 @@
 """The offset map as it is now: the tables `offset_map` and `withheld`, and what the ledgers know beyond them.
 
 The ledger is the truth and the tables its copies (DESIGN 9): while a republisher runs, or after one was killed, the
-newest runs stand in the ledger only.
+newest runs stand in the ledger only. What is known is what was known at the call: no later append comes into it.
 """
 
 from __future__ import annotations
@@ -53,38 +53,51 @@ def known_maps(
     """
     flows = list(flows)
     runs, withheld = lake.meta(OFFSET_MAP), lake.meta(WITHHELD)
-    held: dict[tuple[str, str, int], int] = {}
-    for row in _newest(runs, OFFSET_MAP).unionByName(_newest(withheld, WITHHELD)).collect():
-        held[row.table, row.flow, row.lane] = int(row.seq)
+    held = _held(runs, withheld)
 
-    def read(flow: FlowConfig) -> tuple[dict[SourcePartition, int], dict[str, list[tuple[Any, ...]]]]:
+    def read(flow: FlowConfig) -> tuple[dict[SourcePartition, int], dict[str, list[tuple[Any, ...]]], bool]:
         def lacks(table: Table, record: LedgerRecord) -> bool:
             return record.seq > held.get((table.name, flow.name, record.lane), -1)
 
         newer: list[LedgerRecord] = []
+        trimmed = False
         with closing(ledger(flow)) as reader:
             last = read_lanes(reader, admins[flow.target], flow.ledger_topic)
             for lane, newest in last.items():
                 # `withheld` is written after `offset_map`: what it holds, that one holds, too.
                 if newest is not None and lacks(WITHHELD, newest) and (newest.withheld or lacks(OFFSET_MAP, newest)):
-                    newer += [record for _, record in reader.since(lane, 0)]
-        return merged_positions(last), {
+                    records = [record for _, record in reader.since(lane, 0)]
+                    known = max(held.get((table.name, flow.name, lane), -1) for table in (OFFSET_MAP, WITHHELD))
+                    trimmed |= bool(records) and records[0].seq > known + 1
+                    newer += records
+        rows = {
             OFFSET_MAP.name: map_rows(flow.name, [record for record in newer if lacks(OFFSET_MAP, record)]),
             WITHHELD.name: withheld_rows(flow.name, [record for record in newer if lacks(WITHHELD, record)]),
         }
+        return merged_positions(last), rows, trimmed
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         found = list(pool.map(read, flows))
+        # A ledger is trimmed as soon as the tables hold its records: they may have moved there since the tables were read.
+        if any(trimmed for _, _, trimmed in found) and (now_held := _held(runs, withheld)) != held:
+            held = now_held
+            found = list(pool.map(read, flows))
     names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
 
     def whole(frame: DataFrame, table: Table) -> DataFrame:
-        rows = [row for _, newer in found for row in newer[table.name]]
+        rows = [row for _, newer, _ in found for row in newer[table.name]]
+        # A frame reads its table when it is asked, and a running flow has appended by then what stands in `rows` already.
+        upto = [(flow, lane, seq) for (name, flow, lane), seq in held.items() if name == table.name]
+        bounds = lake.spark.createDataFrame(upto, "flow string, lane int, known_seq bigint")
+        frame = (
+            frame.join(F.broadcast(bounds), ["flow", "lane"]).where("ledger_seq <= known_seq").select(*frame.columns)
+        )
         return frame.unionByName(lake.spark.createDataFrame(rows, table.ddl)) if rows else frame
 
     return KnownMaps(
         runs=whole(runs, OFFSET_MAP).join(F.broadcast(names), "flow"),
         withheld=whole(withheld, WITHHELD).join(F.broadcast(names.select("flow")), "flow"),
-        positions={flow.name: positions for flow, (positions, _) in zip(flows, found, strict=True)},
+        positions={flow.name: positions for flow, (positions, _, _) in zip(flows, found, strict=True)},
     )
 
 
@@ -97,6 +110,11 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
         withheld=lake.meta(WITHHELD).join(F.broadcast(names.select("flow")), "flow"),
         positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
     )
+
+
+def _held(runs: DataFrame, withheld: DataFrame) -> dict[tuple[str, str, int], int]:
+    rows = _newest(runs, OFFSET_MAP).unionByName(_newest(withheld, WITHHELD)).collect()
+    return {(row.table, row.flow, row.lane): int(row.seq) for row in rows}
 
 
 def _newest(frame: DataFrame, table: Table) -> DataFrame:

@@ -64,18 +64,31 @@ def family(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> Family
 def known_to(target: ClusterAdmin, kin: Family) -> dict[TopicPartition, int]:
     """Return up to which downstream offset the ledgers know every record of the shared remote topics.
 
-    Ask before the ledgers are read: a record below the last stable offset was committed, and so was the ledger record of its
-    transaction, whose own marker may come a moment later and is waited for. Nothing is returned where a transaction stays
-    open, and for flows that deliver at least once: what they have under way cannot be told from what is known.
+    Ask before the ledgers are read (see `settled_ends`).
 
     Raises:
         ClusterError: the target does not answer.
     """
-    remotes = target.describe(kin.remotes())
-    if not remotes or any(flow.delivery != "exactly_once" for flow in kin.flows):
+    return settled_ends(target, kin.remotes(), kin.flows)
+
+
+def settled_ends(
+    target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[FlowConfig]
+) -> dict[TopicPartition, int]:
+    """Return up to which downstream offset the ledgers of the flows, read afterwards, know every record of remote topics.
+
+    A record below the last stable offset was committed, and so was the ledger record of its transaction, whose own marker
+    may come a moment later and is waited for. Nothing is returned where a transaction stays open, and for flows that
+    deliver at least once: what they have under way cannot be told from what is known.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    flows, there = list(flows), target.describe(remotes)
+    if not there or any(flow.delivery != "exactly_once" for flow in flows):
         return {}
-    stable = target.latest(_partitions(remotes.values()))
-    ledgers = list(_partitions(target.describe(flow.ledger_topic for flow in kin.flows).values()))
+    stable = target.latest(_partitions(there.values()))
+    ledgers = list(_partitions(target.describe(flow.ledger_topic for flow in flows).values()))
     written = target.ends(ledgers)
 
     def is_decided() -> bool:
@@ -89,7 +102,7 @@ def known_to(target: ClusterAdmin, kin: Family) -> dict[TopicPartition, int]:
             wait=wait_fixed(0.05),
         )(is_decided)
     except RetryError:
-        log.info("groups.open_transaction flow=%s", kin.flows[0].name)
+        log.info("ledger.open_transaction flows=%s", ",".join(flow.name for flow in flows))
         return {}
     return stable
 

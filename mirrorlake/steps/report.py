@@ -223,15 +223,18 @@ class Report(Shown):
             return "<p>None is known: <code>mirrorlake report --verify</code> makes one.</p>"
         parts = []
         for one in self.verifications:
-            columns = ["topic", "generation", "partition", "landed", "republished", "withheld", "verified"]
+            counts = ("landed", "republished", "withheld", "verified", "not_republished", "not_compared")
+            columns = ["topic", "generation", "partition", *(name.replace("_", " ") for name in counts)]
             rows = [
-                (p.topic, str(p.generation), str(p.partition), p.landed, p.republished, p.withheld, p.verified)
+                (p.topic, str(p.generation), str(p.partition), *(getattr(p, name) for name in counts))
                 for p in one.partitions
             ]
             parts.append(table(f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}", columns, rows))
             if one.differences:
                 wrong = [tuple(map(str, asdict(difference).values())) for difference in one.differences]
-                parts.append(table("differences", ["where", "problem", "topic", "partition", "offset"], wrong))
+                parts.append(
+                    table("differences", ["where", "problem", "topic", "partition", "offset", "records"], wrong)
+                )
         return "".join(part.html(zone=timezone.utc, rows=MOST_ROWS) for part in parts)
 
 

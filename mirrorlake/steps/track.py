@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.model.plan import Change
-from mirrorlake.model.verify import VerifyReport
+from mirrorlake.model.verify import PROBLEMS, VerifyReport
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import AUDIT
@@ -49,7 +49,7 @@ def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, sp
     found, seconds = timed.found, (timed.ended_at - timed.began_at).total_seconds()
     sums = {
         name: sum(getattr(proof, name) for proof in found.partitions)
-        for name in ("landed", "republished", "withheld", "verified")
+        for name in ("landed", "republished", "withheld", "verified", "not_republished", "not_compared")
     }
     problems = Counter(difference.problem for difference in found.differences)
     figures = {
@@ -57,7 +57,7 @@ def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, sp
         **sums,
         "offset_lag": sums["landed"] - sums["republished"] - sums["withheld"],
         "differences": len(found.differences),
-        **{f"differences.{name}": problems[name] for name in ("missing", "extra", "altered", "out_of_order")},
+        **{f"differences.{name}": problems[name] for name in PROBLEMS},
         "topics": len({proof.topic for proof in found.partitions}),
         "partitions": len(found.partitions),
         "seconds": seconds,

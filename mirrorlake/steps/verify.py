@@ -1,14 +1,15 @@
 """Verify: source, relay and target hold the same records, by count and by content; every difference is named.
 
-A digest per partition is the sum of a 64-bit hash of each record with its place, so equal digests mean equal records in
-equal places. Only where two digests differ are the records themselves compared. Records that rules changed on their way
-are compared with what the rules make of the relay's; those that older rules changed are checked for being there.
+What is compared is a fixed cut (`steps/cut.py`), so flows may go on running. Records that rules changed on their way are
+compared with what the rules make of the relay's; those that older rules changed are checked for being there.
+
+Law E (accounted for): what was not compared is never called equal. Landed records that a flow has not republished are
+differences of their own, and so are records that the relay holds twice.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,24 +17,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import POSITIONS
+from mirrorlake.steps.compare import Side, compare, held_by
+from mirrorlake.steps.cut import SOURCE_KEY, Cut, Landed, Relays
+from mirrorlake.steps.due import Bounds, Tails, owed, still_waiting
 from mirrorlake.steps.expected import Views, expected_records
-from mirrorlake.steps.maps import KnownMaps
 
-_SOURCE_KEY = ["topic", "generation", "partition"]
+__all__ = ["Side", "verify_flow"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One cluster as verify reads it: its admin and Spark's options to reach it."""
-
-    admin: ClusterAdmin
-    options: Mapping[str, str]
+_PLACE = ["topic", "partition"]
+# Downstream offsets `first..end - 1` of each target partition; None where its topic is not there.
+Spans = Mapping[TopicPartition, tuple[int, int] | None]
 
 
 def verify_flow(
@@ -42,8 +41,10 @@ def verify_flow(
     lake: Lake,
     source: Side | None,
     target: Side,
-    maps: KnownMaps,
+    cut: Cut,
+    relays: Relays,
     views: Views,
+    tails: Tails,
     tell: Tell = silent,
 ) -> VerifyReport:
     """Compare the three places a record of the flow stands in.
@@ -54,127 +55,119 @@ def verify_flow(
         source: the source cluster; what it no longer holds is compared between relay and target only. None for a lake
             cluster: the relay itself is the source, and its offsets are dense.
         target: the target cluster.
-        maps: the offset maps of every flow into this target.
+        cut: what the ledgers of every flow into this target told.
+        relays: the relays of their sources, taken after the cut.
         views: the view of each flow that has one.
+        tails: reads the last record of each lane of the flow's ledger, as it is then.
         tell: hears how far it is: records of the relay that were compared with the source, then with the target.
 
     Raises:
         ClusterError: a cluster does not answer.
     """
-    relay = lake.relay(flow.source)
-    carried = [row.topic for row in relay.select("topic").distinct().collect() if flow.carries(row.topic)]
-    relay = relay.where(F.col("topic").isin(carried))
-    landed = {_key(row): row for row in _digests(relay, _SOURCE_KEY, F.col("offset")).collect()}
-    runs, positions = maps.runs, maps.positions[flow.name]
-    mine = _stretches(runs.where(F.col("flow") == flow.name))
-    sent, phase = _counts(mine), f"verify {flow.name}"
-    at_source, at_target = sum(int(row.records) for row in landed.values()), sum(sent.values())
-    tell(phase, 0, at_source + at_target)
-    differences = _not_dense(landed) if source is None else _against_source(lake, source, relay, landed)
-    tell(phase, at_source, at_source + at_target)
-    kept = _kept(maps.withheld.where(F.col("flow") == flow.name))
+    landed = {s: held for s, held in relays.landed(flow.source).items() if flow.carries(s.topic)}
+    carried = sorted({s.topic for s in landed})
+    relay = relays.records(flow.source).where(F.col("topic").isin(carried))
     remotes = {flow.remote_topic(topic) for topic in carried}
-    differences += _against_target(lake, target, runs.where(F.col("target_topic").isin(sorted(remotes))), views)
-    differences += _not_mapped(
-        relay,
-        mine.unionByName(kept),
-        positions,
-        whole=flow.start.kind == "earliest",
-        taken_over=_taken_over(lake, flow.name),
-    )
-    withheld = _counts(kept)
-    places = _places(runs.where(F.col("flow") == flow.name))
-    tell(phase, at_source + at_target, at_source + at_target)
-    wrong = {(d.topic, d.partition) for d in differences}
+    pieces = _pieces(cut.maps.runs.where(F.col("target_topic").isin(sorted(remotes))))
+    mine = [piece for piece in pieces if piece.flow == flow.name]
+    kept = _kept(cut.maps.withheld.where(F.col("flow") == flow.name))
+    at_source, at_target = sum(one.records for one in landed.values()), sum(piece.records for piece in mine)
+    whole, phase = at_source + at_target, f"verify {flow.name}"
+    tell(phase, 0, whole)
+    differences = relays.doubles(flow.source, carried)
+    differences += _not_dense(landed) if source is None else _against_source(lake, source, relay, landed)
+    tell(phase, at_source, whole)
+    spans = _spans(target, cut, pieces)
+    differences += _against_target(lake, target, spans, cut, pieces, relays=relays, views=views)
+    sent: dict[SourcePartition, int] = {}
+    places: dict[SourcePartition, set[tuple[str, int]]] = {}
+    for piece in mine:
+        sent[piece.source] = sent.get(piece.source, 0) + piece.records
+        places.setdefault(piece.source, set()).add((piece.target.topic, piece.target.partition))
+    mapped = {s: sent.get(s, 0) + kept.get(s, (0, 0))[0] for s in landed}
+    lost, waiting = owed(relay, _bounds(flow, lake, cut, landed, mine, kept), mapped)
+    differences += lost
+    left = still_waiting(relay, waiting, tails)
+    differences += [
+        Difference(
+            where="relay",
+            problem="not_republished",
+            topic=s.topic,
+            partition=s.partition,
+            offset=one.first,
+            records=one.records,
+        )
+        for s, one in left.items()
+    ]
+    tell(phase, whole, whole)
+    compared = _compared(cut, spans, mine, flow.name)
+    wrong = {(d.topic, d.partition) for d in differences if d.problem != "not_republished"}
     proofs = tuple(
         PartitionProof(
-            topic=key.topic,
-            generation=key.generation,
-            partition=key.partition,
-            landed=int(row.records),
-            republished=sent.get(key, 0),
-            withheld=withheld.get(key, 0),
-            verified=0 if {(key.topic, key.partition), *places.get(key, ())} & wrong else sent.get(key, 0),
+            topic=s.topic,
+            generation=s.generation,
+            partition=s.partition,
+            landed=one.records,
+            republished=sent.get(s, 0),
+            withheld=(withheld := kept.get(s, (0, 0))[0]),
+            verified=0 if {(s.topic, s.partition), *places.get(s, ())} & wrong else compared.get(s, 0),
+            not_republished=(owing := left[s].records if s in left else 0),
+            not_compared=max(0, one.records - withheld - compared.get(s, 0) - owing),
         )
-        for key, row in sorted(landed.items())
+        for s, one in sorted(landed.items())
     )
     found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
     return VerifyReport(flow=flow.name, equal=not found, partitions=proofs, differences=tuple(found))
 
 
-def _stretches(runs: DataFrame) -> DataFrame:
-    return runs.select(
-        F.col("source_topic").alias("topic"),
-        "generation",
-        F.col("source_partition").alias("partition"),
-        F.col("first_upstream").alias("first"),
-        F.col("record_count").alias("records"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """The runs of one flow between two partitions: how many records, and the first on both ends; `end` is downstream."""
+
+    flow: str
+    source: SourcePartition
+    target: TopicPartition
+    records: int
+    first_upstream: int
+    first: int
+    end: int
+
+
+def _pieces(runs: DataFrame) -> list[_Piece]:
+    rows = runs.groupBy(
+        "flow", "source_topic", "generation", "source_partition", "target_topic", "target_partition"
+    ).agg(
+        F.sum("record_count").alias("records"),
+        F.min("first_upstream").alias("first_upstream"),
+        F.min("first_downstream").alias("first"),
+        F.max(F.col("first_downstream") + F.col("record_count")).alias("end"),
     )
+    return [
+        _Piece(
+            flow=row.flow,
+            source=SourcePartition(row.source_topic, row.generation, row.source_partition),
+            target=TopicPartition(row.target_topic, row.target_partition),
+            records=row.records,
+            first_upstream=row.first_upstream,
+            first=row["first"],
+            end=row.end,
+        )
+        for row in rows.collect()
+    ]
 
 
-def _kept(withheld: DataFrame) -> DataFrame:
-    return withheld.select(*_SOURCE_KEY, F.col("first_offset").alias("first"), F.col("record_count").alias("records"))
-
-
-def _counts(stretches: DataFrame) -> dict[SourcePartition, int]:
-    rows = stretches.groupBy(*_SOURCE_KEY).agg(F.sum("records").alias("records")).collect()
-    return {_key(row): int(row.records) for row in rows}
-
-
-def _places(runs: DataFrame) -> dict[SourcePartition, set[tuple[str, int]]]:
-    """Return the target partitions that hold records of each source partition."""
-    source = [F.col("source_topic").alias("topic"), "generation", F.col("source_partition").alias("partition")]
-    places: dict[SourcePartition, set[tuple[str, int]]] = {}
-    for row in runs.select(*source, "target_topic", "target_partition").distinct().collect():
-        places.setdefault(_key(row), set()).add((row.target_topic, row.target_partition))
-    return places
-
-
-def _key(row: Any) -> SourcePartition:
-    return SourcePartition(row.topic, row.generation, row.partition)
-
-
-def _content(place: Column) -> Column:
-    # xxhash64 passes over nulls, so null-ness is hashed beside each value: null and empty are different (law C).
-    headers = F.coalesce(F.to_json("headers"), F.lit("[]"))
-    return F.xxhash64(
-        place, F.col("key").isNull(), "key", F.col("value").isNull(), "value", F.unix_millis("timestamp"), headers
+def _kept(withheld: DataFrame) -> dict[SourcePartition, tuple[int, int]]:
+    """Count the withheld records of each source partition; beside it the first offset."""
+    rows = withheld.groupBy(*SOURCE_KEY).agg(
+        F.sum("record_count").alias("records"), F.min("first_offset").alias("first")
     )
-
-
-def _digests(frame: DataFrame, keys: list[str], place: Column) -> DataFrame:
-    return frame.groupBy(*keys).agg(
-        F.count("*").alias("records"),
-        F.sum(_content(place).cast("decimal(38,0)")).alias("digest"),
-        F.min(place).alias("first"),
-        F.max(place).alias("last"),
-    )
-
-
-def _read(lake: Lake, side: Side, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame | None:
-    """Read offsets `first..last` of each partition as a `read_committed` consumer sees them, now."""
-    ranges = {tp: span for tp, span in ranges.items() if span[0] <= span[1]}
-    if not ranges:
-        return None
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for tp, (first, last) in ranges.items():
-        starts.setdefault(tp.topic, {})[str(tp.partition)] = first
-        ends.setdefault(tp.topic, {})[str(tp.partition)] = last + 1
-    options = {
-        **side.options,
-        "assign": json.dumps({topic: sorted(int(p) for p in parts) for topic, parts in starts.items()}),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
-        "includeHeaders": "true",
-        "failOnDataLoss": "true",
-        "kafka.isolation.level": "read_committed",
+    return {
+        SourcePartition(row.topic, row.generation, row.partition): (row.records, row["first"]) for row in rows.collect()
     }
-    return lake.spark.read.format("kafka").options(**options).load()
 
 
 def _against_source(
-    lake: Lake, source: Side, relay: DataFrame, landed: Mapping[SourcePartition, Any]
+    lake: Lake, source: Side, relay: DataFrame, landed: Mapping[SourcePartition, Landed]
 ) -> list[Difference]:
     newest: dict[TopicPartition, SourcePartition] = {}
     for key in landed:
@@ -183,155 +176,195 @@ def _against_source(
             newest[tp] = key
     existing = source.admin.describe({tp.topic for tp in newest})
     newest = {tp: key for tp, key in newest.items() if tp.topic in existing}
-    earliest = source.admin.earliest(newest)
+    earliest, ends = source.admin.earliest(newest), source.admin.latest(newest)
+    # A log that went back ends before what was landed: of the rest only relay and target are left to compare.
     ranges = {
-        tp: (max(earliest[tp], int(landed[key]["first"])), int(landed[key]["last"])) for tp, key in newest.items()
+        tp: (max(earliest[tp], landed[key].first), min(landed[key].last + 1, ends[tp])) for tp, key in newest.items()
     }
-    held = _read(lake, source, ranges)
+    held = held_by(lake, source, ranges)
     if held is None:
         return []
     rows = [
-        (tp.topic, newest[tp].generation, tp.partition, first, last)
-        for tp, (first, last) in ranges.items()
-        if first <= last
+        (tp.topic, newest[tp].generation, tp.partition, first, end)
+        for tp, (first, end) in ranges.items()
+        if first < end
     ]
     spans = lake.spark.createDataFrame(
-        rows, "topic string, generation int, partition int, first_offset bigint, last_offset bigint"
+        rows, "topic string, generation int, partition int, first_offset bigint, end_offset bigint"
     )
-    mine = relay.join(F.broadcast(spans), _SOURCE_KEY).where("offset between first_offset and last_offset")
-    held = held.join(F.broadcast(spans.select(*_SOURCE_KEY)), ["topic", "partition"])
-    return _compare(held, mine, keys=_SOURCE_KEY, place="offset", where="relay")
+    mine = relay.join(F.broadcast(spans), SOURCE_KEY).where("offset >= first_offset and offset < end_offset")
+    held = held.join(F.broadcast(spans.select(*SOURCE_KEY)), _PLACE)
+    return compare(held, mine, keys=SOURCE_KEY, where="relay")
 
 
-def _not_dense(landed: Mapping[SourcePartition, Any]) -> list[Difference]:
-    """Return the published partitions whose offsets are not 0, 1, 2, ... each once."""
+def _not_dense(landed: Mapping[SourcePartition, Landed]) -> list[Difference]:
+    """Name the published partitions whose offsets are not 0, 1, 2, ..."""
     return [
-        Difference(
-            where="relay",
-            problem="missing" if int(row.records) < int(row["last"]) + 1 else "extra",
-            topic=key.topic,
-            partition=key.partition,
-            offset=int(row["first"]),
-        )
-        for key, row in landed.items()
-        if int(row.records) != int(row["last"]) + 1
+        Difference(where="relay", problem="missing", topic=key.topic, partition=key.partition, offset=held.first)
+        for key, held in landed.items()
+        if held.records != held.last + 1
     ]
 
 
-def _against_target(lake: Lake, target: Side, maps: DataFrame, views: Views) -> list[Difference]:
-    spans = maps.groupBy("target_topic", "target_partition").agg(F.min("first_downstream").alias("first")).collect()
-    partitions = [TopicPartition(row.target_topic, row.target_partition) for row in spans]
-    existing = target.admin.describe({tp.topic for tp in partitions})
+def _spans(target: Side, cut: Cut, pieces: Iterable[_Piece]) -> Spans:
+    """Return which downstream offsets are compared of each target partition."""
+    firsts: dict[TopicPartition, int] = {}
+    mapped: dict[TopicPartition, int] = {}
+    for piece in pieces:
+        firsts[piece.target] = min(firsts.get(piece.target, piece.first), piece.first)
+        mapped[piece.target] = max(mapped.get(piece.target, piece.end), piece.end)
+    existing = target.admin.describe({tp.topic for tp in firsts})
+    earliest = target.admin.earliest([tp for tp in firsts if tp.topic in existing])
+    return {
+        tp: (max(earliest[tp], first), cut.ends.get(tp, mapped[tp])) if tp.topic in existing else None
+        for tp, first in firsts.items()
+    }
+
+
+def _against_target(
+    lake: Lake,
+    target: Side,
+    spans: Spans,
+    cut: Cut,
+    pieces: Iterable[_Piece],
+    *,
+    relays: Relays,
+    views: Views,
+) -> list[Difference]:
     gone = [
         Difference(where="target", problem="missing", topic=tp.topic, partition=tp.partition, offset=-1)
-        for tp in partitions
-        if tp.topic not in existing
+        for tp, span in spans.items()
+        if span is None
     ]
-    partitions = [tp for tp in partitions if tp.topic in existing]
-    earliest, ends = target.admin.earliest(partitions), target.admin.latest(partitions)
-    first = {TopicPartition(row.target_topic, row.target_partition): int(row["first"]) for row in spans}
-    ranges = {tp: (max(earliest[tp], first[tp]), ends[tp] - 1) for tp in partitions}
-    held = _read(lake, target, ranges)
-    if held is None:
+    ranges = {tp: span for tp, span in spans.items() if span is not None and span[0] < span[1]}
+    held = held_by(lake, target, ranges)
+    runs = cut.maps.runs.where(F.col("target_topic").isin(sorted({tp.topic for tp in ranges})))
+    expected = None if held is None else expected_records(relays.records, runs, views)
+    if held is None or expected is None:
         return gone
-    bounds = lake.spark.createDataFrame(
-        [(tp.topic, tp.partition, low) for tp, (low, _) in ranges.items()], "topic string, partition int, low bigint"
+    bounds = F.broadcast(
+        lake.spark.createDataFrame(
+            [(tp.topic, tp.partition, low, end) for tp, (low, end) in ranges.items()],
+            "topic string, partition int, low bigint, end bigint",
+        )
     )
-    expected = expected_records(lake, maps, views)
-    if expected is None:
-        return gone
-    keys = ["topic", "partition"]
-    if expected.placed is not None:
-        placed = expected.placed.join(F.broadcast(bounds), keys).where("offset >= low").drop("low")
-        lost = placed.join(held, [*keys, "offset"], "left_anti").orderBy(*keys, "offset").limit(MOST_DIFFERENCES)
+
+    def within(frame: DataFrame) -> DataFrame:
+        return frame.join(bounds, _PLACE).where("offset >= low and offset < end").drop("low", "end")
+
+    place = [*_PLACE, "offset"]
+    wanted = within(expected.records)
+    placed = None if expected.placed is None else within(expected.placed)
+    shared = _with_own_records(cut, pieces)
+    if shared:
+        known = wanted.select(*place) if placed is None else wanted.select(*place).unionByName(placed.select(*place))
+        is_ours = _by_a_flow(shared)
+        held = held.where(is_ours).unionByName(
+            held.where(~is_ours).join(known, place, "left_semi").select(*held.columns)
+        )
+    if placed is not None:
+        lost = placed.join(held, place, "left_anti").orderBy(*place).limit(MOST_DIFFERENCES)
         gone += [
             Difference(where="target", problem="missing", topic=row.topic, partition=row.partition, offset=row.offset)
             for row in lost.collect()
         ]
-        held = held.join(placed, [*keys, "offset"], "left_anti")
-    wanted = expected.records.join(F.broadcast(bounds), keys).where("offset >= low")
-    return gone + _compare(wanted, held, keys=keys, place="offset", where="target")
+        held = held.join(placed, place, "left_anti")
+    return gone + compare(wanted, held, keys=_PLACE, where="target")
 
 
-def _compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], place: str, where: str) -> list[Difference]:
-    """Return how `actual` differs from `expected`, record by record where the digests of a partition differ."""
-    wanted = {tuple(row[k] for k in keys): row for row in _digests(expected, keys, F.col(place)).collect()}
-    found = {tuple(row[k] for k in keys): row for row in _digests(actual, keys, F.col(place)).collect()}
-    wrong = [
-        key
-        for key in wanted.keys() | found.keys()
-        if key not in wanted
-        or key not in found
-        or (wanted[key].records, wanted[key].digest) != (found[key].records, found[key].digest)
-    ]
-    if not wrong:
-        return []
-    schema = ", ".join(f"{k} {'string' if k == 'topic' else 'int'}" for k in keys)
-    some = F.broadcast(expected.sparkSession.createDataFrame(wrong, schema))
-    no_place = F.lit(0)
-    left = expected.join(some, keys).select(*keys, place, _content(no_place).alias("wanted"))
-    right = actual.join(some, keys).select(*keys, place, _content(no_place).alias("found"))
-    pairs = left.join(right, [*keys, place], "full").where(~F.col("wanted").eqNullSafe(F.col("found")))
-    rows = pairs.orderBy(*keys, place).limit(MOST_DIFFERENCES).collect()
-    contents = {row.wanted for row in rows if row.wanted is not None}
-    return [
-        Difference(
-            where=where, problem=_problem(row, contents), topic=row.topic, partition=row.partition, offset=row[place]
-        )
-        for row in rows
-    ]
+def _with_own_records(cut: Cut, pieces: Iterable[_Piece]) -> dict[str, list[str]]:
+    """Return the remote topics that the target itself may write to, each with the aliases that its flows come from.
+
+    Every record that such a flow writes says so in its last hop (`model/hops.py`); one without is the target's own, or
+    another mirror's, and none of the flow's.
+    """
+    writers: dict[str, set[str]] = {}
+    for piece in pieces:
+        writers.setdefault(piece.target.topic, set()).add(piece.flow)
+    return {
+        topic: sorted({cut.flows[name].source for name in names})
+        for topic, names in writers.items()
+        if all(cut.flows[name].adds_hops for name in names)
+    }
 
 
-def _problem(row: Any, contents: set[int]) -> str:
-    if row.found is None:
-        return "missing"
-    if row.wanted is None:
-        return "extra"
-    return "out_of_order" if row.found in contents else "altered"
+def _by_a_flow(shared: Mapping[str, Iterable[str]]) -> Column:
+    """Tell whether a record is a flow's: its topic is nobody else's, or its last hop names a source of its flows."""
+    hops = F.filter("headers", lambda header: header["key"] == HOP_KEY)
+    alias = F.split_part(F.try_element_at(hops, F.lit(-1))["value"].cast("string"), F.lit("/"), F.lit(1))
+    is_ours = ~F.col("topic").isin(sorted(shared))
+    for topic, aliases in sorted(shared.items()):
+        is_ours |= (F.col("topic") == topic) & F.coalesce(alias.isin(list(aliases)), F.lit(False))
+    return is_ours
+
+
+def _compared(cut: Cut, spans: Spans, mine: Iterable[_Piece], flow: str) -> dict[SourcePartition, int]:
+    """Count the records of each source partition that were compared on the target: what it still holds, up to the cut."""
+    bounds = {tp: span or (0, 0) for tp, span in spans.items()}
+    counts: dict[SourcePartition, int] = {}
+    clipped = []
+    for piece in mine:
+        low, end = bounds[piece.target]
+        if low <= piece.first and piece.end <= end:
+            counts[piece.source] = counts.get(piece.source, 0) + piece.records
+        else:
+            clipped.append((*_columns(piece), low, end))
+    if not clipped:
+        return counts
+    keys = ["source_topic", "generation", "source_partition", "target_topic", "target_partition"]
+    frame = cut.maps.runs.sparkSession.createDataFrame(
+        clipped,
+        "source_topic string, generation int, source_partition int, target_topic string, target_partition int, "
+        "low bigint, end bigint",
+    )
+    upto = F.least(F.col("first_downstream") + F.col("record_count"), "end")
+    held = F.greatest(F.lit(0), upto - F.greatest("first_downstream", "low"))
+    runs = cut.maps.runs.where(F.col("flow") == flow).join(F.broadcast(frame), keys)
+    for row in runs.groupBy(*keys[:3]).agg(F.sum(held).alias("records")).collect():
+        source = SourcePartition(row.source_topic, row.generation, row.source_partition)
+        counts[source] = counts.get(source, 0) + row.records
+    return counts
+
+
+def _columns(piece: _Piece) -> tuple[Any, ...]:
+    source, target = piece.source, piece.target
+    return source.topic, source.generation, source.partition, target.topic, target.partition
+
+
+def _bounds(
+    flow: FlowConfig,
+    lake: Lake,
+    cut: Cut,
+    landed: Iterable[SourcePartition],
+    mine: Iterable[_Piece],
+    kept: Mapping[SourcePartition, tuple[int, int]],
+) -> dict[SourcePartition, Bounds]:
+    """Return where the flow stands in each source partition that it owes something of.
+
+    A flow whose `start` leaves the past out owes nothing before its first record. What precedes a takeover was sent by
+    another mirror; a run before it would say that the takeover never came about.
+    """
+    firsts = {s: first for s, (_, first) in kept.items()}
+    for piece in mine:
+        firsts[piece.source] = min(firsts.get(piece.source, piece.first_upstream), piece.first_upstream)
+    positions, taken_over = cut.maps.positions[flow.name], _taken_over(lake, flow.name)
+    found = {}
+    for s in landed:
+        begins = taken_over.get(s, 0)
+        if flow.start.kind == "earliest":
+            begins = min(begins, firsts.get(s, begins))
+        elif s in positions:
+            begins = firsts.get(s, positions[s])
+        else:
+            continue
+        found[s] = Bounds(begins=begins, position=positions.get(s, 0))
+    return found
 
 
 def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
     """Return where the flow went on after another mirror, whose records are none of the map's."""
     rows = lake.meta(POSITIONS).where((F.col("flow") == flow) & (F.col("kind") == "taken_over"))
     return {
-        _key(row): int(row["first"])
-        for row in rows.groupBy(*_SOURCE_KEY).agg(F.max("position").alias("first")).collect()
+        SourcePartition(row.topic, row.generation, row.partition): int(row["first"])
+        for row in rows.groupBy(*SOURCE_KEY).agg(F.max("position").alias("first")).collect()
     }
-
-
-def _not_mapped(
-    relay: DataFrame,
-    mine: DataFrame,
-    positions: Mapping[SourcePartition, int],
-    *,
-    whole: bool,
-    taken_over: Mapping[SourcePartition, int],
-) -> list[Difference]:
-    """Return landed records below the ledger's position that were neither sent nor withheld (law E).
-
-    `whole` is false for a flow whose `start` leaves the past out: what precedes its first run is then not due. What
-    precedes a takeover was sent by another mirror.
-    """
-    rows = [(s.topic, s.generation, s.partition, offset, taken_over.get(s, 0)) for s, offset in positions.items()]
-    if not rows:
-        return []
-    frame = relay.sparkSession.createDataFrame(
-        rows, "topic string, generation int, partition int, position bigint, taken_over bigint"
-    )
-    due = relay.join(F.broadcast(frame), _SOURCE_KEY).where("offset < position")
-    sent = mine.groupBy(*_SOURCE_KEY).agg(F.sum("records").alias("records"), F.min("first").alias("first"))
-    # A run before it would say that the takeover never came about.
-    due = due.join(F.broadcast(sent.select(*_SOURCE_KEY, F.col("first").alias("run"))), _SOURCE_KEY, "left").where(
-        F.col("offset") >= F.least("taken_over", "run")
-    )
-    if not whole:
-        due = due.join(F.broadcast(sent.select(*_SOURCE_KEY, "first")), _SOURCE_KEY).where("offset >= first")
-    counts = due.groupBy(*_SOURCE_KEY).agg(F.count("*").alias("records"), F.min("offset").alias("first"))
-    mapped = {_key(row): int(row.records) for row in sent.collect()}
-    return [
-        Difference(
-            where="target", problem="missing", topic=row.topic, partition=row.partition, offset=int(row["first"])
-        )
-        for row in counts.collect()
-        if int(row.records) != mapped.get(_key(row), 0)
-    ]

@@ -132,7 +132,7 @@ def test_the_page_holds_the_summary_the_verdicts_and_every_series_as_tables() ->
     assert lag == ["12:02", "12:01", "12:00"], "every row, the newest first"
     assert ["2026-01-01 12:01:00 UTC", "east->central", "orders", "10", "500 ms", "900 ms", "1.5 s"] in rows
     assert ["2026-01-01 12:01:00 UTC", "east->central", "1 min 30 s", "1"] in rows
-    assert ["target", "altered", "orders", "0", "17"] in rows
+    assert ["target", "altered", "orders", "0", "17", "1"] in rows
     assert "0123456789abcdef" in a_report().html()
 
 
