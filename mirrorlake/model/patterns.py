@@ -67,9 +67,17 @@ class TopicPattern:
         return "|".join(f"(?:{expression})" for expression in self.expressions)
 
 
-# KIP-1074 (Kafka 4.0): what MirrorMaker never mirrors, whatever the selection says, and our own ledgers (DESIGN 9).
+# KIP-1074 (Kafka 4.0): what MirrorMaker never mirrors, whatever the selection says, and our own ledgers (DESIGN 9). Its
+# own topics have the separator of the MirrorMaker that made them, which no settings here know.
 INTERNAL_TOPICS = TopicPattern(
-    (r"__.*", r"\..*", r"mm2.*\.internal", r".*\.checkpoints\.internal", r"mirrorlake\..*\.ledger")
+    (
+        r"__.*",
+        r"\..*",
+        r"mm2.*[._-]internal",
+        r"mm2-(?:offset-syncs|offsets|configs|status).*internal",
+        r".*[._-]checkpoints[._-]+internal",
+        r"mirrorlake\..*\.ledger",
+    )
 )
 # `topics.exclude` and `groups.exclude` of MirrorMaker 4.x; a value in the settings replaces the whole list.
 DEFAULT_EXCLUDE_TOPICS = TopicPattern((r"mm2.*\.internal", r".*\.replica", r"__.*"))

@@ -156,6 +156,11 @@ def test_spark_subscribes_to_the_union_of_all_flows_of_a_source() -> None:
         ".hidden",
         "mm2-offset-syncs.east.internal",
         "east.checkpoints.internal",
+        "A_checkpoints_internal",
+        "a-b__checkpoints__internal",
+        "mm2-offset-syncs_A_internal",
+        "mm2-offset-syncsXAXinternal",
+        "mm2-configs-A-internal",
         "mirrorlake.east.central.ledger",
     ],
 )
@@ -165,7 +170,18 @@ def test_internal_topics_never_match_however_they_are_named(topic: str) -> None:
     assert re.search(matcher.subscribe_pattern, topic) is None
 
 
-@pytest.mark.parametrize("topic", ["heartbeats", "orders.internal", "my-internal", "mirrorlake.orders", "ledger"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "heartbeats",
+        "orders.internal",
+        "my-internal",
+        "checkpoints.internal",
+        "orders_internal",
+        "mirrorlake.orders",
+        "ledger",
+    ],
+)
 def test_ordinary_topics_that_look_internal_match(topic: str) -> None:
     assert TopicMatcher(parse_patterns(".*")).matches(topic), "KIP-1074 narrowed what internal means"
 
