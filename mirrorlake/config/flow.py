@@ -107,8 +107,8 @@ class FlowConfig(Settings):
     producer: Options = Field(default_factory=dict, description="further producer options")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
 
-    # What the other parts of the file say about this flow; `MirrorConfig` tells it.
-    _never_leave: TopicPattern = PrivateAttr(default_factory=TopicPattern)
+    # What the other parts of the file say about this flow (`as_told`). Without denials everything is denied.
+    _never_leave: TopicPattern | None = PrivateAttr(default=None)
     _adds_hops: bool = PrivateAttr(default=False)
 
     @model_validator(mode="before")
@@ -188,13 +188,18 @@ class FlowConfig(Settings):
         """
         return self.replication_policy.remote_topic(self.source, self.target, topic)
 
-    def deny(self, never_leave: TopicPattern) -> None:
-        """Take over what may not leave the source, which the source's settings say."""
-        self._never_leave = never_leave
+    def as_told(self, never_leave: TopicPattern, *, adds_hops: bool) -> FlowConfig:
+        """Make the same flow with what the rest of a file says of it; this one stays as it is.
 
-    def trace(self, adds_hops: bool) -> None:
-        """Take over whether the flow writes where records have been, which all flows of the file decide together."""
-        self._adds_hops = adds_hops
+        Law: `never_leave` fails closed. A flow that does not know what is denied denies everything.
+
+        Args:
+            never_leave: what may not leave the source (`MirrorConfig.never_leave`).
+            adds_hops: whether it writes where records have been, which all flows of the file decide together.
+        """
+        told = self.model_copy()
+        told._never_leave, told._adds_hops = never_leave, adds_hops  # noqa: SLF001  a copy that nobody has seen
+        return told
 
     @property
     def adds_hops(self) -> bool:

@@ -6,7 +6,7 @@ A `Route` is what travels to Spark's workers, where loops are told apart (`mirro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.patterns import TopicPattern
@@ -24,7 +24,7 @@ class Route:
         target: alias.
         selection: the flow's choice of topics.
         policy: how topics are named on the target.
-        never_leave: topics that may not leave the source; beats the selection.
+        never_leave: topics that may not leave the source; beats the selection. None, where nobody said, denies all.
     """
 
     name: str
@@ -32,10 +32,12 @@ class Route:
     target: str
     selection: TopicMatcher
     policy: ReplicationPolicy
-    never_leave: TopicPattern = field(default_factory=TopicPattern)
+    never_leave: TopicPattern | None = None
 
     def denies(self, topic: str) -> bool:
         """Return whether the topic may never leave the source, whatever the flow selects."""
+        if self.never_leave is None:
+            return True
         return bool(self.never_leave) and NameMatcher(self.never_leave).matches(topic)
 
     def carries(self, topic: str) -> bool:

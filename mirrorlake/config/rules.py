@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, field_validator, model_validator
 
 from mirrorlake.config import secrets
-from mirrorlake.config.base import Exclusion, Selection, Settings
+from mirrorlake.config.base import Exclusion, Flag, Selection, Settings
 from mirrorlake.config.faults import Finding, fault_error, finding_error
 from mirrorlake.config.predicates import Predicate, compile_predicate, declared_fields
 from mirrorlake.config.topics import NameMatcher
@@ -31,7 +31,8 @@ def _paths(value: Any) -> tuple[Path, ...]:
     found, findings = [], []
     for place, text in enumerate(texts):
         try:
-            found.append(text if isinstance(text, tuple) else parse_path(text))
+            # `$` is the whole key; a rule of the value refuses it (`RuleConfig`).
+            found.append(text if isinstance(text, tuple) else () if text.strip() == "$" else parse_path(text))
         except PathError as error:
             findings.append(Finding((place,) if isinstance(value, list) else (), error.problem, error.remedy))
     if findings:
@@ -84,13 +85,21 @@ class HeadersConfig(Settings):
 
     drop: Exclusion = Field(default=TopicPattern(), description="headers that are left out")
     rename: dict[str, str] = Field(default_factory=dict, description="{old: new}")
+    ignore_case: Flag = Field(default=False, description="whether Authorization is also authorization")
+
+    @property
+    def dropped(self) -> NameMatcher:
+        """Return which headers are left out."""
+        if not self.ignore_case:
+            return NameMatcher(self.drop)
+        return NameMatcher(TopicPattern(tuple(f"(?i:{expression})" for expression in self.drop.expressions)))
 
     @model_validator(mode="after")
     def _does_something(self) -> HeadersConfig:
         if not self.drop.expressions and not self.rename:
             raise fault_error("neither drop nor rename", "write {drop: [name], rename: {old: new}}")
         try:
-            NameMatcher(self.drop)
+            _ = self.dropped
         except PatternError as error:
             raise finding_error(Finding(("drop",), error.problem, error.remedy)) from None
         return self
@@ -109,6 +118,10 @@ class RuleConfig(Settings):
     null: Paths | None = Field(default=None, description="paths of members that become null")
     hash: Annotated[HashConfig | None, BeforeValidator(_hash)] = Field(
         default=None, description="{fields: paths, key: reference}: members that become their HMAC-SHA256"
+    )
+    of: Literal["value", "key"] = Field(
+        default="value",
+        description="what mask, remove, null and hash change: members of the value, or the key; $ is all of it",
     )
     headers: HeadersConfig | None = Field(default=None, description="{drop: [...], rename: {old: new}}")
     function: str | None = Field(default=None, description="a registered name, or package.module:callable")
@@ -180,7 +193,15 @@ class RuleConfig(Settings):
         findings = []
         if self.fields and self._predicate is None:
             findings.append(Finding(("fields",), "'fields' without keep or drop", "leave it out"))
-        if self.framed != "pass" and not self.reads_json:
+        hidden = self.hidden
+        if self.of == "key" and self.action not in HIDING:
+            findings.append(Finding(("of",), "'of' says what is hidden, and this rule hides nothing", "leave it out"))
+        if self.of == "value" and () in hidden:
+            problem, remedy = "'$' names the whole value", "name a member, like $.email; drop withholds whole records"
+            findings.append(Finding((self.action,), problem, remedy))
+        if () in hidden and len(hidden) > 1:
+            findings.append(Finding((self.action,), "'$' is the whole key already", "leave the other paths out"))
+        if self.framed != "pass" and (not self.reads_json or () in hidden):
             problem = "'framed' says something about JSON values, and this rule reads none"
             findings.append(Finding(("framed",), problem, "leave it out"))
         return findings
@@ -191,13 +212,19 @@ class RuleConfig(Settings):
         return next(action for action in ACTIONS if getattr(self, action) is not None)
 
     @property
+    def hidden(self) -> tuple[Path, ...]:
+        """Return the paths of mask, remove, null or hash."""
+        found: tuple[Path, ...] = self.hash.fields if self.hash is not None else getattr(self, self.action)
+        return found if self.action in HIDING else ()
+
+    @property
     def predicate(self) -> Predicate | None:
         """Return the predicate of keep or drop."""
         return self._predicate
 
     @property
     def reads_json(self) -> bool:
-        """Tell whether the value has to be JSON."""
+        """Tell whether the value, or the key that it hides members of, has to be JSON."""
         return self.action in HIDING or (self._predicate is not None and self._predicate.reads_json)
 
     @cached_property

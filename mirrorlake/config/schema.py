@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -229,18 +229,23 @@ class MirrorConfig(Settings):
 
     _path: Path | None = PrivateAttr(default=None)
 
+    @field_validator("flows")
+    @classmethod
+    def _flows_know_the_file(cls, flows: tuple[FlowConfig, ...], info: ValidationInfo) -> tuple[FlowConfig, ...]:
+        clusters: Mapping[str, ClusterConfig] = info.data.get("clusters", {})
+        # What is wrong with ends is said beside all other faults; the flows of such a file deny everything.
+        if not clusters or check_ends(_ends(flows), clusters):
+            return flows
+        told = told_flows(flows, clusters)
+        tracing = check_routes(list(enumerate(told)))[0].provenance
+        return told_flows(flows, clusters, tracing=tracing) if tracing else told
+
     @model_validator(mode="after")
     def _fits_together(self) -> MirrorConfig:
-        ends = [End(index, flow.name, flow.source, flow.target) for index, flow in enumerate(self.flows)]
-        findings = check_ends(ends, self.clusters, lakes=self.lake_clusters)
+        findings = check_ends(_ends(self.flows), self.clusters, lakes=self.lake_clusters)
         if not findings:
-            for flow in self.flows:
-                self.bind(flow)
             placed = list(enumerate(self.flows))
-            found, faults = check_routes(placed)
-            findings = check_denied(placed) + faults
-            for flow in self.flows:
-                flow.trace(flow.name in found.provenance)
+            findings = check_denied(placed) + check_routes(placed)[1]
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or _is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is no folder of this machine, so there is no place for a sqlite file"
@@ -251,9 +256,8 @@ class MirrorConfig(Settings):
         return self
 
     def bind(self, flow: FlowConfig) -> FlowConfig:
-        """Tell a flow what the rest of the file says about it, and return it; also for one that is not in the file."""
-        flow.deny(self.never_leave(flow.source))
-        return flow
+        """Make a flow that is held to the denials of this file of one that need not be in it, for a replay or a drill."""
+        return flow.as_told(self.never_leave(flow.source), adds_hops=flow.adds_hops)
 
     def never_leave(self, alias: str) -> TopicPattern:
         """Return the topics that may not leave a cluster, those among them that came from a cluster that denies them."""
@@ -342,6 +346,20 @@ class MirrorConfig(Settings):
                 for flow in self.flows_from(alias)
             )
         )
+
+
+def _ends(flows: Iterable[FlowConfig]) -> list[End]:
+    return [End(index, flow.name, flow.source, flow.target) for index, flow in enumerate(flows)]
+
+
+def told_flows(
+    flows: Iterable[FlowConfig], clusters: Mapping[str, ClusterConfig], *, tracing: Collection[str] = ()
+) -> tuple[FlowConfig, ...]:
+    """Make the flows of a file with what the file says of each: the denials, and whether it is one of the `tracing`."""
+    flows = tuple(flows)
+    return tuple(
+        flow.as_told(never_leave(flow.source, clusters, flows), adds_hops=flow.name in tracing) for flow in flows
+    )
 
 
 def never_leave(alias: str, clusters: Mapping[str, ClusterConfig], flows: Iterable[FlowConfig]) -> TopicPattern:

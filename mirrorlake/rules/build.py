@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mirrorlake.config.flow import FlowConfig
-from mirrorlake.config.rules import HIDING, RuleConfig
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.rules import RuleConfig
 from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.rules.functions import find_function
 from mirrorlake.rules.rule import Rule
@@ -31,7 +30,6 @@ def flow_view(flow: FlowConfig, *, before: tuple[View, ...] = (), stages: tuple[
 
 
 def _rule(flow: FlowConfig, place: int, rule: RuleConfig) -> Rule:
-    paths = getattr(rule, rule.action) if rule.action in HIDING else ()
     key = b""
     if rule.hash is not None:
         where = f"rules[{place}].hash.key"
@@ -39,7 +37,6 @@ def _rule(flow: FlowConfig, place: int, rule: RuleConfig) -> Rule:
         if not key:
             fault = Fault(flow.file, f"{flow.place}.{where}", "the key is empty", "store one of 32 random characters")
             raise ConfigError([fault])
-        paths = rule.hash.fields
     return Rule(
         name=rule.name,
         version=rule.version,
@@ -48,9 +45,11 @@ def _rule(flow: FlowConfig, place: int, rule: RuleConfig) -> Rule:
         on_error=rule.on_error,
         framed=rule.framed,
         predicate=rule.predicate,
-        paths=paths,
+        paths=rule.hidden,
+        of=rule.of,
         key=key,
-        dropped=NameMatcher(rule.headers.drop) if rule.headers and rule.headers.drop.expressions else None,
+        dropped=rule.headers.dropped if rule.headers and rule.headers.drop.expressions else None,
         renamed=dict(rule.headers.rename) if rule.headers else {},
+        ignores_case=rule.headers is not None and rule.headers.ignore_case,
         function=find_function(rule.function, flow=flow.name, rule=rule.name) if rule.function else None,
     )

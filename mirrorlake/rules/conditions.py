@@ -12,10 +12,11 @@ from mirrorlake.config.engine import engine
 from mirrorlake.config.predicates import Predicate
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.records import Flags, header_text, text_of
+from mirrorlake.rules.repeats import names_twice
 
 Answers = np.ndarray[Any, np.dtype[np.int8]]
-FALSE, TRUE, NOT_JSON, FAILED, NOT_ASKED = range(5)
-"""What a predicate says of a record; FALSE also where SQL says NULL."""
+FALSE, TRUE, NOT_JSON, FAILED, NOT_ASKED, AMBIGUOUS = range(6)
+"""What a predicate says of a record; FALSE also where SQL says NULL, AMBIGUOUS where a tested member stands there twice."""
 
 
 def answers(predicate: Predicate, source: SourcePartition, records: pa.RecordBatch, values: pa.Array) -> Answers:
@@ -34,6 +35,10 @@ def answers(predicate: Predicate, source: SourcePartition, records: pa.RecordBat
         found = _with_care(predicate, batch)
     if broken is not None:
         found[broken] = NOT_JSON
+    if predicate.reads_json:
+        twice = names_twice(batch["value"].combine_chunks(), predicate.pointers)
+        if twice is not None:
+            found[twice & (found != NOT_JSON)] = AMBIGUOUS
     return found
 
 

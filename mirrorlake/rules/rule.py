@@ -8,6 +8,7 @@ Reasons never hold anything of a record.
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,7 @@ from mirrorlake.model.hops import HOP_KEY
 from mirrorlake.model.json_path import Path
 from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.rules.calls import call_function
-from mirrorlake.rules.conditions import FAILED, FALSE, NOT_ASKED, NOT_JSON, TRUE, answers
+from mirrorlake.rules.conditions import AMBIGUOUS, FAILED, FALSE, NOT_ASKED, NOT_JSON, TRUE, answers
 from mirrorlake.rules.functions import RecordFunction
 from mirrorlake.rules.hiding import Hider, NotJson, Replace, keyed_hash, masked, nulled, removed
 from mirrorlake.rules.records import FRAME, Flags, edit_headers, framed_rows, header_names, with_column
@@ -44,10 +45,12 @@ class Rule:
         on_error: quarantine, pass or drop.
         framed: pass, read, quarantine or drop.
         predicate: of keep and drop.
-        paths: of mask, remove, null and hash.
+        paths: of mask, remove, null and hash; the empty one is the whole key.
+        of: whether these paths lead into the value or the key.
         key: of hash.
         dropped: headers to drop.
         renamed: headers to rename.
+        ignores_case: names of headers are compared without regard to case.
         function: of function.
     """
 
@@ -59,9 +62,11 @@ class Rule:
     framed: str = "pass"
     predicate: Predicate | None = None
     paths: tuple[Path, ...] = ()
+    of: str = "value"
     key: bytes = field(default=b"", repr=False)
     dropped: NameMatcher | None = None
     renamed: dict[str, str] = field(default_factory=dict)
+    ignores_case: bool = False
     function: RecordFunction | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,13 +78,13 @@ class Rule:
             return records, ()
         if self.action == "headers":
             return self._with_headers(records), ()
-        sieve = Sieve(records, source, rule=self.name, version=self.version, on_error=self.on_error)
+        sieve = Sieve(records, source, rule=self.name, version=self.version, on_error=self.on_error, of=self.of)
         if self.function is not None:
             return call_function(self.function, records, sieve), sieve.withheld()
         if self.predicate is not None:
             self._ask(self.predicate, source, records, sieve)
         else:
-            records = self._with_values(records, sieve)
+            records = self._with_hidden(records, sieve)
         return sieve.passed(records), sieve.withheld()
 
     def _ask(self, predicate: Predicate, source: SourcePartition, records: pa.RecordBatch, sieve: Sieve) -> None:
@@ -101,9 +106,14 @@ class Rule:
         sieve.hold(kept_back, FILTERED, "")
         sieve.not_json(found == NOT_JSON, framed)
         sieve.failed(found == FAILED, "the predicate cannot be evaluated")
+        sieve.failed(found == AMBIGUOUS, "an object names a tested member twice")
 
-    def _with_values(self, records: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
-        column = records.column("value")
+    def _with_hidden(self, records: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
+        column = records.column(self.of)
+        if () in self.paths:
+            return with_column(
+                records, self.of, pa.array([self._whole(item) for item in column.to_pylist()], column.type)
+            )
         framed, values = framed_rows(column), column.to_pylist()
         hide, broken, changed = self._hider, [], False
         behind = framed is not None and self.framed == "read"
@@ -130,7 +140,13 @@ class Rule:
             rows = np.zeros(len(records), np.bool_)
             rows[broken] = True
             sieve.not_json(rows, framed)
-        return with_column(records, "value", pa.array(values, column.type)) if changed else records
+        return with_column(records, self.of, pa.array(values, column.type)) if changed else records
+
+    def _whole(self, item: bytes | None) -> bytes | None:
+        """Hide a whole key; null stays null."""
+        if item is None or self.action in ("null", "remove"):
+            return None
+        return hmac.digest(self.key, item, "sha256").hex().encode() if self.action == "hash" else WHOLE_MASK
 
     @cached_property
     def _hider(self) -> Hider:
@@ -143,12 +159,19 @@ class Rule:
         # Where a record has been must stay readable, or it goes round for ever.
         there = [name for name in header_names(column) if name != HOP_KEY]
         dropped = [name for name in there if self.dropped is not None and self.dropped.matches(name)]
-        renamed = {old: new for old, new in self.renamed.items() if old in there and old not in dropped}
+        wanted = {self._folded(old): new for old, new in self.renamed.items()}
+        renamed = {
+            name: wanted[self._folded(name)] for name in there if name not in dropped and self._folded(name) in wanted
+        }
         if not dropped and not renamed:
             return records
         return with_column(records, "headers", edit_headers(column, dropped=dropped, renamed=renamed))
 
+    def _folded(self, name: str) -> str:
+        return name.casefold() if self.ignores_case else name
 
+
+WHOLE_MASK = b"***"
 _REPLACE: dict[str, Replace] = {"mask": masked, "null": nulled, "remove": removed}
 
 

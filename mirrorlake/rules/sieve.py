@@ -23,16 +23,25 @@ class Sieve:
         rule: the name of the rule.
         version: its version.
         on_error: quarantine, pass or drop.
+        of: what the rule reads, value or key.
     """
 
     def __init__(
-        self, records: pa.RecordBatch, source: SourcePartition, *, rule: str, version: str, on_error: str
+        self,
+        records: pa.RecordBatch,
+        source: SourcePartition,
+        *,
+        rule: str,
+        version: str,
+        on_error: str,
+        of: str = "value",
     ) -> None:
         self._records = records
         self._source = source
         self._rule = rule
         self._version = version
         self.on_error = on_error
+        self._of = of
         self._goes = np.ones(len(records), np.bool_)
         self._held: dict[tuple[str, str], list[int]] = {}
 
@@ -48,7 +57,7 @@ class Sieve:
             self.hold(rows, _KINDS[self.on_error], reason)
 
     def not_json(self, rows: Flags, framed: Flags | None) -> None:
-        """Do with rows whose value is not JSON what `on_error` says."""
+        """Do with rows whose value or key is not JSON what `on_error` says."""
         if framed is not None:
             for number, those in self._by_schema(rows & framed):
                 self.failed(those, f"not JSON behind the frame of a schema registry, schema id {number}")
@@ -80,7 +89,7 @@ class Sieve:
         )
 
     def _by_schema(self, rows: Flags) -> Iterator[tuple[int, Flags]]:
-        values = self._records.column("value").filter(pa.array(rows)).to_pylist()
+        values = self._records.column(self._of).filter(pa.array(rows)).to_pylist()
         numbers = np.full(len(rows), -1, np.int64)
         numbers[rows] = [schema_id(value) for value in values]
         for number in dict.fromkeys(numbers[rows].tolist()):

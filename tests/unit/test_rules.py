@@ -28,6 +28,7 @@ from mirrorlake.model.json_path import parse_path
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.rules.build import flow_view
 from mirrorlake.rules.hiding import Hider, NotJson, keyed_hash, masked, nulled, removed
+from mirrorlake.rules.repeats import names_twice
 from mirrorlake.rules.view import FlowView
 from mirrorlake.rules.viewed import Viewed
 from mirrorlake.steps.rules import rule_notes
@@ -535,6 +536,94 @@ def test_the_json_behind_a_frame_is_read_on_request() -> None:
     reason = "not JSON behind the frame of a schema registry, schema id 42"
     assert [one[2] for one in reasons(hidden)] == [reason]
     assert (QUARANTINED, "rule-1", reason, ((12, 1),)) in reasons(kept)
+
+
+@pytest.mark.parametrize(
+    ("value", "twice"),
+    [
+        (b'{"secret":false,"secret":true}', True),
+        (b'{"secret":true,"secret":false}', True),
+        (b'{"secret": true, "a": 1, "\\u0073ecret": false}', True),
+        (b'{"secret":false,"secret":false}', True),
+        (b'{"at":{"x":1},"at":{"x":2},"secret":false}', True),
+        (b'{"at":{"x":1,"x":1},"secret":false}', True),
+        (b'{"secret":false,"a":{"secret":1,"b":"secret"},"c":[{"x":1},{"x":2}]}', False),
+        (b'{"a":"\\"secret\\": \\"secret\\":","secret":false}', False),
+        (b'{"q\\"x":1,"q\\"x":2,"secret":false}', False),
+        (b"{}", False),
+    ],
+)
+def test_a_tested_member_that_stands_twice_is_quarantined_whichever_a_reader_would_take(
+    value: bytes, twice: bool
+) -> None:
+    for rule in ({"drop": "value.secret = true OR value.at.x > 3"}, {"keep": "value.secret = false OR value.at.x > 0"}):
+        found = view({**rule, "fields": {"secret": "boolean", "at.x": "int"}})(
+            SOURCE, batch(value, b'{"secret":false}')
+        )
+        held = [(one.kind, one.reason, one.ranges) for one in found.withheld if one.kind == QUARANTINED]
+        assert held == ([(QUARANTINED, "an object names a tested member twice", ((10, 1),))] if twice else [])
+
+
+names = st.text('ab"\\/~é', min_size=1, max_size=3)
+
+
+@given(st.lists(st.tuples(names, st.integers(0, 1)), max_size=4), names, st.booleans())
+def test_repeats_are_found_however_names_are_written(pairs: list[tuple[str, int]], name: str, escaped: bool) -> None:
+    text = "{" + ", ".join(f"{json.dumps(key, ensure_ascii=escaped)}: {value}" for key, value in pairs) + "}"
+    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+    found = names_twice(pa.array([text, None, "{"]), [pointer])
+    expected = [key for key, _ in pairs].count(name) > 1
+    assert (found is not None and found.tolist() == [True, False, False]) == expected
+
+
+@pytest.mark.parametrize("action", ["mask", "hash", "null", "remove"])
+def test_keys_are_hidden_whole_or_by_member_also_of_tombstones(action: str) -> None:
+    def rule(*paths: str) -> dict[str, Any]:
+        told = {"fields": list(paths), "key": SECRET} if action == "hash" else list(paths)
+        return {action: told, "of": "key"}
+
+    keys = [b"anna@example.com", b"", None, b"\xff"]
+    records = batch(b"v", None, b"{", b"v", keys=keys)
+    found = view(rule("$"))(SOURCE, records)
+    wanted = {
+        "mask": [b"***", b"***", None, b"***"],
+        "hash": [k if k is None else hmac.digest(SECRET.encode(), k, "sha256").hex().encode() for k in keys],
+    }.get(action, [None] * 4)
+    assert found.records.column("key").to_pylist() == wanted
+    assert values(found) == [b"v", None, b"{", b"v"], "the value stays"
+    assert not found.withheld
+
+    members = batch(b"v", None, b"w", keys=[b'{"id":1,"ssn":"x"}', b'{"id":2}', b"no json"])
+    found = view(rule("ssn"))(SOURCE, members)
+    [held] = found.withheld
+    assert (held.kind, held.ranges) == (QUARANTINED, ((12, 1),)), "fails closed"
+    first, second = found.records.column("key").to_pylist()
+    assert b'"x"' not in first
+    assert first.startswith(b'{"id":1')
+    assert second == b'{"id":2}'
+
+
+def test_what_a_rule_of_keys_may_not_say_is_a_fault() -> None:
+    for rule, told in (
+        ({"mask": ["$"]}, "names the whole value"),
+        ({"mask": ["$", "a"], "of": "key"}, "the whole key already"),
+        ({"drop": "key = 'a'", "of": "key"}, "this rule hides nothing"),
+        ({"mask": ["$"], "of": "key", "framed": "drop"}, "this rule reads none"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            flow(rule)
+
+
+def test_names_of_headers_may_ignore_case() -> None:
+    records = batch(b"v", headers=[[("Authorization", b"1"), ("X-Id", b"2"), ("authorization", b"3"), ("y", b"4")]])
+
+    def left(**headers: Any) -> list[str]:
+        found = view({"headers": headers})(SOURCE, records).records.column("headers").to_pylist()[0]
+        return [header["key"] if isinstance(header, dict) else header[0] for header in found]
+
+    assert left(drop="AUTHORIZATION", rename={"x-id": "id"}, ignore_case=True) == ["id", "y"]
+    assert left(drop="(?i)AUTHORIZATION") == ["X-Id", "y"]
+    assert left(drop="authorization", rename={"x-id": "id"}) == ["Authorization", "X-Id", "y"]
 
 
 # -- headers ----------------------------------------------------------------------------------------------------------
