@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -32,9 +33,12 @@ from mirrorlake.cli.sample import sample
 from mirrorlake.cli.stopping import in_background
 from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
+from mirrorlake.model.causes import root_cause
 
 if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror
+
+log = logging.getLogger(__name__)
 
 app = typer.Typer(
     name="mirrorlake",
@@ -83,13 +87,16 @@ def run_step(*command: str) -> NoReturn:
     main([*command, *sys.argv[1:]])
 
 
-def _unforeseen(error: Exception) -> StoreError:
-    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return StoreError(
-        f"{type(error).__name__}: {text[:400]}",
-        consequence="the command stopped; what was confirmed before stands",
-        remedy="mirrorlake doctor; MIRRORLAKE_DEBUG=1 in the environment shows where it happened",
-    )
+def _unforeseen(error: Exception) -> MirrorlakeError:
+    """Make one sentence of an error that no step foresaw; the traceback goes to the log, at level DEBUG."""
+    log.debug("cli.unforeseen", exc_info=error)
+    cause = root_cause(str(error) or type(error).__name__)
+    consequence = "the command stopped; what it had done by then stands, and what was under way may or may not"
+    remedy = "mirrorlake doctor and mirrorlake status; MIRRORLAKE_DEBUG=1 in the environment shows where it happened"
+    if type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "delta"):
+        return StoreError(f"Spark could not carry it out: {cause}", consequence=consequence, remedy=remedy)
+    what = f"mirrorlake met an error that it does not know, {type(error).__name__}: {cause}"
+    return MirrorlakeError(what, consequence=consequence, remedy=remedy)
 
 
 def _mirror(conf: Path, output: Output) -> Mirror:

@@ -87,7 +87,7 @@ class Border:
         if code in _UNREACHABLE:
             return ClusterUnreachable(
                 f"cluster {self.alias} does not answer while trying to {doing} ({problem.str()})",
-                consequence="nothing was changed by this step",
+                consequence="the step did not finish; whether the cluster carried it out is not known",
                 remedy=f"check bootstrap_servers and security of clusters.{self.alias}, then run `mirrorlake doctor`",
                 alias=self.alias,
             )
@@ -111,7 +111,7 @@ class Border:
             )
         return ClusterError(
             f"cluster {self.alias} could not {doing}: {problem.str()} ({problem.name()})",
-            consequence="nothing was changed by this step",
+            consequence="the step did not finish",
             remedy="run `mirrorlake doctor` to see which layer fails",
             alias=self.alias,
         )

@@ -416,7 +416,7 @@ class LaneSender:
         return RecordTooLarge(
             f"{self.task.target} refuses record {piece.source}@{offset} of {size} bytes for {piece.target.topic}: "
             "larger than the topic's max.message.bytes",
-            consequence=f"{self.task.flow} stopped before the chunk that holds it; nothing is lost, the relay has it",
+            consequence=f"{self.task.flow} stopped before the chunk that holds it; the relay keeps the record",
             remedy=f"raise max.message.bytes of {piece.target.topic} on {self.task.target} "
             f"(kafka-configs --alter --add-config max.message.bytes={2 * size}), then run the same command again",
             alias=self.task.target,

@@ -64,8 +64,7 @@ def checkpoint_lost(flow: FlowConfig, seen: CheckpointLocation, batch: int) -> C
     return CheckpointLost(
         f"the checkpoint location {seen.path} {what}, but the ledger of {flow.name} holds batch {batch} of it",
         consequence="Spark would start again at its first batch as if nothing had happened; nothing was republished",
-        remedy=f"mirrorlake republish --flow '{flow.name}' --rebuild-checkpoint (goes on after the ledger's "
-        "positions; loses and repeats nothing)",
+        remedy=f"mirrorlake republish --flow '{flow.name}' --rebuild-checkpoint (goes on at the ledger's positions)",
         location=seen.path,
         flow=flow.name,
     )

@@ -12,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced, MirrorlakeError, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.streams.query import met_another, root_cause
+from mirrorlake.model.causes import root_cause
+from mirrorlake.streams.query import met_another
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Healing:
                 raise failure from error
         raise StoreError(
             f"landing {self._alias} failed: {root_cause(text)}",
-            consequence="the last batch was not landed; nothing is lost or half-written",
+            consequence="the batch under way may not have been landed; the next start goes on from what the relay holds",
             remedy=f"mirrorlake doctor, then mirrorlake land --source {self._alias} again",
             alias=self._alias,
         ) from error

@@ -73,10 +73,3 @@ def reported_ends(query: StreamingQuery) -> dict[TopicPartition, int] | None:
 def met_another(text: str) -> bool:
     """Tell whether a query failed because another process runs on its checkpoint location."""
     return "CONCURRENT_STREAM_LOG_UPDATE" in text or "concurrently using" in text
-
-
-def root_cause(text: str) -> str:
-    """Return the last cause that a failed query's text names, in one line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1] if causes else lines[0] if lines else "unknown")[:400]

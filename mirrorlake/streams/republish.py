@@ -25,6 +25,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.carried import Carried
+from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
@@ -40,7 +41,7 @@ from mirrorlake.streams.duties import Duties
 from mirrorlake.streams.in_order import InOrder
 from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import Ownership, take_over
-from mirrorlake.streams.query import await_query, met_another, root_cause
+from mirrorlake.streams.query import await_query, met_another
 from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.streams.targets import RemoteTopics, target_of
 from mirrorlake.streams.topics import SourceTopics
@@ -230,7 +231,7 @@ class Republisher:
                 ) from error
             raise StoreError(
                 f"republishing {self._flow.name} failed: {root_cause(str(error))}",
-                consequence="what was confirmed stands in the ledger; nothing is lost or repeated",
+                consequence="what was confirmed stands in the ledger, and the next start goes on from there",
                 remedy=f"mirrorlake doctor, then mirrorlake republish --flow '{self._flow.name}' again",
                 flow=self._flow.name,
             ) from error

@@ -94,3 +94,49 @@ def test_an_unknown_name_lists_the_known_ones(
     code, _, err = run(capsys, *arguments, "--conf", str(path))
     assert code == 2
     assert "east" in err
+
+
+WORKER = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+mirrorlake.errors.LaneFenced: another republisher owns it; this one stopped. Next: mirrorlake status
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+Caused by: java.lang.RuntimeException: later
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "text", "says"),
+    [
+        ("ValueError", "builtins", "epoch out of range", "epoch out of range"),
+        ("PythonException", "pyspark.errors.exceptions.captured", WORKER, "LaneFenced: another republisher owns it"),
+        ("Py4JJavaError", "py4j.protocol", "An error occurred\nCaused by: a.b.IllegalStateException: gone", "gone"),
+        ("KeyError", "builtins", "", "KeyError"),
+    ],
+)
+def test_no_foreign_error_reaches_the_user_bare(
+    name: str,
+    module: str,
+    text: str,
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "mirror.yml"
+    path.write_text(GOOD)
+    foreign = type(name, (Exception,), {"__module__": module})
+
+    def fail(*_: object) -> None:
+        raise foreign(*([text] if text else []))
+
+    monkeypatch.setattr("mirrorlake.cli.app._mirror", fail)
+    code, out, err = run(capsys, "verify", "--conf", str(path), "--json")
+    told = json.loads(out)
+    assert (code, told["exit_code"]) == (4, 4)
+    assert says in told["cause"]
+    assert not told["cause"].startswith(name)
+    assert told["consequence"]
+    assert told["remedy"]
+    assert len(err.strip().splitlines()) == 1, "one sentence, no traceback"
