@@ -13,7 +13,8 @@ from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import DefaultPolicy
 from mirrorlake.model.provenance import ProvenanceLike, Survey, survey
 
-_ALIAS = re.compile(r"[A-Za-z0-9_-]+")
+# Both become names of folders; `-` in front reads like an option of a command.
+_ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 class End(NamedTuple):
@@ -45,7 +46,7 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
         Finding(
             ("clusters", alias),
             f"'{alias}' is no alias",
-            "use letters, digits, _ and -; a dot parts remote topic names",
+            "use letters, digits, _ and -, not - in front; a dot parts remote topic names",
         )
         for alias in known
         if not _ALIAS.fullmatch(alias)

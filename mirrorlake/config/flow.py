@@ -28,13 +28,20 @@ from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.mm2 import Mm2Names
-from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, TopicPattern
-from mirrorlake.model.policy import ReplicationPolicy
+from mirrorlake.model.patterns import (
+    DEFAULT_EXCLUDE_GROUPS,
+    DEFAULT_EXCLUDE_TOPICS,
+    PatternError,
+    TopicPattern,
+    shape_of,
+)
+from mirrorlake.model.policy import ReplicationPolicy, TemplatePolicy
 from mirrorlake.model.provenance import intended, merges_sources
 from mirrorlake.model.rate import Rate
 
 _REDRIVE = ".redrive"
-_FLOW_NAME = re.compile(r"(?:[A-Za-z0-9._-]|->){1,200}")
+# It becomes the name of a folder: nothing that is a path, and nothing that reads like an option of a command.
+_FLOW_NAME = re.compile(r"(?=.{1,200}$)[A-Za-z0-9_](?:[A-Za-z0-9._-]|->)*")
 
 
 class Mm2Config(Settings):
@@ -123,7 +130,11 @@ class FlowConfig(Settings):
     def _name_letters(cls, name: str) -> str:
         if not _FLOW_NAME.fullmatch(name):
             raise finding_error(
-                Finding((), f"'{name}' is no flow name", "use letters, digits, . _ - and ->, at most 200")
+                Finding(
+                    (),
+                    f"'{name}' is no flow name",
+                    "use letters, digits, . _ - and ->, a letter, digit or _ in front, at most 200",
+                )
             )
         if name.endswith(_REDRIVE):
             raise finding_error(Finding((), f"names that end in {_REDRIVE} are taken", "name the flow otherwise"))
@@ -146,6 +157,18 @@ class FlowConfig(Settings):
                 findings.append(Finding((key,), error.problem, error.remedy))
         if findings:
             raise finding_error(*findings)
+        return self
+
+    @model_validator(mode="after")
+    def _topics_keep_apart(self) -> FlowConfig:
+        names = [shape_of(expression).meant for expression in self.topics.expressions]
+        merges = self.policy.template is not None and TemplatePolicy(self.policy.template).merges_topics
+        if merges and (len(names) > 1 or None in names):
+            problem = (
+                f"'{self.policy.template}' gives every topic of the flow one name, and `topics` may select several"
+            )
+            remedy = "put {topic} into the template, or write a flow for each topic"
+            raise finding_error(Finding(("policy",), f"{problem}: their records would mix", remedy))
         return self
 
     @model_validator(mode="after")

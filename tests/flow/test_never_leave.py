@@ -35,7 +35,7 @@ def test_what_never_leaves_leaves_by_no_door(
         every,
         {**every, "name": "spark", "policy": {"template": "spark.{topic}"}, "feeder": "spark"},
         {**every, "name": "by-name", "policy": {"template": "named.{topic}"}, "topics": [orders, pii]},
-        {**every, "name": "merged", "policy": {"template": f"all.{name}"}, "mm2": {"offset_syncs": True}},
+        {**every, "name": "merged", "policy": {"template": "all.{topic}"}, "mm2": {"offset_syncs": True}},
     ]
     make_mirror(clusters, flows).land("east", once=True)
 
@@ -52,7 +52,7 @@ def test_what_never_leaves_leaves_by_no_door(
 
     there = mirror.admin("central").topic_names()
     assert not [topic for topic in there if "pii" in topic], "no remote topic was made"
-    merged = [record for part in consume(central.bootstrap_servers, f"all.{name}").values() for record in part]
+    merged = [record for part in consume(central.bootstrap_servers, f"all.{orders}").values() for record in part]
     assert len(merged) == 200, "of a merged topic, only what may leave"
     for remote in (f"east.{orders}", f"spark.{orders}", f"named.{orders}"):
         assert sum(map(len, consume(central.bootstrap_servers, remote).values())) == 200

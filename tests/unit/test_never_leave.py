@@ -36,7 +36,7 @@ DOORS = [
     "topics: '.*', exclude_topics: ''",
     "topics: '.*', policy: identity",
     "topics: '.*', policy: {template: 'all.{topic}'}",
-    "topics: '.*', policy: {template: 'all'}",
+    "topics: '.*', policy: {template: '{topic}.all'}",
     "topics: '.*', policy: {name: default, separator: '_'}",
     "topics: '.*', feeder: spark",
     "topics: '.*', delivery: at_least_once, start: latest",
