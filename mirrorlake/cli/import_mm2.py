@@ -59,5 +59,6 @@ def import_mm2(
     for fault in faults:
         output.note(f"{'to be mended':>14}  {fault}")
     if out is not None:
-        output.say(f"{out} written; next: mirrorlake doctor --conf {out}")
+        settle = "settle what is named above, then " if faults else ""
+        output.say(f"{out} written; next: {settle}mirrorlake doctor --conf {out}")
     return 1 if faults else 0

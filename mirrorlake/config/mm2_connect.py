@@ -98,7 +98,7 @@ def _take(found: Mm2File, prefix: str, config: Mapping[str, Any], pair: tuple[st
     source, target = pair
     for key, value in config.items():
         label = f"{prefix}{key}"
-        if key in ("name", "connector.class", *_ALIASES):
+        if key in ("name", "connector.class", "clusters", *_ALIASES):
             found.off(label, f"it makes the flow {source}->{target}")
         elif key == "tasks.max" and not main:
             found.off(label, "groups and heartbeats take no lanes")

@@ -103,7 +103,9 @@ def read_properties(data: bytes, *, file: str) -> Mm2File:
 
 
 def _told_apart(found: Mm2File, file: str) -> Mm2File:
-    if "clusters" in found.properties or "connector.class" not in found.properties:
+    # Amazon's samples for MSK Connect name `clusters`, too, beside the aliases of the connector's ends.
+    keys = found.properties.keys()
+    if "connector.class" not in keys or ("clusters" in keys and "source.cluster.alias" not in keys):
         return found
     from mirrorlake.config.mm2_connect import read_connectors
 

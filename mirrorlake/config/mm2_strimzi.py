@@ -27,6 +27,8 @@ _OAUTH = {
     "clientSecret": "sasl.oauthbearer.client.credentials.client.secret",
     "scope": "sasl.oauthbearer.scope",
 }
+_CLUSTER_KEYS = ("alias", "bootstrapServers", "config", "tls", "trustedCertificates", "authentication")
+_OF_CONNECT = ("groupId", "configStorageTopic", "offsetStorageTopic", "statusStorageTopic")
 _PODS = "about the pods of Kafka Connect, which mirrorlake does not run"
 
 
@@ -91,9 +93,15 @@ class _Resource:
             elif key == "config":
                 for name, each in (value or {}).items():
                     self._found.put(f"{place}.config.{name}", f"{alias}.{name}", each)
-            elif key not in ("alias", "tls", "authentication"):
+            elif key in _OF_CONNECT:
                 self._found.off(f"{place}.{key}", _PODS)
+            elif key not in _CLUSTER_KEYS:
+                # What is not known here may be about security: it stays, and is refused.
+                self._found.put(f"{place}.{key}", f"{alias}.security.strimzi.{key}", "unknown")
         tls, login = cluster.get("tls"), cluster.get("authentication") or {}
+        # Strimzi's own example has the certificates one level too high, where its operator leaves them out.
+        if cluster.get("trustedCertificates"):
+            tls = {**(tls or {}), "trustedCertificates": cluster["trustedCertificates"]}
         kind = str(login.get("type") or "")
         sasl = bool(login) and kind != "tls" and login.get("sasl", True) is not False
         encrypted = tls is not None or kind == "tls"

@@ -281,6 +281,7 @@ def test_transforms_and_errors_point_to_what_does_the_same() -> None:
 
 SOURCE = {
     "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+    "clusters": "east,central",
     "source.cluster.alias": "east",
     "target.cluster.alias": "central",
     "source.cluster.bootstrap.servers": "east:9092",
@@ -397,11 +398,21 @@ spec:
     - source: {alias: east, bootstrapServers: "east:9092", authentication: {type: kerberos, ticket: t}}
       topicsPattern: orders
       sourceConnector: {}
+    - source: {alias: west, bootstrapServers: "west:9092", trustedCertificates: [{secretName: ca, pattern: "*.crt"}]}
+      topicsPattern: orders
+      sourceConnector: {}
+    - source: {alias: north, bootstrapServers: "north:9092", encryption: strong}
+      topicsPattern: orders
+      sourceConnector: {}
 """
     )
-    assert flow(found)["source"] == "east"
-    with pytest.raises(ConfigError, match=r"KERBEROS|mechanism"):
+    assert found.settings["clusters"]["west"]["client"]["security.protocol"] == "SSL"
+    assert found.settings["clusters"]["north"]["client"], "what is not known may be about security"
+    assert [entry["source"] for entry in found.settings["flows"]] == ["east", "west", "north"]
+    with pytest.raises(ConfigError) as refused:
         loads(found.yaml)
+    for place in ("clusters.east.client.sasl.mechanism", "clusters.north.client.security.strimzi.encryption"):
+        assert place in str(refused.value)
 
 
 @pytest.mark.parametrize(
