@@ -21,6 +21,7 @@ demo: env ## two local Kafka clusters, a mirror between them, and a look at the 
 lab: env ## JupyterLab with the notebooks
 	$(BIN)/jupyter lab --notebook-dir=notebooks
 
+# The tests of one law: .venv/bin/python -m pytest --law A; those of all laws: -m law.
 # Two at a time: a flow keeps one core busy and waits for commits on the other. Each has its own brokers and its own Spark.
 test: env browser lint ## lint and the whole test suite (real brokers, Spark and Delta)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -24,7 +24,15 @@ pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "serve
 _LONGEST = ("spark", "flow", "notebooks", "kafka")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--law", choices=list("ABCDEFGH"), help="run the tests of one law only (DESIGN 3)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if letter := config.getoption("--law"):
+        others = [item for item in items if not any(letter in mark.args for mark in item.iter_markers("law"))]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     folders: dict[pytest.Item, str] = {}
     for item in items:
         if not item.path.is_relative_to(HERE):
