@@ -36,11 +36,15 @@ _DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic as the cluster describes it; `topic_id` changes when it is deleted and created again (KIP-516)."""
+    """A topic as the cluster describes it; `topic_id` changes when it is deleted and created again (KIP-516).
+
+    `replicas` is the smallest number that a partition has, 0 where that is not known.
+    """
 
     name: str
     topic_id: str
     partitions: int
+    replicas: int = 0
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -107,6 +111,21 @@ class ClusterAdmin:
         with self._border.errors("read the cluster's metadata"):
             return len(self._client.list_topics(timeout=TIMEOUT_S).brokers)
 
+    def default_replication_factor(self) -> int | None:
+        """Return how many replicas a new topic gets by the brokers' settings; None where they may not be read."""
+        with self._border.errors("read the cluster's metadata"):
+            broker = min(self._client.list_topics(timeout=TIMEOUT_S).brokers)
+        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        with self._border.errors("read the brokers' settings"):
+            [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+            try:
+                entry = future.result().get("default.replication.factor")
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                    return None
+                raise
+        return int(entry.value) if entry is not None and entry.value else None
+
     def cluster_id(self) -> str:
         """Return the id that the cluster gave itself."""
         with self._border.errors("read the cluster's id"):
@@ -132,7 +151,12 @@ class ClusterAdmin:
                 if _is_unknown(error):
                     continue
                 raise self._border.error(error.args[0], f"describe topic {name}", _topic("DESCRIBE", name)) from error
-            found[name] = TopicState(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
+            found[name] = TopicState(
+                name=name,
+                topic_id=str(topic.topic_id),
+                partitions=len(topic.partitions),
+                replicas=min((len(partition.replicas) for partition in topic.partitions), default=0),
+            )
         return found
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -103,7 +103,7 @@ def copied_configs(entries: Iterable[Entry]) -> dict[str, dict[str, str]]:
         if entry.action == "create":
             held.clear()
             held.update(entry.after["configs"])
-        elif entry.action == "set_configs":
+        elif entry.action in ("set_configs", "adopt_configs"):
             held.update(entry.after)
         elif entry.action == "reset_configs":
             for name in entry.after:

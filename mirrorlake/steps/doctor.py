@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.relay.lake import Lake
 from mirrorlake.show import Sheet, Shown, badge, plural, table
@@ -98,6 +98,7 @@ def _flow(flow: FlowConfig, source: TopicSource, target: ClusterAdmin, lake: Lak
         fix=f"check `topics` of the flow against the topics of {flow.source}",
     )
     remotes = target.describe({flow.remote_topic(name) for name in topics})
+    yield from _replication(flow, target, [*remotes.values(), *target.describe([flow.ledger_topic]).values()])
     for name, topic in sorted(topics.items()):
         remote = flow.remote_topic(name)
         if remote in remotes:
@@ -106,6 +107,40 @@ def _flow(flow: FlowConfig, source: TopicSource, target: ClusterAdmin, lake: Lak
             yield from _sizes(name, source, remote, target)
             yield from _target_retention(lake, flow, name, remote, target, now)
         yield from _source_retention(lake, flow, name, topic.partitions, source, configs.get(name, {}), now)
+
+
+def _replication(flow: FlowConfig, target: ClusterAdmin, made: Iterable[TopicState]) -> Iterable[Finding]:
+    """Say which topics a single broker's loss would take away, the ledger and its positions among them."""
+    brokers, factor = target.broker_count(), flow.replication_factor
+    if factor is not None and factor > brokers:
+        yield Finding(
+            layer="replication",
+            subject=flow.name,
+            ok=False,
+            detail=f"replication_factor is {factor}, and {flow.target} has {plural(brokers, 'broker')}: no topic can be made",
+            fix=f"set replication_factor of {flow.name} to {brokers} or less",
+        )
+    if brokers == 1:
+        return
+    single = sorted(state.name for state in made if state.replicas == 1)
+    if single:
+        shown = ", ".join(single[:3]) + (f" and {len(single) - 3} more" if len(single) > 3 else "")
+        yield Finding(
+            layer="replication",
+            subject=flow.name,
+            ok=False,
+            detail=f"one replica each on {flow.target}, which has {brokers} brokers: {shown}; a lost broker takes them away",
+            fix="kafka-reassign-partitions gives them more replicas; replication_factor of the flow is for new topics",
+        )
+    if (factor or target.default_replication_factor()) == 1:
+        by = "replication_factor is 1" if factor else f"{flow.target} has default.replication.factor=1"
+        yield Finding(
+            layer="replication",
+            subject=flow.name,
+            ok=False,
+            detail=f"{by} with {brokers} brokers: each new remote topic stands on one of them only",
+            fix=f"set replication_factor: {min(3, brokers)} for {flow.name}",
+        )
 
 
 def _remote(flow: FlowConfig, target: ClusterAdmin, remote: str, *, partitions: int, held: int) -> Iterable[Finding]:

@@ -16,13 +16,13 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import OFFSET_MAP
 from mirrorlake.steps.acls import acl_plan, read_target
 from mirrorlake.steps.set_up import carry_out, recorded_topics
-from mirrorlake.steps.topics import Admins, Sources, look, topic_plan
+from mirrorlake.steps.topics import Admins, BothEnds, Sources, look, name_conflicts, topic_plan
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.observations import Observations
 from mirrorlake.streams.topics import SourceTopics
 
-# A running flow makes a remote topic with its first record, and conflicts are for people.
-_WHILE_RUNNING = ("add_partitions", "set_configs", "reset_configs")
+# Conflicts are for people.
+_WHILE_RUNNING = ("create", "add_partitions", "set_configs", "reset_configs")
 
 
 class Keeper:
@@ -78,7 +78,7 @@ class Keeper:
             self.acls(correct=False)
 
     def topics(self, *, correct: bool) -> None:
-        """Record changes of topics, and bring partitions and settings of the remote topics in step.
+        """Record changes of topics, make remote topics of empty ones, and bring partitions and settings in step.
 
         Raises:
             ClusterError: a cluster did not answer or refused.
@@ -89,21 +89,44 @@ class Keeper:
             self._source.compare(ends.source, ends.source_configs, self._now())
             if correct:
                 plan = topic_plan(flow, ends, copied=lambda: self._audit.copied_configs(flow.target))
-                changes = [change for change in plan.changes if self._may(change)]
+                changes = self._allowed(plan.changes, ends)
                 carry_out(changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
                 if changes:
                     ends = look(flow, self._sources, self._admins)
             scope = {flow.remote_topic(name) for name in ends.source}
             self._seen.topics(flow.target, ends.remote, ends.remote_configs, scope=scope)
 
-    def _may(self, change: Change) -> bool:
-        # To grow somebody else's topic would move that one's keys: a person decides that, with `apply`.
-        return change.action in _WHILE_RUNNING and (change.action != "add_partitions" or self._is_ours(change.name))
+    def _allowed(self, changes: Sequence[Change], ends: BothEnds) -> list[Change]:
+        """Return what is corrected without asking.
 
-    def _is_ours(self, remote: str) -> bool:
-        made = self._audit.entries(self._flow.target, "topic")
-        if any(entry.object == remote and entry.action == "create" for entry in made):
-            return True
+        To grow somebody else's topic would move that one's keys: a person decides that, with `apply`. A topic that was on the
+        target before and is missing now is no empty topic: to make it again would hide that its records are gone (law E).
+        """
+        found = [change for change in changes if change.action in _WHILE_RUNNING]
+        if not any(change.action in ("create", "add_partitions") for change in found):
+            return found
+        entries = self._audit.entries(self._flow.target, "topic")
+        known = {entry.object for entry in entries}
+        made = {entry.object for entry in entries if entry.action == "create"}
+        new = {change.name for change in found if change.action == "create"}
+        refused = {change.name for change in self._conflicts(ends)} if new else set()
+        allowed = []
+        for change in found:
+            if change.action == "create":
+                may = change.name not in known | refused and not self._has_sent_to(change.name)
+            else:
+                may = change.action != "add_partitions" or change.name in made or self._has_sent_to(change.name)
+            allowed += [change] if may else []
+        return allowed
+
+    def _conflicts(self, ends: BothEnds) -> list[Change]:
+        rivals = [
+            other for other in self._beside if other.name != self._flow.name and other.target == self._flow.target
+        ]
+        others = [(other, recorded_topics(self._lake, other)) for other in rivals]
+        return name_conflicts(self._flow, ends, others=others)
+
+    def _has_sent_to(self, remote: str) -> bool:
         runs = self._lake.meta(OFFSET_MAP).where((F.col("flow") == self._flow.name) & (F.col("target_topic") == remote))
         return bool(runs.limit(1).count())
 

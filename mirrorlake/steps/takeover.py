@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -58,10 +58,15 @@ class PartitionTakeover:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TakeoverPlan(Shown):
-    """What a takeover would do; it is refused while `refused` holds something."""
+    """What a takeover would do; it is refused while `refused` holds something.
+
+    `configs` are the settings of each remote topic that equal the source's: MirrorMaker copied them, and the flow adopts
+    them, so that it takes them back when the source gives them up.
+    """
 
     flow: str
     partitions: tuple[PartitionTakeover, ...] = ()
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -119,6 +124,18 @@ class TakeoverPlan(Shown):
                     action="create",
                     after=after,
                     reason=reason,
+                ),
+                *(
+                    Change(
+                        where=flow.target,
+                        kind="topic",
+                        name=remote,
+                        action="adopt_configs",
+                        after=dict(configs),
+                        reason="MirrorMaker 2 copied them",
+                        flow=flow.name,
+                    )
+                    for remote, configs in sorted(self.configs.items())
                 ),
             )
         )
@@ -178,7 +195,20 @@ def make_takeover_plan(
     lost = sum(p.left_source for p in partitions)
     if lost:
         notes.append(f"{lost} offsets left {flow.source} before anyone mirrored them; they become gaps (law E)")
-    return TakeoverPlan(flow=flow.name, partitions=tuple(partitions), reasons=tuple(reasons), notes=tuple(notes))
+    configs = _copied_configs(flow, sites, {p.topic: p.remote for p in partitions if not p.refused})
+    return TakeoverPlan(
+        flow=flow.name, partitions=tuple(partitions), configs=configs, reasons=tuple(reasons), notes=tuple(notes)
+    )
+
+
+def _copied_configs(flow: FlowConfig, sites: Sites, remotes: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the settings that each remote topic has in common with its source, of those the flow keeps in step."""
+    upstream, downstream = sites.source.configs(remotes), sites.target.configs(remotes.values())
+    found: dict[str, dict[str, str]] = {}
+    for topic, remote in remotes.items():
+        wanted, held = flow.sync.config_sync.wanted(topic, upstream[topic]), downstream[remote]
+        found[remote] = {key: value for key, value in wanted.items() if held.get(key) == value}
+    return found
 
 
 def _of_the_flow(flow: FlowConfig, sites: Sites) -> list[str]:

@@ -184,7 +184,11 @@ class RemoteTopics:
         actual = self._admin.describe([wanted.name]).get(wanted.name)
         if actual is not None and wanted.is_keyed and actual.partitions != wanted.partitions:
             raise self._keyed_conflict(wanted, actual.partitions)
-        if actual is not None and actual.partitions < wanted.partitions and (fresh or not self._flow.sync.partitions):
+        if (
+            actual is not None
+            and actual.partitions < wanted.partitions
+            and not self._may_grow(wanted.name, fresh=fresh)
+        ):
             raise self._conflict(wanted, actual.partitions)
         # The settings of a topic that is there are the business of `plan` and of the flow's duty.
         held = (
@@ -202,6 +206,13 @@ class RemoteTopics:
         self._ready[wanted.name] = _Remote(
             partitions=wanted.partitions, max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT
         )
+
+    def _may_grow(self, remote: str, *, fresh: bool) -> bool:
+        if not fresh or not self._flow.sync.partitions:
+            return self._flow.sync.partitions
+        # One that mirrorlake made while the source was empty holds nobody's keys and follows the source.
+        entries = self._audit.entries(self._flow.target, "topic")
+        return any(entry.object == remote and entry.action == "create" for entry in entries)
 
     def _refuse_alike(self, remote: str) -> None:
         alike = next((name for name in self._admin.topic_names() if collide(name, remote)), None)

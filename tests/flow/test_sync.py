@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.cli import main
+from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
@@ -20,7 +21,7 @@ from mirrorlake.model.plan import Change, Plan
 from mirrorlake.relay.audit import Audit
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import GUARDED
-from tests.flow.kit import add_partitions, create_topic, produce, wait_until, write_conf
+from tests.flow.kit import add_partitions, consume, create_topic, delete_topic, produce, wait_until, write_conf
 from tests.flow.test_laws import topic_name
 from tests.kafka.test_acls import acl, listed
 from tests.servers.guarded import login
@@ -80,6 +81,50 @@ def test_settings_follow_the_source_and_spare_what_others_made(
     east.set_configs(topic, {"cleanup.policy": None})
     central.set_configs(remote, {"cleanup.policy": "compact,delete"})
     assert not mirror.plan()
+
+
+def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
+    guarded_clusters: Clusters, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A remote topic that was there and is missing is no empty topic: its records are gone, which a person must see."""
+    topic = topic_name()
+    remote = f"east.{topic}"
+    east, target = (guarded_clusters[alias].bootstrap_servers for alias in ("east", "central"))
+    create_topic(east, topic, 2, segment_ms="60000")
+    flow: dict[str, Any] = {"source": "east", "target": "central", "topics": rf"{topic}.*", "replication_factor": 1}
+    mirror = make_mirror(dict(guarded_clusters), [flow])
+    central = mirror.admin("central")
+    do_duties(mirror)
+    state = central.describe([remote])[remote]
+    assert (state.partitions, state.replicas) == (2, 1)
+    assert central.configs([remote])[remote] == {"segment.ms": "60000"}
+    [entry] = Audit(mirror.lake, now=mirror._now).entries("central", "topic")
+    assert (entry.object, entry.action, entry.after["replication_factor"]) == (remote, "create", 1)
+    assert not [finding for finding in mirror.doctor() if finding.layer == "replication"]
+    add_partitions(east, topic, 3)
+    produce(east, topic, 9, partitions=3)
+    mirror.run(once=True)
+    assert [len(part) for part in consume(target, remote).values()] == [3, 3, 3], "it was ours, so it grew"
+    delete_topic(target, remote)
+    do_duties(mirror)
+    assert remote not in central.topic_names()
+    assert ("create", "topic", remote) in actions(mirror.plan()), "shown to a person"
+
+    create_topic(east, f"{topic}.late", 1)
+    three = make_mirror(dict(guarded_clusters), [{**flow, "replication_factor": 3}])
+    with pytest.raises(ClusterError, match="create topic") as refused:
+        do_duties(three)
+    assert refused.value.exit_code == 4
+    [finding] = [finding for finding in three.doctor() if not finding.ok and finding.layer == "replication"]
+    assert "1 broker" in finding.detail
+    mirror.apply()
+    monkeypatch.setattr(ClusterAdmin, "broker_count", lambda _: 3)
+    plain = make_mirror(dict(guarded_clusters), [{key: flow[key] for key in ("source", "target", "topics")}])
+    found = [finding.detail for finding in plain.doctor() if not finding.ok and finding.layer == "replication"]
+    assert len(found) == 2
+    assert remote in found[0]
+    assert "ledger" in found[0]
+    assert "default.replication.factor=1" in found[1]
 
 
 def test_a_flow_that_is_not_continuous_records_and_corrects_nothing(

@@ -37,7 +37,7 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     ]
     conf = write_conf(tmp_path, servers, flows)
     for topic in ("clean", "killed"):
-        create_topic(servers["east"], topic, 3)
+        create_topic(servers["east"], topic, 3, max_message_bytes="2000000")
         produce(servers["east"], topic, 2000, seed=1)
     properties = base_properties("east", "central", servers, topics="clean,killed") | quick_end("central")
     mirror = MirrorMaker(tmp_path / "first", {**properties, "central.offset.flush.interval.ms": "500"})
@@ -67,6 +67,13 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     assert "the flow has begun already" in json.loads(again.stdout)["refused"][0]
     house.run("clean", once=True)
     check(house, servers, "clean")
+    # MM2 copied the setting; from now on it is ours to take back when the source gives it up.
+    assert house.admin("central").configs(["east.clean"])["east.clean"]["max.message.bytes"] == "2000000"
+    house.admin("east").set_configs("clean", {"max.message.bytes": None})
+    [reset] = [
+        change for change in house.plan("clean").changes if change.kind == "topic" and change.name == "east.clean"
+    ]
+    assert (reset.action, reset.after) == ("reset_configs", {"max.message.bytes": None})
 
     # This time it stores nothing for an hour, and is killed; the relay knows the source already.
     mirror = MirrorMaker(
