@@ -231,8 +231,13 @@ class LaneSender:
         limit = self.task.chunk_records
         chunk: list[Piece] = []
         records = size = 0
+        # A relay that holds a record twice may give it twice, too.
+        reached: dict[SourcePartition, int] = {}
         for piece in pieces:
-            rest = piece.after(self.positions.get(piece.source))
+            known = max(self.positions.get(piece.source, 0), reached.get(piece.source, 0))
+            rest = piece.each_once().after(known)
+            if len(rest.records):
+                reached[piece.source] = int(rest.offsets()[-1]) + 1
             while len(rest.records):
                 taken = rest.records.slice(0, max(1, limit - records))
                 chunk.append(Piece(rest.source, rest.target, taken))

@@ -38,6 +38,15 @@ class Piece:
         start = int(np.searchsorted(self.offsets(), position))
         return self if start == 0 else Piece(self.source, self.target, self.records.slice(start))
 
+    def each_once(self) -> Piece:
+        """Return the part in which every upstream offset is later than the one before (law D)."""
+        offsets = self.offsets()
+        if len(offsets) < 2 or bool(np.all(np.diff(offsets) > 0)):
+            return self
+        before = np.maximum.accumulate(offsets)[:-1]
+        fresh = np.concatenate(([True], offsets[1:] > before))
+        return Piece(self.source, self.target, self.records.filter(pa.array(fresh)))
+
 
 class Restart(Exception):
     """Start the protocol again with a new producer."""

@@ -5,8 +5,9 @@ Runs where Spark's Python workers run; needs pyarrow, no Spark session.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from urllib.parse import unquote
 
 import numpy as np
@@ -34,33 +35,96 @@ class RelayFile:
     shared: bool = False
 
 
+def read_in_order(files: Iterable[RelayFile], *, position: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one source partition, each upstream offset once and in order (law D).
+
+    A relay may hold a record twice: two landers of an older release, a table that was restored or rewritten. Files that
+    lie over one another are merged, and of two records with one offset the first counts.
+
+    Args:
+        files: files of one source partition, in any order; each is opened when its first offset is reached.
+        position: upstream offset to start at, None for all.
+    """
+    waiting: list[tuple[int, int, pa.RecordBatch | None, Iterator[pa.RecordBatch]]] = [
+        (file.first_offset, number, None, read_records(file, position=position))
+        for number, file in enumerate(sorted(files))
+    ]
+    heapify(waiting)
+    last = -1
+    while waiting:
+        _, number, batch, rest = heappop(waiting)
+        if batch is None:
+            batch = next(rest, None)
+            if batch is None:
+                continue
+            heappush(waiting, (_first(batch), number, batch, rest))
+            continue
+        offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+        until = len(offsets) if not waiting else int(np.searchsorted(offsets, waiting[0][0], side="right"))
+        known = int(np.searchsorted(offsets, last, side="right"))
+        if known < until:
+            last = int(offsets[until - 1])
+            yield batch.slice(known, until - known)
+        until = max(until, known)
+        if until < len(offsets):
+            heappush(waiting, (int(offsets[until]), number, batch.slice(until), rest))
+        elif (following := next(rest, None)) is not None:
+            heappush(waiting, (_first(following), number, following, rest))
+
+
+def _first(batch: pa.RecordBatch) -> int:
+    return int(batch.column("offset")[0].as_py())
+
+
 def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the file's records of its source partition in offset order, from `position` on.
+    """Yield the file's records of its source partition in offset order, from `position` on, each offset once.
 
     Args:
         file: the file; `shared` when it holds other source partitions too.
         position: upstream offset to start at, None for all.
     """
     filesystem, path = _open(file.uri)
-    names = [*COLUMNS, "topic", "generation", "partition"] if file.shared else list(COLUMNS)
+    places = ["offset", *(("topic", "generation", "partition") if file.shared else ())]
     with filesystem.open_input_file(path) as source:
         parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
-        last = -1
-        for batch in parquet.iter_batches(batch_size=_ROWS, columns=names, use_threads=False):
-            rows = _only(batch, file.source) if file.shared else batch
-            offsets = rows.column("offset").to_numpy(zero_copy_only=False)
-            if position is not None and len(rows) and offsets[0] < position:
+        # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
+        is_ordered = _is_ordered(_mine(parquet.read(columns=places, use_threads=False), file))
+        names = [*COLUMNS, *places[1:]]
+        if is_ordered:
+            batches: Iterable[pa.RecordBatch] = (
+                rows
+                for batch in parquet.iter_batches(batch_size=_ROWS, columns=names, use_threads=False)
+                for rows in _mine(pa.Table.from_batches([batch]), file).to_batches()
+            )
+        else:
+            batches = _sorted(_mine(parquet.read(columns=names, use_threads=False), file))
+        for rows in batches:
+            if position is not None and len(rows) and _first(rows) < position:
+                offsets = rows.column("offset").to_numpy(zero_copy_only=False)
                 rows = rows.slice(int(np.searchsorted(offsets, position)))
-                offsets = offsets[len(offsets) - len(rows) :]
-            if not len(rows):
-                continue
-            if offsets[0] <= last or np.any(np.diff(offsets) <= 0):
-                raise ValueError(f"law D: {file.uri} holds {file.source} out of offset order after {last}")
-            last = int(offsets[-1])
-            yield rows.select(list(COLUMNS))
+            if len(rows):
+                yield rows.select(list(COLUMNS))
 
 
-def _only(batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
+def _is_ordered(rows: pa.Table) -> bool:
+    return bool(np.all(np.diff(rows.column("offset").to_numpy()) > 0))
+
+
+def _sorted(rows: pa.Table) -> Iterable[pa.RecordBatch]:
+    offsets = rows.column("offset").to_numpy()
+    order = np.argsort(offsets, kind="stable")
+    fresh = np.concatenate(([True], np.diff(offsets[order]) > 0))
+    batches: Iterable[pa.RecordBatch] = (
+        rows.take(pa.array(order[fresh])).combine_chunks().to_batches(max_chunksize=_ROWS)
+    )
+    return batches
+
+
+def _mine(rows: pa.Table, file: RelayFile) -> pa.Table:
+    return _only(rows, file.source) if file.shared else rows
+
+
+def _only(batch: pa.Table, source: SourcePartition) -> pa.Table:
     mine = pc.and_(
         pc.and_(
             pc.equal(batch.column("topic"), source.topic),

@@ -3,50 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import reduce
-from operator import and_
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import CheckpointLost, LedgerLost
-from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.files import RelayFile
 from mirrorlake.relay.progress import CheckpointLocation
 
-# Each position is a condition of the query; beyond so many, planning the query costs more than reading the offsets.
-_MOST_CONDITIONS = 300
-
-
-def beyond(relay: DataFrame, positions: Mapping[SourcePartition, int]) -> DataFrame:
-    """Return the records at or after each position; file statistics spare reading the files that lie before them."""
-    if not 0 < len(positions) <= _MOST_CONDITIONS:
-        return relay
-    conditions = [
-        (F.col("topic") != source.topic)
-        | (F.col("generation") != source.generation)
-        | (F.col("partition") != source.partition)
-        | (F.col("offset") >= position)
-        for source, position in sorted(positions.items())
-    ]
-    return relay.where(reduce(and_, conditions))
-
 
 def rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:
-    """Cut sorted files into rounds of about `records`; the files of one source partition stay in order."""
+    """Cut sorted files into rounds of about `records`; files of one source partition that lie over one another stay together."""
     part: list[RelayFile] = []
     held = 0
     # By offset across partitions, so that all lanes have work in every round.
-    for file in sorted(files, key=lambda f: (f.source.generation, f.first_offset, f.source)):
-        part.append(file)
-        held += file.records
+    stretches = sorted(_stretches(files), key=lambda s: (s[0].source.generation, s[0].first_offset, s[0].source))
+    for stretch in stretches:
+        part += stretch
+        held += sum(file.records for file in stretch)
         if held >= records:
             yield sorted(part)
             part, held = [], 0
     if part:
         yield sorted(part)
+
+
+def _stretches(files: Iterable[RelayFile]) -> list[list[RelayFile]]:
+    found: list[list[RelayFile]] = []
+    reached = -1
+    for file in sorted(files):
+        if found and found[-1][0].source == file.source and file.first_offset <= reached:
+            found[-1].append(file)
+            reached = max(reached, file.last_offset)
+        else:
+            found.append([file])
+            reached = file.last_offset
+    return found
 
 
 def between(relay: DataFrame, files: list[RelayFile]) -> DataFrame:

@@ -18,7 +18,7 @@ from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.relay.files import RelayFile, read_records
+from mirrorlake.relay.files import RelayFile, read_in_order
 from mirrorlake.rules.viewed import View
 from mirrorlake.streams.ownership import Ownership
 
@@ -100,9 +100,7 @@ class _Reader:
     """Read the files of one source partition once, in parts."""
 
     def __init__(self, files: Iterable[RelayFile], position: int) -> None:
-        self._batches: Iterator[pa.RecordBatch] = (
-            batch for file in sorted(files) for batch in read_records(file, position=position)
-        )
+        self._batches: Iterator[pa.RecordBatch] = read_in_order(files, position=position)
         self._rest: pa.RecordBatch | None = None
 
     def until(self, last: int) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,7 @@ from mirrorlake.kafka.lane import LaneSender, LaneTask
 from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.relay.files import COLUMNS, RelayFile, read_records
+from mirrorlake.relay.files import COLUMNS, RelayFile, read_in_order
 from mirrorlake.rules.viewed import View
 
 OUTPUT = "kind string, body binary"
@@ -109,9 +109,9 @@ def _rows_job(work: Mapping[int, LaneWork]) -> Callable[[Batches], Batches]:
 
 
 def _pieces_of_files(work: LaneWork) -> Iterator[Piece]:
-    for file in work.files:
-        for rows in read_records(file):
-            yield Piece(file.source, work.targets[file.source], rows)
+    for source, files in groupby(work.files, key=lambda file: file.source):
+        for rows in read_in_order(files):
+            yield Piece(source, work.targets[source], rows)
 
 
 def _sorted_by_lane(frame: DataFrame, work: Sequence[LaneWork]) -> DataFrame:
