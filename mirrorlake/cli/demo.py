@@ -62,6 +62,7 @@ def run_demo(conf: Path, *, records: int, output: Output) -> int:
     # A lake that the next demo throws away is no place for runs to compare.
     config = config.model_copy(update={"tracking": TrackingConfig(enabled=False)})
     root = claim_lake(config)
+    config = config.model_copy(update={"lake": config.lake.model_copy(update={"root": str(root)})})
     progress = Progress()
     for alias, (wanted, given) in moved.items():
         progress.say(f"{alias}: {wanted} is taken by another process, so the demo uses {given}")

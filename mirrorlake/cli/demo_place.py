@@ -15,6 +15,7 @@ from mirrorlake.sandbox.detached import loopback_listener
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports, is_free
 from mirrorlake.sandbox.traffic import SAMPLE_TOPICS
 
+FOLDER = "demo"
 MARKER = ".mirrorlake-demo"
 _MARKER_TEXT = "This lake was made by `mirrorlake demo`, which replaces it at its next run.\n"
 _PREFIX = "mirrorlake-demo-"
@@ -69,10 +70,13 @@ def topics_for(config: MirrorConfig, source: str) -> Mapping[str, int]:
 
 
 def claim_lake(config: MirrorConfig) -> Path:
-    """Return the lake's folder, emptied of an earlier demo and marked as the demo's own.
+    """Return the folder of the demo's lake, emptied of an earlier demo and marked as the demo's own.
+
+    It stands inside the lake of the settings and is none of it: the demo's brokers end with the demo, and other clusters
+    at their addresses begin a lake of their own.
 
     Raises:
-        UsageError: the lake is not a folder on this machine, or holds something that no demo wrote.
+        UsageError: the lake is not a folder on this machine, or the place of the demo's holds something that no demo wrote.
     """
     location = config.lake.location()
     if location is None or ":/" in location:
@@ -81,24 +85,36 @@ def claim_lake(config: MirrorConfig) -> Path:
             consequence="nothing was started",
             remedy="set lake.root to a folder such as ./lake",
         )
-    root = Path(location)
-    if root.exists() and not root.is_dir():
-        raise UsageError(f"{root} is no folder", consequence="nothing was started", remedy="set lake.root to a folder")
+    parent = Path(location)
+    root = parent / FOLDER
+    for place in (parent, root):
+        if place.exists() and not place.is_dir():
+            raise UsageError(
+                f"{place} is not a folder", consequence="nothing was started", remedy="set lake.root to a folder"
+            )
     if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file():
         raise UsageError(
-            f"{root} holds a lake that no demo made",
+            f"{root} holds something that no demo made",
             consequence="nothing was started, and the folder was left as it is",
             remedy="set lake.root in the demo's settings to another folder, or move this one away",
         )
+    if (parent / MARKER).is_file():
+        # Earlier releases put the demo's lake there itself.
+        _clear(parent)
+        (parent / MARKER).unlink()
     root.mkdir(parents=True, exist_ok=True)
     # First, and never removed: a demo that is killed while it clears the folder must find it its own next time.
     (root / MARKER).write_text(_MARKER_TEXT)
+    _clear(root)
+    return root
+
+
+def _clear(root: Path) -> None:
     for entry in root.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         elif entry.name != MARKER:
             entry.unlink()
-    return root
 
 
 @contextmanager

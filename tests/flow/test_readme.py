@@ -84,12 +84,8 @@ def test_every_command_of_the_readme_works(place: Path, spark: SparkSession, mon
     monkeypatch.chdir(place)
     for line in [*rest, *submit, down]:
         is_alone = line == "make demo" or line.startswith("spark-submit") or " sandbox " in line
-        if line == "make demo":
-            shutil.rmtree(place / "lake", ignore_errors=True)
         code, said = run_as_process(line, place) if is_alone else run_here(line)
         # A doctor that looks at empty clusters finds that no topic is there yet.
         allowed = (0, 1) if " doctor " in line else (0,)
         assert code in allowed, f"{line}\n{said}"
         assert "Traceback" not in said, line
-        if line == "make demo":
-            shutil.rmtree(place / "lake")
