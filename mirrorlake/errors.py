@@ -10,6 +10,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── SourceGap                 .gaps          records that left the source before they were landed (law E)
 │   ├── LaneFenced                .flow          another republisher owns the flow now
 │   ├── LanderReplaced            .alias         another lander lands the source now
+│   ├── OtherCluster              .alias         another cluster answers under the alias
 │   ├── TakeoverRefused           .flow          another mirror's place cannot be told, or it still runs
 │   ├── GroupActive               .alias .group  a group with members is never moved
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
@@ -147,6 +148,10 @@ class LaneFenced(SafetyError):
 
 class LanderReplaced(SafetyError):
     """Stop because another lander took the source over."""
+
+
+class OtherCluster(SafetyError):
+    """Refuse a cluster that is not the one whose records the lake holds under its alias."""
 
 
 class TakeoverRefused(SafetyError):

@@ -26,6 +26,7 @@ from mirrorlake.cli.publish import publish
 from mirrorlake.cli.quarantine import quarantine
 from mirrorlake.cli.rebuild import rebuild
 from mirrorlake.cli.records import passport, records
+from mirrorlake.cli.repair import repair
 from mirrorlake.cli.report import report
 from mirrorlake.cli.rules import rules
 from mirrorlake.cli.runs import runs
@@ -250,6 +251,7 @@ app.command("resume")(resume)
 app.command("rules")(rules)
 app.command("conflicts")(conflicts)
 app.command("rebuild")(rebuild)
+app.command("repair")(repair)
 app.command("records")(records)
 app.command("passport")(passport)
 app.command("report")(report)

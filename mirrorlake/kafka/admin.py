@@ -24,13 +24,18 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.acls import ClusterAcls
-from mirrorlake.kafka.border import Border, Need, client_log
+from mirrorlake.kafka.border import Border, Need, client_log, patiently
 from mirrorlake.model import flow
 from mirrorlake.model.patterns import TopicPattern, shape_of
 from mirrorlake.model.plan import TopicSpec
 
 # librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
 TIMEOUT_S = 15.0
+_LEADER_UNKNOWN = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 _DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, no default
 
 
@@ -257,14 +262,17 @@ class ClusterAdmin:
         *,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[flow.TopicPartition, int]:
+        with self._border.errors("read offsets"):
+            return {tp: int(one.offset) for tp, one in self._look_up(partitions, spec, isolation=isolation).items()}
+
+    def _look_up(
+        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, *, isolation: IsolationLevel
+    ) -> dict[flow.TopicPartition, Any]:
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
         if not request:
             return {}
-        with self._border.errors("read offsets"):
-            futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT_S)
-            return {
-                flow.TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
-            }
+        futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT_S)
+        return {flow.TopicPartition(tp.topic, tp.partition): future.result() for tp, future in futures.items()}
 
     def members(self, group: str) -> int:
         """Return how many members a group has, of whatever protocol (Connect's workers form one, too)."""
@@ -278,6 +286,21 @@ class ClusterAdmin:
     def ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
         """Return the end of each partition with open transactions counted (the high watermark)."""
         return self._offsets(partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
+
+    def ends_and_epochs(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, tuple[int, int]]:
+        """Return the end of each partition, open transactions counted, and its leader epoch; -1 where none is told.
+
+        The epoch grows with every election (KIP-320): while it stays, a log has only grown.
+        """
+        with self._border.errors("read offsets"):
+            # A partition that was just made, or that is being moved, has its leader in a moment.
+            for attempt in patiently(_LEADER_UNKNOWN):
+                with attempt:
+                    found = self._look_up(partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
+        return {
+            tp: (int(one.offset), -1 if one.leader_epoch is None else int(one.leader_epoch))
+            for tp, one in found.items()
+        }
 
     def delete_records_before(self, offsets: Mapping[flow.TopicPartition, int]) -> None:
         """Drop the records below the given offsets (KIP-107)."""

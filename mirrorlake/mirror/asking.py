@@ -47,7 +47,7 @@ class Asking(Part):
 
     def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
-        return offsets_step.translate_table(self.lake, self.config.flow(flow).name, offsets, reverse=reverse)
+        return offsets_step.translate_table(self.lake, self.config.flow(flow), offsets, reverse=reverse)
 
     def move_positions(self, flow: str, document: Any) -> MovedPositions:
         """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""

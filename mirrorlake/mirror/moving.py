@@ -18,6 +18,7 @@ from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Published
 from mirrorlake.steps.publish_file import read_records_of
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.repair import Repair, repair_relay
 from mirrorlake.steps.sample import Sample
 
 
@@ -40,6 +41,21 @@ class Moving(Part):
                 f"no flow has '{source}' as its source", remedy=f"name one of: {', '.join(self.config.sources)}"
             )
         return self._runner.land(source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
+
+    def repair(self, source: str, *, check: bool = False) -> Repair:
+        """Leave each record of a source's relay once, after something landed records twice.
+
+        Flows send such a record once in any case; counts, questions and proofs see it twice. A lander that runs meanwhile
+        stops with `LanderReplaced`: start it again.
+
+        Args:
+            source: the alias of the source cluster.
+            check: only look.
+
+        Raises:
+            UsageError: nothing of the source was landed.
+        """
+        return repair_relay(self.lake, source, now=self._now, check=check)
 
     def republish(
         self,

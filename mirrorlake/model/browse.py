@@ -20,6 +20,7 @@ WHY_MISSING = {
     "compacted": "the source's log cleaner had removed it before it was landed",
     "expired": "the source's retention had removed it before it was landed",
     "recreated": "the topic was deleted before it was landed",
+    "truncated": "the source's log went back; what it holds there now is of a later generation",
     "not_landed": "not landed yet",
     "removed": "the cluster's retention has removed it",
     "absent": "a transaction's marker, an aborted record, or one that the log cleaner removed",

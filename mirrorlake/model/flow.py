@@ -48,7 +48,8 @@ class SourcePartition:
     """One partition of one generation of a source topic.
 
     A topic that is deleted and created again starts at offset 0 under the same name; its `generation` (1, 2, …, counted
-    by topic id, KIP-516) keeps the offsets of the two lives apart.
+    by topic id, KIP-516) keeps the offsets of the two lives apart. Where a partition's log went back, its offsets are of a
+    new generation from the cut on.
     """
 
     topic: str

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from mirrorlake.model.flow import SourcePartition
 
 # What explains an offset most is named first, where several gaps lie over it.
-GAP_KINDS = ("expired", "recreated", "transactional", "compacted")
+GAP_KINDS = ("expired", "recreated", "transactional", "compacted", "truncated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Where the log of a partition went back: from `first_offset` on its offsets are of `generation`."""
+
+    partition: int
+    generation: int
+    first_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +25,9 @@ class Gap:
     """A range of upstream offsets with `missing` offsets that hold no landed record, and why.
 
     Kinds: `expired` left the source before it was landed; `recreated` the topic was deleted, how much it still held is
-    unknown; `transactional` control records and aborted records; `compacted` removed by the source's log cleaner.
+    unknown; `transactional` control records and aborted records; `compacted` removed by the source's log cleaner;
+    `truncated` the source's log went back (unclean election, lost disk): the relay keeps what it landed of the range, and
+    the source's offsets from `first_offset` on are of the next generation.
     """
 
     source: SourcePartition

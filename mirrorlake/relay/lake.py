@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -147,6 +147,16 @@ class Lake:
         else:
             writer.save(location)
 
+    def replace(self, frame: DataFrame, location: str, *, where: str) -> None:
+        """Put rows in the place of those that a condition holds for, in one commit."""
+        writer = (
+            frame.write.format("delta").mode("overwrite").option("replaceWhere", where).option("compression", "zstd")
+        )
+        if self._root is None:
+            writer.saveAsTable(location)
+        else:
+            writer.save(location)
+
     def append_rows(self, table: Table, rows: Sequence[Any], *, app_id: str = "", version: int = 0) -> None:
         """Append Python tuples to a side table; nothing happens for no rows."""
         if rows:
@@ -178,7 +188,12 @@ class Lake:
 
     def set_property(self, location: str, key: str, value: str) -> None:
         """Set one table property."""
-        self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({quote(key)} = {quote(value)})")
+        self.set_properties(location, {key: value})
+
+    def set_properties(self, location: str, values: Mapping[str, str]) -> None:
+        """Set table properties, all of them in one commit."""
+        pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())
+        self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({pairs})")
 
     def size(self, location: str) -> tuple[int, int]:
         """Return files and bytes of a table's newest version."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -106,13 +108,12 @@ def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[To
 class Landed:
     """How far the relay of a source has come.
 
-    `reached` is the next offset to land of each partition; `accounted` the same as of the last accounting, which ended
-    at `accounted_at`: between the two, holes may still have to be written to `gaps`.
+    `reached` is the next offset to land of each partition; `accounted` the same as of the last accounting: between the
+    two, holes may still have to be written to `gaps`.
     """
 
     reached: Mapping[SourcePartition, int]
     accounted: Mapping[SourcePartition, int]
-    accounted_at: datetime | None
     landed_at: datetime | None = None
     """Time of the newest batch that was looked at; None where none was."""
 
@@ -132,28 +133,27 @@ def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
 def landed_positions(lake: Lake, alias: str) -> Landed:
     """Read how far landing a source has come.
 
-    The samples in `positions` save a scan of the whole relay: only what was landed after the newest of them, less an
-    hour for clocks that disagree, is read from the relay itself, and file statistics skip the rest.
+    The samples in `positions` save a scan of the whole relay: only what lies at or past them is read from the relay
+    itself, by offset and never by time, and file statistics skip the rest.
     """
     samples = (
         lake.meta(POSITIONS)
         .where((F.col("source") == alias) & (F.col("kind") == "landed"))
         .groupBy("topic", "generation", "partition")
-        .agg(F.max("position").alias("position"), F.max("observed_at").alias("observed_at"))
+        .agg(F.max("position").alias("position"))
         .collect()
     )
     accounted = {SourcePartition(r.topic, r.generation, r.partition): int(r.position) for r in samples}
-    newest = max((row.observed_at for row in samples), default=None)
-    since = None if newest is None else newest - timedelta(hours=1)
-    return landed_since(
-        lake, alias, Landed(reached=accounted, accounted=accounted, accounted_at=since, landed_at=since)
-    )
+    return landed_since(lake, alias, Landed(reached=accounted, accounted=accounted))
 
 
 def landed_since(lake: Lake, alias: str, known: Landed) -> Landed:
-    """Return how far landing a source has come since it was looked at: only newer batches are read."""
+    """Return how far landing a source has come since it was looked at: only newer batches are read.
+
+    Each batch of a lander has a later time than the one before, whatever its clock says.
+    """
     reached, newest = dict(known.reached), known.landed_at
-    for row in spans_after(lake, alias, {}, known.landed_at):
+    for row in spans_after(lake, alias, known.reached if newest is None else {}, newest):
         source = SourcePartition(row.topic, row.generation, row.partition)
         reached[source] = max(reached.get(source, 0), int(row.last) + 1)
         newest = row.landed_at if newest is None else max(newest, row.landed_at)
@@ -177,13 +177,32 @@ def spans_after(
         relay = relay.where(F.col("landed_at") > F.lit(since))
     if until is not None:
         relay = relay.where(F.col("landed_at") <= F.lit(until))
-    if positions:
+    relay = beyond(relay, positions)
+    if len(positions) > _MOST_CONDITIONS:
         rows = [(s.topic, s.generation, s.partition, offset) for s, offset in positions.items()]
         known = lake.spark.createDataFrame(rows, "topic string, generation int, partition int, position bigint")
         relay = relay.join(F.broadcast(known), ["topic", "generation", "partition"], "left").where(
             F.col("position").isNull() | (F.col("offset") >= F.col("position"))
         )
     return list(_spans(relay).collect())
+
+
+# Each position is a condition of the query; beyond so many, planning the query costs more than reading the offsets.
+_MOST_CONDITIONS = 300
+
+
+def beyond(relay: DataFrame, positions: Mapping[SourcePartition, int]) -> DataFrame:
+    """Return the records at or after each position; file statistics spare reading the files that lie before them."""
+    if not 0 < len(positions) <= _MOST_CONDITIONS:
+        return relay
+    conditions = [
+        (F.col("topic") != source.topic)
+        | (F.col("generation") != source.generation)
+        | (F.col("partition") != source.partition)
+        | (F.col("offset") >= position)
+        for source, position in sorted(positions.items())
+    ]
+    return relay.where(reduce(and_, conditions))
 
 
 def _spans(relay: DataFrame) -> DataFrame:
@@ -218,19 +237,3 @@ def _signature(text: str | None) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def last_commit(lake: Lake, location: str, *, app: str) -> tuple[int, int] | None:
-    """Return checkpoint number and batch of the newest commit that `app` signed in the table's history.
-
-    None when the newest 1 000 commits hold none.
-    """
-    # Nearly always the newest commit is the one; reading a long history costs.
-    return _last_commit(lake, location, app, limit=10) or _last_commit(lake, location, app, limit=1000)
-
-
-def _last_commit(lake: Lake, location: str, app: str, *, limit: int) -> tuple[int, int] | None:
-    for commit in commits(lake, location, limit=limit):
-        if commit.signature.get("app") == app:
-            return int(commit.signature["checkpoint"]), int(commit.signature["batch"])
-    return None

@@ -37,7 +37,10 @@ RELAY = Table(
     comment="Records of one source cluster, byte for byte, append-only; one file per topic-partition and batch, in offset order",
     columns={
         "topic": ("string", "Source topic"),
-        "generation": ("int", "Life of the topic: 1, 2, ... counted by topic id (KIP-516)"),
+        "generation": (
+            "int",
+            "Life of the partition's offsets: 1, 2, ... by topic id (KIP-516), and by each cut of its log",
+        ),
         "partition": ("int", "Source partition"),
         "offset": ("bigint", "Upstream offset"),
         "timestamp": ("timestamp", "Record timestamp, millisecond precision"),
@@ -103,7 +106,8 @@ GAPS = Table(
         "missing": ("bigint", "Offsets of the range that hold no landed record"),
         "kind": (
             "string",
-            "expired (left the source unlanded) | recreated (the topic was deleted) | transactional (control or aborted) | compacted",
+            "expired (left the source unlanded) | recreated (the topic was deleted) | truncated (the log went back behind what "
+            "was landed, which the relay keeps) | transactional (control or aborted) | compacted",
         ),
         "detected_at": ("timestamp", "Time of detection"),
     },
@@ -170,6 +174,14 @@ METADATA = Table(
         ),
         "present": ("boolean", "False: it was there before and is gone"),
         "observed_at": ("timestamp", "Time of the observation"),
+        "cuts": (
+            "array<struct<partition:int,generation:int,first_offset:bigint>>",
+            "Partitions whose log went back: from an offset on, their offsets are of a generation of their own; null for none",
+        ),
+        "leader_epochs": (
+            "map<int,int>",
+            "Leader epoch of each partition at which what was landed was still there; null where nobody has looked",
+        ),
     },
     properties=_APPEND_ONLY,
 )

@@ -98,9 +98,7 @@ def _downstream(lake: Lake, flow: FlowConfig, page: Page | None) -> tuple[TopicP
         [(page.topic, page.generation, page.partition, record.offset) for record in page.records],
         "topic string, generation int, partition int, offset bigint",
     )
-    rows = (
-        translate_table(lake, flow.name, asked).where(F.col("status") == "exact").orderBy("offset").limit(1).collect()
-    )
+    rows = translate_table(lake, flow, asked).where(F.col("status") == "exact").orderBy("offset").limit(1).collect()
     for row in rows:
         return TopicPartition(row.target_topic, row.target_partition), int(row.downstream_offset)
     return None

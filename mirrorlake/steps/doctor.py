@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,8 +14,10 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.one_writer import CLUSTER_PROPERTY
 from mirrorlake.show import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.topics import Admins, Sources
+from mirrorlake.streams.land_start import refuse_other_cluster
 from mirrorlake.streams.sources import TopicSource
 
 
@@ -54,7 +57,7 @@ def examine(config: MirrorConfig, *, sources: Sources, admins: Admins, lake: Lak
     )
     reached = set()
     for alias in sorted({*config.sources, *config.targets}):
-        finding = _cluster(alias, admins[alias]) if alias in admins else _lake_cluster(alias)
+        finding = _cluster(alias, admins[alias], lake) if alias in admins else _lake_cluster(alias)
         findings.append(finding)
         if finding.ok:
             reached.add(alias)
@@ -65,12 +68,24 @@ def examine(config: MirrorConfig, *, sources: Sources, admins: Admins, lake: Lak
     return findings
 
 
-def _cluster(alias: str, admin: ClusterAdmin) -> Finding:
+def _cluster(alias: str, admin: ClusterAdmin, lake: Lake) -> Finding:
     try:
         brokers, cluster_id = admin.broker_count(), admin.cluster_id()
     except MirrorlakeError as error:
         return Finding(layer="cluster", subject=alias, ok=False, detail=error.cause, fix=error.remedy)
+    try:
+        refuse_other_cluster(alias, _recorded_cluster(lake, alias), cluster_id)
+    except MirrorlakeError as error:
+        return Finding(layer="settings", subject=alias, ok=False, detail=error.cause, fix=error.remedy)
     return Finding(layer="cluster", subject=alias, ok=True, detail=f"{brokers} broker(s), id {cluster_id}")
+
+
+def _recorded_cluster(lake: Lake, alias: str) -> str | None:
+    location = lake.relay_location(alias)
+    # A lake that does not answer is a finding of its own.
+    with suppress(Exception):
+        return lake.properties(location).get(CLUSTER_PROPERTY) if lake.exists(location) else None
+    return None
 
 
 def _lake_cluster(alias: str) -> Finding:

@@ -65,7 +65,10 @@ def source_positions(
     }
     partitions = [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
     return {
-        (group, SourcePartition(tp.topic, known[tp.topic].generation, tp.partition)): position
+        (
+            group,
+            SourcePartition(tp.topic, known[tp.topic].generation_at(tp.partition, position.offset), tp.partition),
+        ): position
         for group, committed in groups.committed(names, partitions).items()
         for tp, position in committed.items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.offset_map import translated, translated_back
 from mirrorlake.relay.schema import GAPS, OFFSET_MAP, WITHHELD
+from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
 
 def translate(
@@ -42,7 +44,8 @@ def translate(
         topic: the source topic.
         partition: the source partition.
         offset: the upstream offset.
-        generation: the life of the topic, None for the newest that was republished.
+        generation: the life of the topic, None for the newest that was republished; of a partition whose log went back,
+            for the one that the source holds at the offset now.
     """
     runs = _runs(lake, flow.name).where((F.col("source_topic") == topic) & (F.col("source_partition") == partition))
     lives = sorted((row.generation for row in runs.select("generation").distinct().collect()), reverse=True)
@@ -51,8 +54,13 @@ def translate(
         mine = runs.where(F.col("generation") == life)
         return OffsetMap(_around(mine, offset)).translate(offset)
 
-    life = generation or (lives[0] if lives else 1)
+    cut = None if generation else cuts_of(lake, flow.source).get(topic)
+    known = cut.generation_at(partition, offset) if cut is not None else lives[0] if lives else 1
+    life = generation or known
     found = look_up(life) if lives else UnknownPartition()
+    if cut is not None and lives and life not in lives:
+        # The source's new history is landed, and nothing of it was republished yet.
+        return NotYetRepublished(cut.starts_at(partition))
     if isinstance(found, Exact):
         return found
     source = SourcePartition(topic, life, partition)
@@ -61,11 +69,16 @@ def translate(
         return withheld
     if isinstance(found, InHole):
         return _explained(lake, flow, source, offset, found)
-    if isinstance(found, NotYetRepublished) and generation is None:
+    if isinstance(found, NotYetRepublished) and generation is None and cut is None:
         for earlier in lives[1:]:
             if isinstance(look_up(earlier), Exact | InHole):
                 return OtherGeneration(earlier, found.next_offset)
     return found
+
+
+def cuts_of(lake: Lake, alias: str) -> dict[str, KnownTopic]:
+    """Return the topics of a source with partitions whose log went back."""
+    return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.cuts}
 
 
 def _withheld(
@@ -119,8 +132,10 @@ def translate_back(lake: Lake, flow: str, *, topic: str, partition: int, offset:
     return standing_at([to_run(row) for row in before.unionAll(after).collect()], offset)
 
 
-def translate_table(lake: Lake, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
     """Return a table of offsets with their counterparts; see `mirrorlake.relay.offset_map` for the columns.
+
+    Of a partition whose log went back, an offset without `generation` is of the life that the source holds there now.
 
     Raises:
         UsageError: a column is missing.
@@ -131,7 +146,23 @@ def translate_table(lake: Lake, flow: str, offsets: DataFrame, *, reverse: bool 
             f"the table of offsets has no column {', '.join(sorted(missing))}",
             remedy="give it topic (string), partition (int), offset (bigint), and generation (int) where it is known",
         )
-    return (translated_back if reverse else translated)(offsets, _runs(lake, flow))
+    runs = _runs(lake, flow.name)
+    if reverse:
+        return translated_back(offsets, runs)
+    return translated(_with_lives(offsets, cuts_of(lake, flow.source)), runs)
+
+
+def _with_lives(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame:
+    column = F.col("generation") if "generation" in offsets.columns else F.lit(None).cast("int")
+    for name, topic in cuts.items():
+        for partition in sorted({cut.partition for cut in topic.cuts}):
+            life = F.lit(topic.generation)
+            for cut in sorted(topic.cuts, key=lambda cut: cut.generation):
+                if cut.partition == partition:
+                    life = F.when(F.col("offset") >= cut.first_offset, F.lit(cut.generation)).otherwise(life)
+            mine = (F.col("topic") == name) & (F.col("partition") == partition) & column.isNull()
+            column = F.when(mine, life).otherwise(column)
+    return offsets.withColumn("generation", column.cast("int")) if cuts else offsets
 
 
 def _runs(lake: Lake, flow: str) -> DataFrame:

@@ -32,7 +32,7 @@ from mirrorlake.steps.absent import Absent
 from mirrorlake.steps.status import read_to, standing
 from mirrorlake.streams.ownership import merged_positions, read_lanes
 from mirrorlake.streams.sources import TopicSource
-from mirrorlake.streams.topics import SourceTopics
+from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +108,14 @@ class SampleSites:
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    generation: int
+    known: KnownTopic | None
     partitions: int
+
+    def generation_of(self, partition: int) -> int:
+        return 1 if self.known is None else self.known.generation_of(partition)
+
+    def starts_at(self, partition: int) -> int:
+        return 0 if self.known is None else self.known.starts_at(partition)
 
 
 class Sampler:
@@ -188,7 +194,7 @@ class Sampler:
         for alias in set(sources) - self._living.keys():
             # It has not answered since this sampler was made: its topics as the lake knows them.
             known = SourceTopics(self._lake, alias).load()
-            self._living[alias] = {name: _Topic(topic.generation, topic.partitions) for name, topic in known.items()}
+            self._living[alias] = {name: _Topic(topic, topic.partitions) for name, topic in known.items()}
         held = round_.ask({("cluster", a): partial(self._held_by_groups, sites, a) for a in sites.groups})
         for alias in round_.away:
             _leave_out(sites, round_, alias, round_.errors["cluster", alias])
@@ -203,7 +209,7 @@ class Sampler:
             for kind, offsets in (("earliest", first), ("last_stable", last)):
                 for tp, offset in offsets.items():
                     topic = self._living[alias][tp.topic]
-                    key = Key(alias, None, tp.topic, topic.generation, tp.partition, kind, None)
+                    key = Key(alias, None, tp.topic, topic.generation_of(tp.partition), tp.partition, kind, None)
                     positions["cluster", alias][key] = offset
         for (_, alias), (relay, seen) in landed.items():
             self._stand(sites, alias, relay, seen, sent, positions)
@@ -244,17 +250,20 @@ class Sampler:
 
         for name, topic in living.items():
             for partition in range(topic.partitions):
-                source, tp = SourcePartition(name, topic.generation, partition), TopicPartition(name, partition)
+                source = SourcePartition(name, topic.generation_of(partition), partition)
+                tp, starts_at = TopicPartition(name, partition), topic.starts_at(partition)
                 holds = relay.reached.get(source)
                 place = partial(standing, holds=holds, seen=seen.get(tp, 0), end=ends.get(tp, holds or 0))
                 put(("relay", alias), None, source, "reached", place(sent=0)[0])
                 for flow, done in flows:
                     if flow.carries(name):
-                        offset = place(sent=done.get(source, 0))[1]
+                        offset = place(sent=done.get(source, starts_at))[1]
                         put(("flow", flow.name), flow.name, source, "republished", offset)
         # An earlier life of a topic that was made again is followed until all flows have sent it.
         for source, holds in relay.reached.items():
-            is_over = source.topic not in living or source.generation < living[source.topic].generation
+            is_over = source.topic not in living or source.generation < living[source.topic].generation_of(
+                source.partition
+            )
             carrying = [(flow, done.get(source, 0)) for flow, done in flows if flow.carries(source.topic)]
             if is_over and any(offset < holds for _, offset in carrying):
                 put(("relay", alias), None, source, "reached", holds)
@@ -277,7 +286,7 @@ class Sampler:
             topics.load()
             self._strange[alias] = strange()
         return {
-            name: _Topic(topics.known[name].generation if name in topics.known else 1, state.partitions)
+            name: _Topic(topics.known.get(name), state.partitions)
             for name, state in states.items()
             # The new life of a topic has no number before landing has seen it.
             if name not in topics.known or topics.known[name].topic_id == state.topic_id
@@ -298,7 +307,7 @@ class Sampler:
             for partition in range(state.partitions)
         }
         return found | {
-            TopicPartition(name, partition): topic.generation
+            TopicPartition(name, partition): topic.generation_of(partition)
             for name, topic in self._living.get(alias, {}).items()
             for partition in range(topic.partitions)
         }

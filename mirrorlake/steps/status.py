@@ -14,10 +14,12 @@ from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.status import FlowStatus, PartitionStatus
 from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.one_writer import CHECKPOINT_PROPERTY
 from mirrorlake.relay.progress import Landed, kafka_positions, landed_positions, read_checkpoint_location
-from mirrorlake.streams.land import CHECKPOINT_PROPERTY, land_checkpoint_path
+from mirrorlake.streams.land import land_checkpoint_path
 from mirrorlake.streams.ownership import merged_positions, read_lanes
 from mirrorlake.streams.sources import TopicSource
+from mirrorlake.streams.topics import SourceTopics
 
 
 def flow_status(
@@ -38,18 +40,18 @@ def flow_status(
     topics = {name: state for name, state in source.describe(source.topic_names()).items() if flow.carries(name)}
     partitions = [TopicPartition(name, p) for name, state in topics.items() for p in range(state.partitions)]
     ends = source.latest(partitions)
-    landed = (
-        landed_positions(lake, flow.source) if lake.exists(lake.relay_location(flow.source)) else Landed({}, {}, None)
-    )
+    landed = landed_positions(lake, flow.source) if lake.exists(lake.relay_location(flow.source)) else Landed({}, {})
     seen = read_to(lake, flow.source)
     republished = merged_positions(read_lanes(ledger, target, flow.ledger_topic))
-    newest = _newest_generation(landed.reached)
+    newest = _newest_lives(landed.reached)
+    # A life that begins in the middle of a log is rare, and what tells is looked up only then.
+    is_new = any(key.generation > 1 and key not in republished for key in newest.values())
+    cuts = SourceTopics(lake, flow.source).load() if is_new else {}
     rows = []
     for tp in sorted(partitions):
-        key = SourcePartition(tp.topic, newest.get(tp.topic, 1), tp.partition)
-        reached, sent = standing(
-            holds=landed.reached.get(key), seen=seen.get(tp, 0), end=ends[tp], sent=republished.get(key, 0)
-        )
+        key = newest.get(tp, SourcePartition(tp.topic, 1, tp.partition))
+        done = republished.get(key, cuts[tp.topic].starts_at(tp.partition) if tp.topic in cuts else 0)
+        reached, sent = standing(holds=landed.reached.get(key), seen=seen.get(tp, 0), end=ends[tp], sent=done)
         lag = max(0, ends[tp] - sent)
         rows.append(
             PartitionStatus(
@@ -102,10 +104,11 @@ def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
     return kafka_positions(known.committed)
 
 
-def _newest_generation(reached: Mapping[SourcePartition, int]) -> dict[str, int]:
-    newest: dict[str, int] = {}
-    for source in reached:
-        newest[source.topic] = max(newest.get(source.topic, 1), source.generation)
+def _newest_lives(reached: Mapping[SourcePartition, int]) -> dict[TopicPartition, SourcePartition]:
+    newest: dict[TopicPartition, SourcePartition] = {}
+    for source in sorted(reached):
+        # Sorted by topic and life: a partition keeps the newest it has.
+        newest[TopicPartition(source.topic, source.partition)] = source
     return newest
 
 

@@ -327,9 +327,11 @@ def apply_takeover(
     plan.check()
     lake.create_all([flow.source])
     topics = SourceTopics(lake, flow.source).load()
-    generations = {name: topic.generation for name, topic in topics.items()}
     positions = {
-        SourcePartition(p.topic, generations.get(p.topic, 1), p.partition): p.position for p in plan.partitions
+        SourcePartition(
+            p.topic, topics[p.topic].generation_at(p.partition, p.position) if p.topic in topics else 1, p.partition
+        ): p.position
+        for p in plan.partitions
     }
     lake.append_rows(
         POSITIONS,

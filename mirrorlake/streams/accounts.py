@@ -39,15 +39,13 @@ class Accounts:
         self._now = now
         self._expected: dict[SourcePartition, int] = {}
         self._settled_until: datetime | None = None
-        self._is_resumed = True
         self.records = 0
 
     def resume(self, landed: Landed, lost: Sequence[Gap]) -> None:
         """Go on where the last account ended; what was lost meanwhile is stepped over."""
         self._expected = dict(landed.accounted)
         self._expected |= {gap.source: gap.last_offset + 1 for gap in lost}
-        self._settled_until = landed.accounted_at
-        self._is_resumed = True
+        self._settled_until = None
 
     def left(self, ends: Mapping[TopicPartition, int] | None) -> int | None:
         """Return how many offsets lie between what is accounted for and these ends; None where they are not known."""
@@ -73,8 +71,8 @@ class Accounts:
         """
         if self._settled_until == until:
             return
-        # After a resumption the time is an hour too early; from then on it tells old from new by itself.
-        already = self._expected if self._is_resumed else {}
+        # After a resumption offsets tell old from new, later the times of this lander's own batches, which only grow.
+        already = self._expected if self._settled_until is None else {}
         spans = spans_after(self._lake, self._alias, already, self._settled_until, until)
         gaps, reached = [], {}
         for span in spans:
@@ -99,7 +97,6 @@ class Accounts:
         self.record(gaps)
         self.sample(reached)
         self._settled_until = until
-        self._is_resumed = False
 
     def record(self, gaps: Sequence[Gap]) -> None:
         """Append to `gaps`."""

@@ -26,12 +26,18 @@ FIRST_S = 60.0
 MOST_ATTEMPTS = 20
 _MOST_HEALINGS = 3
 # What Spark says where `_prepare` finds the loss, or the new topic, and knows what to do about it.
-_HEALED_BY_START = ("KAFKA_DATA_LOSS", "data loss", "OffsetOutOfRange", "must specify all TopicPartitions")
+_HEALED_BY_START = (
+    "KAFKA_DATA_LOSS",
+    "data loss",
+    "OffsetOutOfRange",
+    "LogTruncation",
+    "must specify all TopicPartitions",
+)
 _UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
 
 
 class TopicReborn(Exception):
-    """A topic of the batch was deleted and created again: start over before anything of it is written."""
+    """A topic of the batch was created again, or its log may have gone back: start over before anything is written."""
 
 
 class Healing:

@@ -2,49 +2,45 @@
 
 One query a source: Kafka source -> select -> append with the batch's own transaction id. Before each start the
 checkpoint location, the table and the source are compared; whatever cannot be continued without a loss is refused
-(`halt`) or recorded in `gaps` and stepped over (`record`).
+(`halt`) or recorded in `gaps` and stepped over (`record`): records that left the source, a log that went back.
 
-Law F (repeatable): a batch is planned in the checkpoint location first, and the table knows the batches it holds.
+Law F (repeatable): a batch is planned in the checkpoint location first, and the table knows the batches it holds. Two
+landers of one source, or one that slept, write nothing twice: the relay has one writer (`mirrorlake.relay.one_writer`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any, NamedTuple
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.errors import CheckpointLost, ClusterUnreachable, SourceGap
+from mirrorlake.errors import ClusterUnreachable, LanderReplaced
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Gap, expired_ranges
+from mirrorlake.model.gaps import Cut, Gap, expired_ranges
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import (
-    CheckpointLocation,
-    kafka_positions,
-    landed_positions,
-    last_commit,
-    read_checkpoint_location,
-)
+from mirrorlake.relay.one_writer import OneWriter
+from mirrorlake.relay.progress import kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.streams.accounts import ACCOUNT_EVERY_S, Accounts
+from mirrorlake.streams.cuts import CutFinder, Extent, gap_of, suspects
 from mirrorlake.streams.healing import MOST_ATTEMPTS, Healing, TopicReborn, pause_s
+from mirrorlake.streams.land_query import generation_column, start_landing
+from mirrorlake.streams.land_start import next_offsets, refuse_if_lost, refuse_other_cluster, source_gap
 from mirrorlake.streams.query import await_query, reported_ends
 from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
-
-APP = "mirrorlake.land"
-CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +55,38 @@ class LandSettings:
     subscribe_pattern: str
     matches: Callable[[str], bool]
     kafka_options: Mapping[str, str] = field(repr=False)
+    reader_options: Mapping[str, Any] = field(repr=False)
     on_gap: str = "halt"
     max_records_per_batch: int = 2_000_000
     trigger: str = "0 seconds"
     never_leave: str = ""
     start: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None = None
 
+    @property
+    def source_options(self) -> dict[str, str]:
+        """Return what Spark's Kafka source is told, beside where to start."""
+        return {
+            **self.kafka_options,
+            "subscribePattern": self.subscribe_pattern,
+            "maxOffsetsPerTrigger": str(self.max_records_per_batch),
+        }
+
 
 def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
     """Return the checkpoint location of a source's landing query."""
     return f"{lake.checkpoint_root()}/land/{alias}/{number}"
+
+
+class _Look(NamedTuple):
+    """Where landing goes on: `gone` is what `cuts` explain, `epochs` those at which all of this holds."""
+
+    current: dict[TopicPartition, SourcePartition]
+    positions: dict[TopicPartition, int]
+    earliest: dict[TopicPartition, int]
+    lost: list[Gap]
+    cuts: dict[str, list[Cut]]
+    gone: list[Gap]
+    epochs: dict[str, dict[int, int]]
 
 
 def _start_over(_: list[str]) -> None:
@@ -101,9 +119,10 @@ class Lander:
         self._now = now
         self._location = lake.relay_location(settings.alias)
         self._topics = SourceTopics(lake, settings.alias)
-        self._checkpoint = 0
+        self._writer = OneWriter(lake, settings.alias)
         self._healing = Healing(settings.alias, admin)
         self._accounts = Accounts(lake, self._topics, alias=settings.alias, now=now)
+        self._finder = CutFinder(lake, settings.alias, settings.reader_options)
         self._next_account = 0.0
         self._tell = partial(tell, f"land {settings.alias}")
         self._is_heard = tell is not silent
@@ -148,10 +167,16 @@ class Lander:
                 await_query(query, stop, tick=partial(self._account_now_and_then, query))
             except StreamingQueryException as error:
                 attempts = 1 if self._batches > batches else attempts + 1
-                self._healing.after(error, self._failure, attempts, once=once, stop=stop)
+                try:
+                    self._healing.after(error, self._failure, attempts, once=once, stop=stop)
+                except LanderReplaced as replaced:
+                    self._failure = replaced
+                    raise
                 continue
             finally:
-                self._account()
+                # What a lander that was replaced has landed is its successor's to account for.
+                if not isinstance(self._failure, LanderReplaced):
+                    self._account()
             if once:
                 self._tell(self.records, None if stop.is_set() else self.records)
                 return
@@ -159,182 +184,154 @@ class Lander:
     # -- before a start -------------------------------------------------------------------------------------------
 
     def _prepare(self, *, rebuild: bool) -> dict[TopicPartition, int] | None:
-        """Compare checkpoint location, relay and source; return the offsets to start at, None to resume."""
-        alias = self._settings.alias
+        """Compare checkpoint location, relay and source; return the offsets to start at, None to resume.
+
+        Raises:
+            LanderReplaced: another lander has taken the relay over.
+        """
+        alias, writer = self._settings.alias, self._writer
+        writer.look()
+        cluster_id = self._admin.cluster_id()
+        refuse_other_cluster(alias, writer.cluster_id, cluster_id)
         self._topics.load()
         landed = landed_positions(self._lake, alias)
-        self._checkpoint = int(self._lake.properties(self._location).get(CHECKPOINT_PROPERTY, "0"))
-        known = read_checkpoint_location(self._lake.spark, self._checkpoint_path(self._checkpoint))
+        known = read_checkpoint_location(self._lake.spark, self._checkpoint_path(writer.number))
         if not rebuild:
-            self._refuse_if_lost(known, landed.reached)
+            refuse_if_lost(
+                alias, known, landed.reached, signed=writer.last_batch, number=writer.number, topics=self._topics
+            )
         names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
-        # Numbered first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
+        claims: list[bool] = []
+        # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
         reborn = self._topics.observe(
-            self._admin, names, now=self._now, before_reborn=lambda _: self._number_checkpoint_location()
+            self._admin,
+            names,
+            now=self._now,
+            before_reborn=lambda _: claims.append(writer.claim(cluster_id)),
+            epochs=self._epochs,
         )
         for topic in reborn:
             log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, topic.name, topic.generation)
-        current = self._current_partitions(names)
         resumed = {} if rebuild or reborn else kafka_positions(known.committed or {})
-        positions = self._positions(current, landed.reached, resumed)
-        earliest = self._admin.earliest(current)
+        look = self._look(names, landed.reached, resumed)
+        planned = kafka_positions(known.planned or {})
+        is_stale = (
+            look.lost
+            or look.cuts
+            or rebuild
+            or reborn
+            or not writer.is_claimed
+            or not known.has_progress
+            or any(tp not in look.current for tp in planned)
+            or any(look.earliest[tp] > 0 and tp not in planned for tp in look.current)
+        )
+        self._landed_until = writer.newest_landed_at()
+        if not is_stale:
+            writer.hold()
+            writer.belong_to(cluster_id)
+            self._topics.settle({}, look.epochs, self._now())
+            self._accounts.resume(landed, [])
+            return None
+        # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
+        if any(claims) or (not claims and writer.claim(cluster_id)):
+            landed = landed_positions(self._lake, alias)
+            look = self._look(names, landed.reached, resumed)
+            self._landed_until = writer.newest_landed_at()
+        self._record(look, landed.reached, reborn_topics={topic.name for topic in reborn})
+        self._accounts.resume(landed, look.lost)
+        return self._fresh_start(look, first=not landed.reached)
+
+    def _look(
+        self, names: list[str], landed: Mapping[SourcePartition, int], resumed: Mapping[TopicPartition, int]
+    ) -> _Look:
+        """Compare where landing stands with what the source holds.
+
+        Raises:
+            SourceGap: records left the source, or its log went back, and `on_gap` is `halt`.
+        """
+        known, current = self._topics.known, self._current_partitions(names)
+        earliest, ends = self._admin.earliest(current), self._admin.ends_and_epochs(current)
+        positions = next_offsets(current, landed, resumed, known)
+        extents = {
+            tp: Extent(earliest=earliest[tp], end=ends[tp][0], landed=positions[tp])
+            for tp in suspects(known, ends, positions)
+        }
+        cuts = self._finder.find(known, extents)
+        epochs: dict[str, dict[int, int]] = {}
+        for tp, (_, epoch) in ends.items():
+            if epoch >= 0:
+                epochs.setdefault(tp.topic, {})[tp.partition] = epoch
+        cut_at = {TopicPartition(name, cut.partition): cut for name, several in cuts.items() for cut in several}
+        gone = [gap_of(known[tp.topic], cut, positions[tp]) for tp, cut in sorted(cut_at.items())]
+        for tp, cut in cut_at.items():
+            positions[tp] = cut.first_offset
+            current[tp] = SourcePartition(tp.topic, cut.generation, tp.partition)
         lost = expired_ranges(
             {current[tp]: position for tp, position in positions.items()},
             {current[tp]: earliest[tp] for tp in positions},
         )
-        self._refuse_or_record(lost, landed.reached, reborn_topics={topic.name for topic in reborn})
-        self._accounts.resume(landed, lost)
-        planned = kafka_positions(known.planned or {})
-        stale = (
-            lost
-            or reborn
-            or any(tp not in current for tp in planned)
-            or any(earliest[tp] > 0 and tp not in planned for tp in current)
-        )
-        if known.has_progress and not rebuild and not stale:
-            return None
-        return self._fresh_start(current, positions, earliest, first=not landed.reached)
+        look = _Look(current, positions, earliest, lost, cuts, gone, epochs)
+        if (lost or gone) and self._settings.on_gap == "halt":
+            raise source_gap(self._settings.alias, lost, gone)
+        return look
 
-    def _number_checkpoint_location(self) -> None:
-        self._checkpoint += 1
-        self._lake.set_property(self._location, CHECKPOINT_PROPERTY, str(self._checkpoint))
+    def _epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: epoch for tp, (_, epoch) in self._admin.ends_and_epochs(partitions).items() if epoch >= 0}
 
     def _current_partitions(self, names: list[str]) -> dict[TopicPartition, SourcePartition]:
         return {
-            TopicPartition(name, partition): SourcePartition(name, self._topics.known[name].generation, partition)
+            TopicPartition(name, partition): SourcePartition(
+                name, self._topics.known[name].generation_of(partition), partition
+            )
             for name in names
             if name in self._topics.known
             for partition in range(self._topics.known[name].partitions)
         }
 
-    def _positions(
-        self,
-        current: Mapping[TopicPartition, SourcePartition],
-        landed: Mapping[SourcePartition, int],
-        resumed: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, int]:
-        """Return the next offset to read of every partition that was landed, or planned, before.
-
-        The relay may be behind the checkpoint location where a batch ended in control records, and ahead of it where
-        the last batch was written but not yet ticked off: the further one is right in both cases.
-        """
-        positions = {}
-        for tp, source in current.items():
-            candidates = [landed[source]] if source in landed else []
-            if tp in resumed and (source in landed or source.generation == 1):
-                candidates.append(resumed[tp])
-            if candidates:
-                positions[tp] = max(candidates)
-        return positions
-
-    def _fresh_start(
-        self,
-        current: Mapping[TopicPartition, SourcePartition],
-        positions: Mapping[TopicPartition, int],
-        earliest: Mapping[TopicPartition, int],
-        *,
-        first: bool,
-    ) -> dict[TopicPartition, int]:
-        """Number a new checkpoint location and return the offset of every partition to start it at."""
-        start = dict(earliest)
+    def _fresh_start(self, look: _Look, *, first: bool) -> dict[TopicPartition, int]:
+        """Return the offset of every partition to start a new checkpoint location at, and open its account."""
+        start = dict(look.earliest)
         if first and self._settings.start is not None:
-            start |= self._settings.start(sorted(current))
-        start |= {tp: max(position, earliest[tp]) for tp, position in positions.items()}
-        self._number_checkpoint_location()
-        self._accounts.begin({current[tp]: offset for tp, offset in start.items()})
+            start |= self._settings.start(sorted(look.current))
+        start |= {tp: max(position, look.earliest[tp]) for tp, position in look.positions.items()}
+        self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
         return start
 
-    def _refuse_if_lost(self, known: CheckpointLocation, landed: Mapping[SourcePartition, int]) -> None:
-        signed = last_commit(self._lake, self._location, app=APP)
-        if signed is None or signed[0] != self._checkpoint:
-            return
-        planned = kafka_positions(known.planned or {})
-        behind = [
-            source
-            for source, position in landed.items()
-            if source.generation == self._generation(source.topic)
-            and TopicPartition(source.topic, source.partition) in planned
-            and position > planned[TopicPartition(source.topic, source.partition)]
+    def _record(self, look: _Look, landed: Mapping[SourcePartition, int], *, reborn_topics: set[str]) -> None:
+        """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
+        ended: dict[TopicPartition, SourcePartition] = {}
+        for source in landed:
+            known = self._topics.known.get(source.topic)
+            if source.topic in reborn_topics and known is not None and source.generation < known.generation:
+                tp = TopicPartition(source.topic, source.partition)
+                ended[tp] = max(source, ended.get(tp, source))
+        over = [
+            Gap(source=source, first_offset=landed[source], last_offset=-1, missing=0, kind="recreated")
+            for source in ended.values()
         ]
-        if signed[1] <= known.last_planned and not behind:
-            return
-        alias = self._settings.alias
-        what = (
-            f"plans end at batch {known.last_planned}"
-            if known.has_progress
-            else "holds no offsets/ and commits/ any more"
-        )
-        raise CheckpointLost(
-            f"the checkpoint location {known.path} {what}, but the relay of {alias} holds batch {signed[1]} of it",
-            consequence="Spark would start again under numbers that Delta has already seen and drop records without "
-            "a word; nothing was landed",
-            remedy=f"mirrorlake land --source {alias} --rebuild-checkpoint (goes on after the relay's last offsets; "
-            "loses and repeats nothing)",
-            location=known.path,
-        )
-
-    def _generation(self, topic: str) -> int:
-        known = self._topics.known.get(topic)
-        return known.generation if known else 1
-
-    def _refuse_or_record(
-        self, lost: list[Gap], landed: Mapping[SourcePartition, int], *, reborn_topics: set[str]
-    ) -> None:
-        alias = self._settings.alias
-        if lost and self._settings.on_gap == "halt":
-            ranges = ", ".join(f"{gap.source} {gap.first_offset}..{gap.last_offset}" for gap in lost)
-            raise SourceGap(
-                f"records left {alias} before they were landed: {ranges}",
-                consequence="they are gone from the source; nothing after them was landed",
-                remedy=f"set clusters.{alias}.land.on_gap: record to write the ranges to the table gaps and go on",
-                gaps=tuple(lost),
+        for gap in (*look.lost, *look.gone):
+            log.warning(
+                "land.gap source=%s kind=%s range=%s %s..%s",
+                *(self._settings.alias, gap.kind, gap.source, gap.first_offset, gap.last_offset),
             )
-        ended = [
-            Gap(source=source, first_offset=position, last_offset=-1, missing=0, kind="recreated")
-            for source, position in landed.items()
-            if source.topic in reborn_topics and source.generation == self._generation(source.topic) - 1
-        ]
-        for gap in lost:
-            log.warning("land.gap source=%s range=%s %s..%s", alias, gap.source, gap.first_offset, gap.last_offset)
-        self._accounts.record(lost + ended)
-        self._accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in lost})
+        self._accounts.record([*look.lost, *look.gone, *over])
+        self._accounts.sample({gap.source: (gap.last_offset + 1, None) for gap in look.lost})
+        self._topics.settle(look.cuts, look.epochs, self._now())
 
     # -- while running --------------------------------------------------------------------------------------------
 
     def _start(self, start: Mapping[TopicPartition, int] | None, *, once: bool) -> StreamingQuery:
-        settings = self._settings
         self._failure = None
-        starting = "earliest"
-        if start:
-            document: dict[str, dict[str, int]] = {}
-            for tp, offset in sorted(start.items()):
-                document.setdefault(tp.topic, {})[str(tp.partition)] = offset
-            starting = json.dumps(document)
-        frame = (
-            self._lake.spark.readStream.format("kafka")
-            .options(
-                **{
-                    **settings.kafka_options,
-                    "subscribePattern": settings.subscribe_pattern,
-                    "startingOffsets": starting,
-                    # Loss is found by Spark before a batch is written, and judged by `_prepare`.
-                    "failOnDataLoss": "true",
-                    "includeHeaders": "true",
-                    "maxOffsetsPerTrigger": str(settings.max_records_per_batch),
-                    "groupIdPrefix": "mirrorlake-land",
-                    "kafka.isolation.level": "read_committed",
-                }
-            )
-            .load()
+        settings = self._settings
+        return start_landing(
+            self._lake.spark,
+            name=f"land {settings.alias}",
+            options=settings.source_options,
+            checkpoint_location=self._checkpoint_path(self._writer.number),
+            each_batch=self._land_batch,
+            start=start,
+            trigger=None if once else settings.trigger,
         )
-        writer = (
-            frame.writeStream.queryName(f"land {settings.alias}")
-            .option("checkpointLocation", self._checkpoint_path(self._checkpoint))
-            .foreachBatch(self._land_batch)
-        )
-        if once:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=settings.trigger).start()
 
     def _land_batch(self, frame: DataFrame, batch_id: int) -> None:
         try:
@@ -346,16 +343,22 @@ class Lander:
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
-        self._topics.observe(self._admin, names, now=self._now, before_reborn=_start_over)
+        self._topics.observe(self._admin, names, now=self._now, before_reborn=_start_over, epochs=self._epochs)
+        # An election may have cut the log: what was landed is compared before anything else is.
+        if any(
+            self._topics.known[tp.topic].epochs.get(tp.partition) != epoch
+            for tp, epoch in self._epochs(self._current_partitions(names)).items()
+        ):
+            raise TopicReborn
         landed_at = self._now()
         if self._landed_until is not None:
-            # Accounts are settled by this time, so it must grow even where the clock is set back.
+            # Accounts are settled by this time, so it grows even where the clock is set back by hours.
             landed_at = max(landed_at, self._landed_until + timedelta(microseconds=1))
         if self._settings.never_leave:
             frame = frame.where(~F.col("topic").rlike(f"^(?:{self._settings.never_leave})$"))
         rows = frame.select(
             "topic",
-            self._generation_column().alias("generation"),
+            generation_column(self._topics.known.values()).alias("generation"),
             "partition",
             "offset",
             "timestamp",
@@ -365,22 +368,9 @@ class Lander:
             "headers",
             F.lit(landed_at).alias("landed_at"),
         )
-        self._lake.append(
-            rows,
-            self._location,
-            app_id=f"{APP}.{self._settings.alias}.{self._checkpoint}",
-            version=batch_id,
-            signature=json.dumps({"app": APP, "checkpoint": self._checkpoint, "batch": batch_id}),
-        )
+        self._writer.append(rows, batch_id, landed_at)
         self._batches += 1
         self._landed_until = landed_at
-
-    def _generation_column(self) -> Column:
-        column = F.lit(1)
-        for topic in self._topics.known.values():
-            if topic.generation > 1:
-                column = F.when(F.col("topic") == topic.name, F.lit(topic.generation)).otherwise(column)
-        return column.cast("int")
 
     def _account_now_and_then(self, query: StreamingQuery) -> None:
         if time.monotonic() >= self._next_account:
@@ -392,7 +382,7 @@ class Lander:
         self._tell(self.records, None if self._left is None else self.records + self._left)
 
     def _account(self) -> None:
-        if self._landed_until is not None:
+        if self._batches and self._landed_until is not None:
             self._accounts.settle(self._landed_until)
 
     def _checkpoint_path(self, number: int) -> str:

@@ -103,7 +103,21 @@ class Observations:
         self._lake.append_rows(
             METADATA,
             [
-                (s.cluster, None, "acl", None, None, None, None, None, tuple(s.acl.as_dict().values()), s.present, s.at)
+                (
+                    s.cluster,
+                    None,
+                    "acl",
+                    None,
+                    None,
+                    None,
+                    None,
+                    None,
+                    tuple(s.acl.as_dict().values()),
+                    s.present,
+                    s.at,
+                    None,
+                    None,
+                )
                 if s.acl is not None
                 else (
                     s.cluster,
@@ -117,6 +131,8 @@ class Observations:
                     None,
                     s.present,
                     s.at,
+                    None,
+                    None,
                 )
                 for s in seen
             ],

@@ -34,8 +34,8 @@ from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS, RelayFile
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
-from mirrorlake.streams.backfill import between, beyond, checkpoint_lost, refuse_if_ledger_lost, rounds
+from mirrorlake.relay.progress import CheckpointLocation, beyond, read_checkpoint_location
+from mirrorlake.streams.backfill import between, checkpoint_lost, refuse_if_ledger_lost, rounds
 from mirrorlake.streams.copies import LedgerCopy
 from mirrorlake.streams.duties import Duties
 from mirrorlake.streams.in_order import InOrder
@@ -256,7 +256,8 @@ class Republisher:
             self._lake.spark.readStream.format("delta")
             .option("startingVersion", version)
             .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
-            .option("ignoreDeletes", "true")
+            # Upkeep and repair rewrite records that were landed, and sent, long before.
+            .option("skipChangeCommits", "true")
             .option("failOnDataLoss", "true")
         )
         relay = self._lake.read_stream(reader, self._flow.source)

@@ -38,6 +38,7 @@ class Streams(Positions):
             matches=lambda name: any(flow.selection.matches(name) and not flow.denies(name) for flow in flows),
             never_leave=self.config.never_leave(alias).java_regex,
             kafka_options=spark_options(cluster),
+            reader_options=self.reader_options(alias),
             on_gap=cluster.land.on_gap,
             max_records_per_batch=cluster.land.max_records_per_batch,
             trigger=f"{int(cluster.land.trigger.total_seconds() * 1000)} milliseconds",

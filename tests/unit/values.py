@@ -33,6 +33,7 @@ from mirrorlake.steps.doctor import Finding, Findings
 from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
+from mirrorlake.steps.repair import Doubled, Repair
 from mirrorlake.steps.report import Report
 from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.steps.rules import RuleShown, RulesShown, RuleTrial, TrialReason
@@ -204,6 +205,7 @@ def every(text: str) -> list[Shown]:
             flows=((text, text),),
             partitions=(RebuildPartition(topic=text, partition=0, records=9, waiting=3, stretches=1),),
         ),
+        Repair(source=text, doubled=(Doubled(SourcePartition(text, 1, 0), 5, 9, 5, 1),), removed=2),
         RuleTrial(
             flow=text, topic=text, view=None, records=9, sent=6, changed=2, filtered=3, quarantined=0, reasons=(reason,)
         ),

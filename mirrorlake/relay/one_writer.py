@@ -1,0 +1,209 @@
+"""One writer for one relay: what an older lander still wants to write is refused by the table itself.
+
+Every landing commit carries one application id of the source and a transaction version made of checkpoint number and
+batch. A lander that takes the relay over commits its number first, without a row; from then on Delta drops whatever comes
+with a lower number, and of two commits at the same moment it refuses one. A dropped commit is silent, so the number is
+read again after each: the older lander stops.
+
+Law F (repeatable): a woken lander writes nothing twice, whatever it was in the middle of.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.errors import LanderReplaced
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.progress import commits
+from mirrorlake.relay.schema import RELAY
+
+APP = "mirrorlake.land"
+CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
+# The same number where its lander has claimed it; lakes of a release whose landers had one id a number lack it.
+CLAIMED_PROPERTY = "mirrorlake.checkpoint.claimed"
+CLUSTER_PROPERTY = "mirrorlake.cluster.id"
+_CLAIM = -1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What a landing commit is signed with: `batch` is -1 where it only claimed the number."""
+
+    checkpoint: int
+    batch: int
+    owner: str = ""
+    landed_at: datetime | None = None
+
+    def to_text(self) -> str:
+        """Return the commit's user metadata."""
+        document = {"app": APP, "checkpoint": self.checkpoint, "batch": self.batch, "owner": self.owner}
+        return json.dumps(document | ({} if self.landed_at is None else {"landed_at": self.landed_at.isoformat()}))
+
+    @classmethod
+    def from_document(cls, document: Any) -> Signed | None:
+        """Read a commit's user metadata; None where nobody who lands has written it."""
+        if document.get("app") != APP:
+            return None
+        at = document.get("landed_at")
+        return cls(
+            int(document["checkpoint"]),
+            int(document["batch"]),
+            str(document.get("owner", "")),
+            None if at is None else datetime.fromisoformat(at),
+        )
+
+
+def txn_version(number: int, batch: int) -> int:
+    """Return the transaction version of a batch of a checkpoint number; `batch` is -1 for the claim.
+
+    Example:
+        >>> txn_version(1, 10**9) < txn_version(2, -1) < txn_version(2, 0) < 2**63
+        True
+    """
+    return (number << 32) + 1 + batch
+
+
+class OneWriter:
+    """Write to the relay of a source as its only lander.
+
+    Args:
+        lake: the lake.
+        alias: the source cluster.
+    """
+
+    def __init__(self, lake: Lake, alias: str) -> None:
+        self._lake = lake
+        self._alias = alias
+        self._location = lake.relay_location(alias)
+        self._owner = uuid.uuid4().hex
+        self._is_held = False
+        self.number = 0
+        self.is_claimed = False
+        self.cluster_id: str | None = None
+        """The id of the cluster whose records the relay holds; None where nobody has recorded it."""
+        self.last: Signed | None = None
+        """The newest landing commit by the last look, claims included."""
+        self.last_batch: Signed | None = None
+        """The newest commit that held a batch."""
+
+    def look(self) -> None:
+        """Read the newest number and the newest landing commit of the relay.
+
+        Raises:
+            LanderReplaced: this writer held a number, and it is not the newest any more.
+        """
+        if self._is_held:
+            self.require()
+        properties = self._lake.properties(self._location)
+        self._read_history()
+        recorded = int(properties.get(CHECKPOINT_PROPERTY, "0"))
+        # A lander that slept between two steps of its claim may have set the property back.
+        self.number = max(recorded, self.last.checkpoint if self.last else 0)
+        self.cluster_id = properties.get(CLUSTER_PROPERTY)
+        self.is_claimed = self.number > 0 and properties.get(CLAIMED_PROPERTY) == str(self.number) == str(recorded)
+
+    def hold(self) -> None:
+        """Go on with the newest number; from now on another one is somebody else's."""
+        self._is_held = True
+
+    def belong_to(self, cluster_id: str) -> None:
+        """Record the cluster that the relay's records come from."""
+        if self.cluster_id != cluster_id:
+            self._lake.set_property(self._location, CLUSTER_PROPERTY, cluster_id)
+            self.cluster_id = cluster_id
+
+    def claim(self, cluster_id: str | None = None) -> bool:
+        """Take the relay over under a new number; return whether a batch was landed by others since the last look.
+
+        Args:
+            cluster_id: the cluster that is landed; it is recorded with the number.
+
+        Raises:
+            LanderReplaced: another lander did the same at this moment.
+        """
+        before, number = self.last_batch, self.number + 1
+        failure: Exception | None = None
+        try:
+            identity = {} if cluster_id is None else {CLUSTER_PROPERTY: cluster_id}
+            numbered = {CHECKPOINT_PROPERTY: str(number), CLAIMED_PROPERTY: str(number)}
+            self._lake.set_properties(self._location, numbered | identity)
+            nothing = self._lake.spark.createDataFrame([], schema=RELAY.ddl)
+            self._append(nothing, Signed(number, _CLAIM, self._owner))
+        except Exception as error:
+            # Of two at the same moment Delta refuses one; anything else is told as it is.
+            failure = error
+        self._read_history()
+        if self.last is None or (self.last.checkpoint, self.last.owner) != (number, self._owner):
+            if failure is None or self._recorded() >= number:
+                raise self._replaced() from failure
+            raise failure
+        self.number, self._is_held, self.is_claimed = number, True, True
+        return self.last_batch != before
+
+    def append(self, rows: DataFrame, batch: int, landed_at: datetime) -> None:
+        """Append a batch; one that is in the table already is dropped.
+
+        Raises:
+            LanderReplaced: another lander has taken the relay over, and nothing was written.
+        """
+        try:
+            self._append(rows, Signed(self.number, batch, self._owner, landed_at))
+        except Exception:
+            self.require()
+            raise
+        self.require()
+
+    def require(self) -> None:
+        """Return where this writer's number is the newest.
+
+        Raises:
+            LanderReplaced: it is not.
+        """
+        if self._recorded() != self.number:
+            raise self._replaced()
+
+    def newest_landed_at(self) -> datetime | None:
+        """Return the time of the newest batch; times of later ones are after it, whatever the clocks say."""
+        if self.last_batch is None or self.last_batch.landed_at is not None:
+            return None if self.last_batch is None else self.last_batch.landed_at
+        # Written by a release whose signatures had no time: looked up once.
+        [row] = self._lake.relay(self._alias).agg(F.unix_micros(F.max("landed_at")).alias("micros")).collect()
+        return None if row.micros is None else _EPOCH + timedelta(microseconds=row.micros)
+
+    def _append(self, rows: DataFrame, signed: Signed) -> None:
+        self._lake.append(
+            rows,
+            self._location,
+            app_id=f"{APP}.{self._alias}",
+            version=txn_version(signed.checkpoint, signed.batch),
+            signature=signed.to_text(),
+        )
+
+    def _recorded(self) -> int:
+        return int(self._lake.properties(self._location).get(CHECKPOINT_PROPERTY, "0"))
+
+    def _read_history(self) -> None:
+        # Nearly always the newest commits tell; reading a long history costs.
+        for limit in (10, 1000):
+            newest = commits(self._lake, self._location, limit=limit)
+            found = [one for one in (Signed.from_document(commit.signature) for commit in newest) if one]
+            self.last = next(iter(found), None)
+            self.last_batch = next((one for one in found if one.batch != _CLAIM), None)
+            if self.last_batch is not None or len(newest) < limit:
+                return
+
+    def _replaced(self) -> LanderReplaced:
+        return LanderReplaced(
+            f"another lander of {self._alias} has taken its relay over",
+            consequence="this one wrote nothing more and stopped",
+            remedy=f"keep one lander for {self._alias}; `mirrorlake status` shows its progress",
+            alias=self._alias,
+        )

@@ -1,0 +1,187 @@
+"""Repair: find the records that a relay holds more than once, and leave each of them once.
+
+Flows send such a record once anyway (law D); counts, questions and proofs of the relay see it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from mirrorlake.errors import UsageError
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.plan import Change
+from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.lake import Lake, quote
+from mirrorlake.relay.one_writer import OneWriter
+from mirrorlake.show import Sheet, Shown, badge, plural, table
+
+_PLACE = ["topic", "generation", "partition", "offset"]
+_CONTENT = ["timestamp", "timestamp_type", "key", "value", "headers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubled:
+    """What a relay holds more than once of a source partition: `rows` beside the first ones, in a range of offsets.
+
+    `differing` counts offsets that it holds with more than one content: two histories of a source, which nobody may merge.
+    """
+
+    source: SourcePartition
+    first_offset: int
+    last_offset: int
+    rows: int
+    differing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair(Shown):
+    """What was found doubled in the relay of a source; `removed` rows were taken out."""
+
+    source: str
+    doubled: tuple[Doubled, ...]
+    removed: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows the relay held beside the first ones."""
+        return sum(one.rows for one in self.doubled)
+
+    @property
+    def left(self) -> int:
+        """How many of them it still holds."""
+        return self.rows - self.removed
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the finding as a JSON-ready document."""
+        return {
+            "source": self.source,
+            "doubled": [
+                {
+                    "topic": one.source.topic,
+                    "generation": one.source.generation,
+                    "partition": one.source.partition,
+                    "first_offset": one.first_offset,
+                    "last_offset": one.last_offset,
+                    "rows": one.rows,
+                    "differing": one.differing,
+                }
+                for one in self.doubled
+            ],
+            "removed": self.removed,
+            "left": self.left,
+        }
+
+    def sheet(self) -> Sheet:
+        """Return the partitions with doubled rows."""
+        columns = ["partition", "first offset", "last offset", "doubled rows", "offsets with two contents"]
+        rows = [(str(o.source), o.first_offset, o.last_offset, o.rows, o.differing) for o in self.doubled]
+        return Sheet(
+            title=f"relay of {self.source}",
+            badge=badge(f"{self.left} doubled", "bad") if self.left else badge("ok"),
+            facts=(f"{plural(self.rows, 'doubled row')} found", f"{plural(self.removed, 'row')} removed"),
+            parts=(table("", columns, rows),) if rows else (),
+        )
+
+
+def repair_relay(lake: Lake, alias: str, *, now: Callable[[], datetime], check: bool = False) -> Repair:
+    """Find the doubled rows of a source's relay and remove them.
+
+    Whoever repairs is the relay's one writer: a lander that runs meanwhile writes nothing more and stops with exit 3.
+
+    Args:
+        lake: the lake.
+        alias: the source cluster.
+        now: the clock, in UTC.
+        check: only look.
+
+    Raises:
+        UsageError: the source has no relay.
+        LanderReplaced: a lander took the relay over at the same moment.
+    """
+    location = lake.relay_location(alias)
+    if not lake.exists(location):
+        raise UsageError(
+            f"nothing of {alias} was landed", consequence="there is no relay to repair", remedy="mirrorlake status"
+        )
+    found = _doubled(lake.relay(alias))
+    if check or not found:
+        return Repair(source=alias, doubled=found)
+    writer = OneWriter(lake, alias)
+    writer.look()
+    writer.claim()
+    found = _doubled(lake.relay(alias))
+    where = " OR ".join(map(_range, found))
+    if where:
+        lake.set_property(location, "delta.appendOnly", "false")
+        try:
+            lake.replace(_each_once(lake.relay(alias).where(where)), location, where=where)
+        finally:
+            lake.set_property(location, "delta.appendOnly", "true")
+    left = sum(one.rows for one in _doubled(lake.relay(alias)))
+    repair = Repair(source=alias, doubled=found, removed=sum(one.rows for one in found) - left)
+    change = Change(
+        where=alias,
+        kind="relay",
+        name=alias,
+        action="repair",
+        before=repair.rows,
+        after=repair.left,
+        reason="doubled rows",
+    )
+    Audit(lake, now=now).record([change], command="repair")
+    return repair
+
+
+def _doubled(relay: DataFrame) -> tuple[Doubled, ...]:
+    places = relay.groupBy(*_PLACE).agg(F.count("*").alias("held")).where("held > 1")
+    ranges = (
+        places.groupBy("topic", "generation", "partition")
+        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.sum(F.col("held") - 1).alias("rows"))
+        .collect()
+    )
+    if not ranges:
+        return ()
+    found = [
+        Doubled(SourcePartition(r.topic, r.generation, r.partition), int(r["first"]), int(r["last"]), int(r["rows"]), 0)
+        for r in ranges
+    ]
+    contents = (
+        relay.where(" OR ".join(map(_range, found)))
+        .groupBy(*_PLACE)
+        .agg(F.count_distinct(F.struct(*_CONTENT)).alias("contents"))
+        .where("contents > 1")
+        .groupBy("topic", "generation", "partition")
+        .count()
+        .collect()
+    )
+    differing = {SourcePartition(r.topic, r.generation, r.partition): int(r["count"]) for r in contents}
+    return tuple(
+        sorted(
+            (
+                Doubled(one.source, one.first_offset, one.last_offset, one.rows, differing.get(one.source, 0))
+                for one in found
+            ),
+            key=lambda one: one.source,
+        )
+    )
+
+
+def _range(one: Doubled) -> str:
+    return (
+        f"(topic = {quote(one.source.topic)} AND generation = {one.source.generation} "
+        f"AND partition = {one.source.partition} AND offset BETWEEN {one.first_offset} AND {one.last_offset})"
+    )
+
+
+def _each_once(rows: DataFrame) -> DataFrame:
+    """Return each content of an offset once, as it was landed first."""
+    same = Window.partitionBy(*_PLACE, *_CONTENT).orderBy("landed_at")
+    once = rows.withColumn("_number", F.row_number().over(same)).where("_number = 1").drop("_number")
+    places = ["topic", "generation", "partition"]
+    return once.repartition(*places).sortWithinPartitions(*_PLACE)

@@ -1,0 +1,213 @@
+"""Find where a source's log went back: an unclean election, a lost disk, a broker restored from an older copy.
+
+The end of such a log may lie before what was landed; or past it again, with other records at offsets that were landed. Two
+things tell. The leader epoch grows with every election (KIP-320), and while it stays a log has only grown: that costs one
+request. Where it has changed, what the relay holds is compared with what the source holds now, the last landed record first;
+where that is another one, the first other one is searched.
+
+Law E (accounted for): what the source holds from the cut on is landed as a generation of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.kafka.records import FEW, RawRecord, RecordReader
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Cut, Gap
+from mirrorlake.relay.lake import Lake
+from mirrorlake.streams.topics import KnownTopic
+
+log = logging.getLogger(__name__)
+
+# Each round looks at so many records; 2^20 landed records are searched in five rounds.
+_PROBES = 16
+# So many partitions are looked up in one query; each is a condition of it.
+_AT_ONCE = 200
+# Header keys that are not UTF-8 come differently from different clients.
+_COMPARED = ("offset", "unix_millis(timestamp) AS ms", "key", "value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """What a source holds of a partition now, and up to where it was landed."""
+
+    earliest: int
+    end: int
+    landed: int
+
+
+def suspects(
+    known: Mapping[str, KnownTopic],
+    ends: Mapping[TopicPartition, tuple[int, int]],
+    landed: Mapping[TopicPartition, int],
+) -> list[TopicPartition]:
+    """Return the partitions whose log may have gone back since it was looked at.
+
+    Args:
+        known: the source's topics, with the leader epochs at which all that was landed was there.
+        ends: the end and the leader epoch of each partition now.
+        landed: the next offset to land of partitions of which something was landed.
+    """
+    return [
+        tp
+        for tp, position in sorted(landed.items())
+        if tp in ends
+        and (ends[tp][0] < position or ends[tp][1] < 0 or known[tp.topic].epochs.get(tp.partition) != ends[tp][1])
+    ]
+
+
+def gap_of(topic: KnownTopic, cut: Cut, landed: int) -> Gap:
+    """Return what a cut explains: the range that the relay keeps and the source has lost."""
+    old = SourcePartition(topic.name, topic.generation_of(cut.partition), cut.partition)
+    return Gap(source=old, first_offset=cut.first_offset, last_offset=landed - 1, missing=0, kind="truncated")
+
+
+class CutFinder:
+    """Compare a relay with what its source holds now.
+
+    Args:
+        lake: the lake.
+        alias: the source.
+        reader_options: librdkafka options of a consumer that reaches it.
+    """
+
+    def __init__(self, lake: Lake, alias: str, reader_options: Mapping[str, Any]) -> None:
+        self._lake = lake
+        self._alias = alias
+        self._reader_options = reader_options
+
+    def find(self, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]) -> dict[str, list[Cut]]:
+        """Return the cuts by topic; nothing of a partition whose landed records are where they were."""
+        cuts: dict[str, list[Cut]] = {}
+        if not extents:
+            return cuts
+        newest = self._newest(known, extents)
+        with RecordReader(self._alias, {**self._reader_options, **FEW}, committed=False) as reader:
+            for tp, extent in sorted(extents.items()):
+                topic = known[tp.topic]
+                search = _Search(self._lake.relay(self._alias), reader, topic, tp.partition, extent)
+                offset = None if search.ends_as(newest.get(tp)) else search.cut()
+                log.info("land.log_compared source=%s partition=%s cut=%s", self._alias, tp, offset)
+                if offset is not None:
+                    generation = topic.generation_of(tp.partition) + 1
+                    cut = Cut(partition=tp.partition, generation=generation, first_offset=offset)
+                    cuts.setdefault(tp.topic, []).append(cut)
+        return cuts
+
+    def _newest(
+        self, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
+    ) -> dict[TopicPartition, Any]:
+        """Return the rows right before where landing stands, of all partitions at once; markers have none."""
+        found: dict[TopicPartition, Any] = {}
+        wanted = list(extents.items())
+        for part in (wanted[at : at + _AT_ONCE] for at in range(0, len(wanted), _AT_ONCE)):
+            places = [
+                (F.col("topic") == tp.topic)
+                & (F.col("generation") == known[tp.topic].generation_at(tp.partition, extent.landed - 1))
+                & (F.col("partition") == tp.partition)
+                & (F.col("offset") == extent.landed - 1)
+                for tp, extent in part
+            ]
+            rows = self._lake.relay(self._alias).where(reduce(or_, places)).selectExpr("topic", "partition", *_COMPARED)
+            found |= {TopicPartition(row.topic, row.partition): row for row in rows.collect()}
+        return found
+
+
+class _Search:
+    """Search the first offset of one partition at which the source holds something else than the relay."""
+
+    def __init__(
+        self, relay: DataFrame, reader: RecordReader, topic: KnownTopic, partition: int, extent: Extent
+    ) -> None:
+        mine = (F.col("topic") == topic.name) & (F.col("partition") == partition) & _living(topic, partition)
+        self._rows = relay.where(mine)
+        self._reader = reader
+        self._topic = topic
+        self._partition = partition
+        self._extent = extent
+        # Where the cleaner is at work, a record that is missing proves nothing.
+        self._compacts = "compact" in topic.configs.get("cleanup.policy", "")
+
+    def ends_as(self, row: Any) -> bool:
+        """Tell whether the source still holds the last landed record, and everything before it with it."""
+        extent = self._extent
+        return row is not None and extent.earliest <= row.offset < extent.end and self._is_same(row) is True
+
+    def cut(self) -> int | None:
+        """Return the first offset of the source's new history; None where the log did not go back."""
+        extent = self._extent
+        low, high = extent.earliest, extent.landed
+        while offsets := self._spread(low, high):
+            same = self._compare(offsets)
+            if high == extent.landed and same[offsets[-1]] is True:
+                # The newest that can be compared is there; what may be gone are markers past it.
+                return None if extent.end >= extent.landed else max(offsets[-1] + 1, extent.end)
+            first_other = next((offset for offset in offsets if same[offset] is False), None)
+            equal = [o for o in offsets if same[o] is True and (first_other is None or o < first_other)]
+            if first_other is None and not equal:
+                # Nothing of the range can be compared.
+                break
+            low = max([low, *(offset + 1 for offset in equal)])
+            if first_other is None:
+                if high == extent.landed:
+                    return None if extent.end >= extent.landed else max(low, extent.end)
+                continue
+            high = first_other
+        if high == extent.landed:
+            return None if extent.end >= extent.landed else extent.end
+        return low
+
+    def _spread(self, low: int, high: int) -> list[int]:
+        """Return some landed offsets between two, the newest among them."""
+        if low >= high:
+            return []
+        bucket = F.floor((F.col("offset") - low) * _PROBES / (high - low))
+        found = self._rows.where((F.col("offset") >= low) & (F.col("offset") < high))
+        return sorted(int(row.newest) for row in found.groupBy(bucket).agg(F.max("offset").alias("newest")).collect())
+
+    def _compare(self, offsets: Sequence[int]) -> dict[int, bool | None]:
+        """Tell of each offset whether the source holds the same record; None where that cannot be known."""
+        held = self._rows.where(F.col("offset").isin(list(offsets))).selectExpr(*_COMPARED)
+        rows = {row.offset: row for row in held.collect()}
+        return {offset: self._is_same(rows[offset]) for offset in offsets}
+
+    def _is_same(self, row: Any) -> bool | None:
+        if row.offset >= self._extent.end:
+            return False
+        record = next(iter(self._reader.read(self._topic.name, self._partition, row.offset)), None)
+        if record is None or record.offset != row.offset:
+            low, _ = self._reader.ends(self._topic.name, self._partition)
+            return None if self._compacts or low > row.offset else False
+        return _content(row) == (record.key, record.value) and _same_time(row.ms, record)
+
+
+def _content(row: Any) -> tuple[bytes | None, bytes | None]:
+    return None if row.key is None else bytes(row.key), None if row.value is None else bytes(row.value)
+
+
+def _same_time(ms: int | None, record: RawRecord) -> bool:
+    return ms is None or ms < 0 or record.timestamp_ms < 0 or ms == record.timestamp_ms
+
+
+def _living(topic: KnownTopic, partition: int) -> Column:
+    """Return the condition for rows whose offsets are of the life that the source holds there."""
+    bounds: list[int | None] = [*sorted({0, *_starts(topic, partition)}), None]
+    parts = []
+    for start, end in pairwise(bounds):
+        part = (F.col("generation") == topic.generation_at(partition, start or 0)) & (F.col("offset") >= (start or 0))
+        parts.append(part if end is None else part & (F.col("offset") < end))
+    return reduce(or_, parts)
+
+
+def _starts(topic: KnownTopic, partition: int) -> Iterable[int]:
+    return (cut.first_offset for cut in topic.cuts if cut.partition == partition)

@@ -1,0 +1,150 @@
+"""Where a landing query sets out, and what forbids to set out at all.
+
+A position comes from tables and the checkpoint location, never from a window of time: a clock that is set back by hours
+changes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mirrorlake.errors import CheckpointLost, OtherCluster, SourceGap
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Gap
+from mirrorlake.relay.one_writer import Signed
+from mirrorlake.relay.progress import CheckpointLocation, kafka_positions
+from mirrorlake.streams.topics import KnownTopic, SourceTopics
+
+
+def next_offsets(
+    current: Mapping[TopicPartition, SourcePartition],
+    landed: Mapping[SourcePartition, int],
+    resumed: Mapping[TopicPartition, int],
+    known: Mapping[str, KnownTopic],
+) -> dict[TopicPartition, int]:
+    """Return the next offset to read of every partition that was landed, or planned, before.
+
+    The relay may be behind the checkpoint location where a batch ended in control records, and ahead of it where
+    the last batch was written but not yet ticked off: the further one is right in both cases.
+
+    Args:
+        current: the partitions of the source, each in its present life.
+        landed: the next offset to land, by the relay.
+        resumed: the next offset to read, by the checkpoint location.
+        known: the topics; a life that a cut began goes on there.
+    """
+    positions = {}
+    for tp, source in current.items():
+        candidates = [landed[source]] if source in landed else []
+        if tp in resumed and (source in landed or source.generation == 1):
+            candidates.append(resumed[tp])
+        if not candidates and source.generation > known[source.topic].generation:
+            candidates.append(known[source.topic].starts_at(source.partition))
+        if candidates:
+            positions[tp] = max(candidates)
+    return positions
+
+
+def refuse_if_lost(
+    alias: str,
+    known: CheckpointLocation,
+    landed: Mapping[SourcePartition, int],
+    *,
+    signed: Signed | None,
+    number: int,
+    topics: SourceTopics,
+) -> None:
+    """Return where the checkpoint location knows all that the relay holds of it.
+
+    Args:
+        alias: the source.
+        known: the checkpoint location.
+        landed: the next offset to land, by the relay.
+        signed: the newest batch that the relay holds.
+        number: the number of the checkpoint location.
+        topics: the source's topics.
+
+    Raises:
+        CheckpointLost: it does not.
+    """
+    if signed is None or signed.checkpoint != number:
+        return
+    planned = kafka_positions(known.planned or {})
+    ahead = [
+        source
+        for source, position in landed.items()
+        if source.topic in topics.known
+        and source.generation == topics.known[source.topic].generation_of(source.partition)
+        and TopicPartition(source.topic, source.partition) in planned
+        and position > planned[TopicPartition(source.topic, source.partition)]
+    ]
+    if signed.batch <= known.last_planned and not ahead:
+        return
+    what = (
+        f"plans end at batch {known.last_planned}" if known.has_progress else "holds no offsets/ and commits/ any more"
+    )
+    raise CheckpointLost(
+        f"the checkpoint location {known.path} {what}, but the relay of {alias} holds batch {signed.batch} of it",
+        consequence="Spark would start again under numbers that Delta has already seen and drop records without "
+        "a word; nothing was landed",
+        remedy=f"mirrorlake land --source {alias} --rebuild-checkpoint (goes on after the relay's last offsets; "
+        "loses and repeats nothing)",
+        location=known.path,
+    )
+
+
+def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
+    """Return where the relay's records come from the cluster that answers now.
+
+    Args:
+        alias: the source.
+        recorded: the cluster's id as the relay has it; None where nothing was landed by a release that records it.
+        found: the id of the cluster that answers.
+
+    Raises:
+        OtherCluster: they come from another one, whose offsets mean something else.
+    """
+    if recorded in (None, found):
+        return
+    raise OtherCluster(
+        f"the lake holds records of cluster {recorded} under the alias {alias}, and cluster {found} answers at its addresses",
+        consequence="offsets of two clusters would mix; nothing was landed",
+        remedy=f"if the addresses are wrong: mend clusters.{alias}.bootstrap_servers; if {alias} was set up anew: give the "
+        "new cluster an alias of its own, or set lake.root to an empty folder",
+        alias=alias,
+        recorded=str(recorded),
+        found=found,
+    )
+
+
+def source_gap(alias: str, lost: Sequence[Gap], gone: Sequence[Gap]) -> SourceGap:
+    """Return the refusal to step over what left a source, or over where its log went back.
+
+    Args:
+        alias: the source.
+        lost: what it held and holds no more, never landed.
+        gone: what was landed and stands there no more.
+    """
+    causes, consequences = [], []
+    if lost:
+        causes.append(f"records left {alias} before they were landed: {', '.join(map(_range, lost))}")
+        consequences.append("they are gone from the source")
+    if gone:
+        places = ", ".join(
+            f"{gap.source} landed up to {gap.last_offset + 1}, cut at {gap.first_offset}" for gap in gone
+        )
+        causes.append(f"the log of {alias} went back (an unclean election, a lost or restored disk): {places}")
+        consequences.append(
+            "the relay keeps what it landed past the cut, and the source holds another history from there on"
+        )
+    return SourceGap(
+        "; ".join(causes),
+        consequence="; ".join([*consequences, "nothing after them was landed"]),
+        remedy=f"set clusters.{alias}.land.on_gap: record to write the ranges to the table gaps and go on"
+        + (" (what the source holds from the cut on is then landed as a generation of its own)" if gone else ""),
+        gaps=(*lost, *gone),
+    )
+
+
+def _range(gap: Gap) -> str:
+    return f"{gap.source} {gap.first_offset}..{gap.last_offset}"

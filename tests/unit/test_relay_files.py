@@ -1,0 +1,91 @@
+"""Files of a relay that lie over one another give each record once, in order; and logs that went back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Cut
+from mirrorlake.relay.files import RelayFile, read_in_order
+from mirrorlake.relay.one_writer import txn_version
+from mirrorlake.streams.backfill import rounds
+from mirrorlake.streams.cuts import suspects
+from mirrorlake.streams.topics import KnownTopic
+
+SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
+offsets_of_files = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30), min_size=1, max_size=6)
+
+
+def written(folder: Path, number: int, offsets: list[int]) -> RelayFile:
+    path = folder / f"{number}.parquet"
+    count = len(offsets)
+    partitions = [SOURCE.partition if at % 3 else OTHER.partition for at in range(count)]
+    columns = {
+        "topic": pa.array(["t"] * count),
+        "generation": pa.array([1] * count, pa.int32()),
+        "partition": pa.array(partitions, pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+        "key": pa.array([None] * count, pa.binary()),
+        "value": pa.array([str(offset).encode() for offset in offsets], pa.binary()),
+        "headers": pa.array([None] * count, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    }
+    pq.write_table(pa.table(columns), path)
+    mine = [offset for offset, partition in zip(offsets, partitions, strict=True) if partition == SOURCE.partition]
+    return RelayFile(SOURCE, min(mine, default=0), max(mine, default=0), len(mine), f"file:{path}", shared=True)
+
+
+@pytest.mark.law("D")
+@given(offsets_of_files, st.integers(0, 60))
+def test_law_d_doubled_files_give_each_record_once_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[int]], position: int
+) -> None:
+    folder = tmp_path_factory.mktemp("relay")
+    relay = [written(folder, number, offsets) for number, offsets in enumerate(files)]
+    held = {offset for offsets in files for at, offset in enumerate(offsets) if at % 3 and offset >= position}
+    rows = [row for batch in read_in_order(relay, position=position) for row in batch.to_pylist()]
+    assert [row["offset"] for row in rows] == sorted(held)
+    assert all(row["value"] == str(row["offset"]).encode() for row in rows)
+
+
+@pytest.mark.law("D")
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15), st.booleans()), min_size=1), st.integers(1, 30))
+def test_law_d_a_round_never_ends_inside_files_that_lie_over_one_another(
+    spans: list[tuple[int, int, bool]], records: int
+) -> None:
+    files = [
+        RelayFile(SOURCE if first_one else OTHER, start, start + length, length + 1, str(number))
+        for number, (start, length, first_one) in enumerate(spans)
+    ]
+    cut = list(rounds(files, records))
+    assert sorted(file for part in cut for file in part) == sorted(files)
+    reached: dict[SourcePartition, int] = {}
+    for part in cut:
+        assert all(file.first_offset > reached.get(file.source, -1) for file in part)
+        for file in part:
+            reached[file.source] = max(reached.get(file.source, -1), file.last_offset)
+
+
+@pytest.mark.law("F")
+def test_law_f_a_later_checkpoint_number_is_above_every_batch_of_an_earlier_one() -> None:
+    assert txn_version(7, 2**31) < txn_version(8, -1) < txn_version(8, 0) < 2**63
+    assert txn_version(2**30, 2**31) < 2**63
+
+
+@pytest.mark.law("E")
+def test_law_e_an_offset_is_of_the_newest_life_that_reaches_it() -> None:
+    cuts = (Cut(partition=0, generation=2, first_offset=150), Cut(partition=0, generation=3, first_offset=100))
+    topic = KnownTopic(name="t", generation=1, topic_id="x", partitions=2, configs={}, cuts=cuts, epochs={0: 4, 1: 4})
+    assert [topic.generation_at(0, offset) for offset in (0, 99, 100, 149, 150, 900)] == [1, 1, 3, 3, 3, 3]
+    assert (topic.generation_of(0), topic.starts_at(0), topic.generation_of(1), topic.starts_at(1)) == (3, 100, 1, 0)
+    zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
+    landed = {zero: 200, one: 200}
+    assert suspects({"t": topic}, {zero: (200, 4), one: (900, 4)}, landed) == []
+    assert suspects({"t": topic}, {zero: (199, 4), one: (900, 5)}, landed) == [zero, one]
+    assert suspects({"t": topic}, {zero: (200, -1)}, landed) == [zero], "a broker that tells no epoch is always asked"
