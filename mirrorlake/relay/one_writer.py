@@ -30,6 +30,7 @@ CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
 CLAIMED_PROPERTY = "mirrorlake.checkpoint.claimed"
 CLUSTER_PROPERTY = "mirrorlake.cluster.id"
 _CLAIM = -1
+_ATTEMPTS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -103,7 +104,8 @@ class OneWriter:
         if self._is_held:
             self.require()
         properties = self._lake.properties(self._location)
-        self._read_history()
+        if CHECKPOINT_PROPERTY in properties:
+            self._read_history()
         recorded = int(properties.get(CHECKPOINT_PROPERTY, "0"))
         # A lander that slept between two steps of its claim may have set the property back.
         self.number = max(recorded, self.last.checkpoint if self.last else 0)
@@ -130,23 +132,34 @@ class OneWriter:
             LanderReplaced: another lander did the same at this moment.
         """
         before, number = self.last_batch, self.number + 1
-        failure: Exception | None = None
+        identity = {} if cluster_id is None else {CLUSTER_PROPERTY: cluster_id}
+        numbered = {CHECKPOINT_PROPERTY: str(number), CLAIMED_PROPERTY: str(number)}
         try:
-            identity = {} if cluster_id is None else {CLUSTER_PROPERTY: cluster_id}
-            numbered = {CHECKPOINT_PROPERTY: str(number), CLAIMED_PROPERTY: str(number)}
             self._lake.set_properties(self._location, numbered | identity)
-            nothing = self._lake.spark.createDataFrame([], schema=RELAY.ddl)
-            self._append(nothing, Signed(number, _CLAIM, self._owner))
         except Exception as error:
-            # Of two at the same moment Delta refuses one; anything else is told as it is.
-            failure = error
-        self._read_history()
-        if self.last is None or (self.last.checkpoint, self.last.owner) != (number, self._owner):
-            if failure is None or self._recorded() >= number:
+            if self._recorded() >= number:
+                raise self._replaced() from error
+            raise
+        for attempt in range(_ATTEMPTS):
+            failure = self._try_claim(number)
+            self._read_history()
+            if self.last is not None and (self.last.checkpoint, self.last.owner) == (number, self._owner):
+                break
+            if failure is None or (self.last is not None and self.last.checkpoint >= number):
                 raise self._replaced() from failure
-            raise failure
+            # Of two commits at the same moment Delta refuses one: an older lander's batch may have come first.
+            if attempt + 1 == _ATTEMPTS:
+                raise failure
         self.number, self._is_held, self.is_claimed = number, True, True
         return self.last_batch != before
+
+    def _try_claim(self, number: int) -> Exception | None:
+        nothing = self._lake.spark.createDataFrame([], schema=RELAY.ddl)
+        try:
+            self._append(nothing, Signed(number, _CLAIM, self._owner))
+        except Exception as error:
+            return error
+        return None
 
     def append(self, rows: DataFrame, batch: int, landed_at: datetime) -> None:
         """Append a batch; one that is in the table already is dropped.

@@ -106,16 +106,8 @@ class SampleSites:
         return [flow for flow in self.flows if flow.source == alias]
 
 
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    known: KnownTopic | None
-    partitions: int
-
-    def generation_of(self, partition: int) -> int:
-        return 1 if self.known is None else self.known.generation_of(partition)
-
-    def starts_at(self, partition: int) -> int:
-        return 0 if self.known is None else self.known.starts_at(partition)
+# The life of a topic that nobody has landed.
+_UNKNOWN = KnownTopic(name="", generation=1, topic_id="", partitions=0, configs={})
 
 
 class Sampler:
@@ -138,7 +130,7 @@ class Sampler:
         self._now = now
         self._remembered: Remembered | None = None
         self._looks_done = 0
-        self._living: dict[str, dict[str, _Topic]] = {}
+        self._living: dict[str, dict[str, KnownTopic]] = {}
         self._topics: dict[str, SourceTopics] = {}
         self._strange: dict[str, set[str]] = {}
         self._landed: dict[str, Landed] = {}
@@ -194,7 +186,7 @@ class Sampler:
         for alias in set(sources) - self._living.keys():
             # It has not answered since this sampler was made: its topics as the lake knows them.
             known = SourceTopics(self._lake, alias).load()
-            self._living[alias] = {name: _Topic(topic, topic.partitions) for name, topic in known.items()}
+            self._living[alias] = dict(known)
         held = round_.ask({("cluster", a): partial(self._held_by_groups, sites, a) for a in sites.groups})
         for alias in round_.away:
             _leave_out(sites, round_, alias, round_.errors["cluster", alias])
@@ -261,9 +253,8 @@ class Sampler:
                         put(("flow", flow.name), flow.name, source, "republished", offset)
         # An earlier life of a topic that was made again is followed until all flows have sent it.
         for source, holds in relay.reached.items():
-            is_over = source.topic not in living or source.generation < living[source.topic].generation_of(
-                source.partition
-            )
+            life = living.get(source.topic)
+            is_over = life is None or source.generation < life.generation_of(source.partition)
             carrying = [(flow, done.get(source, 0)) for flow, done in flows if flow.carries(source.topic)]
             if is_over and any(offset < holds for _, offset in carrying):
                 put(("relay", alias), None, source, "reached", holds)
@@ -271,22 +262,25 @@ class Sampler:
                 for flow, offset in carrying:
                     put(("flow", flow.name), flow.name, source, "republished", offset)
 
-    def _topics_of(self, sites: SampleSites, alias: str) -> dict[str, _Topic]:
+    def _topics_of(self, sites: SampleSites, alias: str) -> dict[str, KnownTopic]:
         source = sites.sources[alias]
         flows = sites.flows_from(alias)
         states = source.describe(name for name in source.topic_names() if any(flow.carries(name) for flow in flows))
         topics = self._topics.setdefault(alias, SourceTopics(self._lake, alias))
 
         def strange() -> set[str]:
-            ids = {name: topic.topic_id for name, topic in topics.known.items()}
-            return {name for name, state in states.items() if ids.get(name) != state.topic_id}
+            known, seen = topics.known, self._landed.get(alias, Landed({}, {})).reached
+            newer = (s for s in seen if s.topic in known and s.generation > known[s.topic].generation_of(s.partition))
+            return {s.topic for s in newer} | {
+                n for n, state in states.items() if n not in known or known[n].topic_id != state.topic_id
+            }
 
         # A topic that nobody lands stays strange for ever.
         if (now := strange()) and (now != self._strange.get(alias) or self._looks_done % _ASK_ALL_EVERY == 0):
             topics.load()
             self._strange[alias] = strange()
         return {
-            name: _Topic(topics.known.get(name), state.partitions)
+            name: replace(topics.known.get(name) or _UNKNOWN, partitions=state.partitions)
             for name, state in states.items()
             # The new life of a topic has no number before landing has seen it.
             if name not in topics.known or topics.known[name].topic_id == state.topic_id

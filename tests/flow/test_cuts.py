@@ -58,7 +58,7 @@ def test_law_e_a_source_whose_log_went_back(
 ) -> None:
     own = make_cluster("own").start()
     topic, conf = topic_name(), str(tmp_path / "mirror.yml")
-    create_topic(own.bootstrap_servers, topic, 2)
+    create_topic(own.bootstrap_servers, topic, 2, retention_ms="-1")
     old = [f"old-{number}" for number in range(200)]
     write(own, topic, old[:150])
     size = segment(own, topic).stat().st_size
@@ -137,7 +137,7 @@ def test_law_e_a_source_whose_log_went_back(
     assert mirror.land("own", once=True, rebuild_checkpoint=True).records == 0
 
     # Another cluster answers at the address.
-    create_topic(east.bootstrap_servers, topic, 2)
+    create_topic(east.bootstrap_servers, topic, 2, retention_ms="-1")
     mirror = mirror_with("record", {"own": east, "central": central})
     with pytest.raises(OtherCluster, match="answers at its addresses"):
         mirror.land("own", once=True)
