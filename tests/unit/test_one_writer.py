@@ -1,0 +1,122 @@
+"""Whatever the steps of two claims do to each other, one lander writes, and nobody believes that a dropped batch is in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mirrorlake.errors import LanderReplaced
+from mirrorlake.relay import one_writer
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.one_writer import OneWriter
+from mirrorlake.relay.progress import Commit
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+class Table:
+    """A relay as Delta keeps it: an older or equal version of an application id is dropped without a word."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.log: list[Commit] = []
+        self._properties: dict[str, str] = {}
+        self._versions: dict[str, int] = {}
+        self.before: dict[str, Callable[[], Any]] = {}
+        self.spark = SimpleNamespace(createDataFrame=lambda *_, **__: None)
+
+    def relay_location(self, alias: str) -> str:
+        return alias
+
+    def properties(self, _: str) -> dict[str, str]:
+        return dict(self._properties)
+
+    def set_properties(self, _: str, values: dict[str, str]) -> None:
+        self.before.pop("set", lambda: None)()
+        self._properties |= values
+
+    def append(self, frame: Any, _: str, *, app_id: str, version: int, signature: str) -> None:
+        self.before.pop("append", lambda: None)()
+        if version <= self._versions.get(app_id, -1):
+            return
+        self._versions[app_id] = version
+        self.log.insert(0, Commit(len(self.log), json.loads(signature)))
+        if frame is not None:
+            self.rows.append(frame)
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Table:
+    made = Table()
+    monkeypatch.setattr(one_writer, "commits", lambda *_, limit: made.log[:limit])
+    return made
+
+
+def claimed(table: Table) -> OneWriter:
+    writer = OneWriter(cast("Lake", table), "east")
+    writer.look()
+    writer.claim()
+    return writer
+
+
+@pytest.mark.law("F")
+def test_law_f_the_older_of_two_writers_stops_and_the_newer_goes_on(table: Table) -> None:
+    older = claimed(table)
+    older.append("a", 0, NOON)
+    newer = claimed(table)
+    with pytest.raises(LanderReplaced):
+        older.append("b", 1, NOON)
+    newer.append("b", 0, NOON)
+    assert table.rows == ["a", "b"]
+    with pytest.raises(LanderReplaced):
+        older.look()
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("sleeps_before", ["set", "append"])
+def test_law_f_a_claim_that_slept_while_two_others_came(table: Table, sleeps_before: str) -> None:
+    claimed(table).append("a", 0, NOON)
+    sleeper, others = OneWriter(cast("Lake", table), "east"), list[OneWriter]()
+    sleeper.look()
+    table.before[sleeps_before] = lambda: others.extend([claimed(table), claimed(table)])
+    with pytest.raises(LanderReplaced):
+        sleeper.claim()
+    heir = OneWriter(cast("Lake", table), "east")
+    heir.look()
+    if sleeps_before == "set":
+        # The sleeper has set the property back: whoever believed it would write versions that are dropped.
+        assert not heir.is_claimed
+        heir.claim()
+    assert heir.number >= others[-1].number
+    heir.hold()
+    heir.append("b", 0, NOON)
+    assert table.rows == ["a", "b"]
+    with pytest.raises(LanderReplaced):
+        others[0].append("c", 1, NOON)
+
+
+def test_a_batch_that_came_between_look_and_claim_is_told(table: Table) -> None:
+    older = claimed(table)
+    newer = OneWriter(cast("Lake", table), "east")
+    newer.look()
+    table.before["append"] = lambda: older.append("late", 0, NOON)
+    assert newer.claim() is True, "the batch was written before the claim: positions are read again"
+    assert table.rows == ["late"]
+    with pytest.raises(LanderReplaced):
+        older.append("later", 1, NOON)
+    assert table.rows == ["late"]
+
+
+def test_a_lake_of_a_release_with_an_id_for_each_number_is_claimed_anew(table: Table) -> None:
+    table.set_properties("east", {"mirrorlake.checkpoint": "3"})
+    table.log.append(Commit(0, {"app": "mirrorlake.land", "checkpoint": 3, "batch": 8}))
+    writer = OneWriter(cast("Lake", table), "east")
+    writer.look()
+    assert (writer.number, writer.is_claimed) == (3, False)
+    assert writer.claim() is False
+    assert (writer.number, writer.is_claimed) == (4, True)
