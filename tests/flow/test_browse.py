@@ -39,6 +39,8 @@ def send(address: str, topic: str) -> None:
         (transactional.commit_transaction if commit else transactional.abort_transaction)()
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("E")
 def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:

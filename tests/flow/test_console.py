@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
@@ -31,6 +32,7 @@ def add_cluster(made: Console, alias: str, servers: str, never_leave: str = "") 
     view.add.click()
 
 
+@pytest.mark.law("G")
 def test_the_wizard_makes_the_topics_that_it_showed(
     east: KafkaCluster, central: KafkaCluster, spark: SparkSession, empty_lake: Path, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def queries(spark: SparkSession) -> dict[str, str]:
     return {query.name: query.runId for query in spark.streams.active}
 
 
+@pytest.mark.law("G")
 def test_a_running_mirror_follows_edits_and_pauses_without_a_gap_or_a_repeat(
     east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, spark: SparkSession
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_running_mirror_follows_edits_and_pauses_without_a_gap_or_a_repeat(
     place.check(west, a)
 
 
+@pytest.mark.law("E")
 def test_an_edited_selection_gets_its_history_and_a_pause_holds_with_once(
     east: KafkaCluster,
     west: KafkaCluster,

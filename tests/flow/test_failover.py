@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
 from mirrorlake.sandbox import KafkaCluster
@@ -87,6 +88,7 @@ def read_on(address: str, group: str, topic: str, expected: int) -> dict[int, li
     return read
 
 
+@pytest.mark.law("A")
 def test_law_a_five_groups_carry_on_when_the_source_is_gone(
     make_cluster: Callable[..., KafkaCluster], central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def mirrored(mirror_for: Callable[..., Mirror], topics: list[str]) -> tuple[Mirr
     return mirror_for(groups=f"{group}.*"), topics.pop(), group
 
 
+@pytest.mark.law("A")
 def test_law_a_every_position_is_exact(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -155,6 +156,8 @@ def test_law_a_every_position_is_exact(
         assert reads == [r.value for r in source[0] if r.offset >= offset], f"law A: {found}"
 
 
+@pytest.mark.law("A")
+@pytest.mark.law("G")
 def test_groups_are_moved_once_and_go_on_exactly(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -174,6 +177,7 @@ def test_groups_are_moved_once_and_go_on_exactly(
     assert mirror.lake.meta(CHECKPOINTS).where(F.col("group_id").startswith(group)).count() == 3
 
 
+@pytest.mark.law("A")
 def test_what_must_not_be_moved_is_held_back_with_its_reason(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -195,6 +199,7 @@ def test_what_must_not_be_moved_is_held_back_with_its_reason(
     assert by_partition(mirror, group)[1].action == "move"
 
 
+@pytest.mark.law("A")
 def test_groups_ahead_wait_and_go_on_later(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -214,6 +219,7 @@ def test_groups_ahead_wait_and_go_on_later(
     assert {n: p.resume.downstream_offset for n, p in after.items()} == {n: r[-1].offset + 1 for n, r in target.items()}
 
 
+@pytest.mark.law("A")
 def test_groups_before_the_first_record_and_on_empty_partitions(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:
@@ -230,6 +236,7 @@ def test_groups_before_the_first_record_and_on_empty_partitions(
     )
 
 
+@pytest.mark.law("A")
 def test_a_flow_that_left_the_past_out_holds_back_who_has_not_read_it(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:
@@ -249,6 +256,7 @@ def test_a_flow_that_left_the_past_out_holds_back_who_has_not_read_it(
     assert found[f"{group}-tip"].resume.downstream_offset == 20
 
 
+@pytest.mark.law("A")
 def test_positions_outlive_the_source(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -259,6 +267,7 @@ def test_positions_outlive_the_source(
     assert found == planned
 
 
+@pytest.mark.law("A")
 def test_positions_kept_outside_of_kafka_come_back_in_their_shape(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
 ) -> None:
@@ -283,6 +292,7 @@ def test_positions_kept_outside_of_kafka_come_back_in_their_shape(
         offsets.move_spark_query(str(tmp_path / "nothing"))
 
 
+@pytest.mark.law("A")
 def test_groups_of_the_new_protocol_are_groups_too(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -298,6 +308,7 @@ def test_groups_of_the_new_protocol_are_groups_too(
         assert all("has members" in p.reason for p in by_partition(mirror, group).values())
 
 
+@pytest.mark.law("A")
 def test_the_map_stays_exact_when_both_clusters_have_deleted_the_records(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
 ) -> None:
@@ -318,6 +329,7 @@ def test_the_map_stays_exact_when_both_clusters_have_deleted_the_records(
     assert behind.resume.exact, "the consumer goes on where retention left it, here as there"
 
 
+@pytest.mark.law("A")
 def test_a_flow_that_stays_on_keeps_its_groups_in_step(
     mirrored: tuple[Mirror, str, str],
     mirror_for: Callable[..., Mirror],
@@ -355,6 +367,7 @@ def test_the_sql_of_the_docs_runs(mirrored: tuple[Mirror, str, str]) -> None:
         mirror.spark.sql(statement).collect()
 
 
+@pytest.mark.law("A")
 def test_groups_of_a_deleted_topic_are_nobody_s_trouble(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
 ) -> None:

@@ -26,6 +26,7 @@ def milliseconds(time: datetime) -> int:
     return int(time.astimezone(timezone.utc).timestamp() * 1000)
 
 
+@pytest.mark.law("E")
 def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.sandbox import KafkaCluster
@@ -24,6 +25,9 @@ from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_new_topics_and_partitions_are_mirrored_without_a_restart(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:
@@ -56,6 +60,9 @@ def test_new_topics_and_partitions_are_mirrored_without_a_restart(
     assert all(row.verdict == "in_step" for row in mirror.status()["east->central"])
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_sigterm_ends_a_run_cleanly_and_the_next_one_goes_on(
     east: KafkaCluster, central: KafkaCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

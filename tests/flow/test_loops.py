@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 import mirrorlake as ml
@@ -36,6 +37,7 @@ def born(records: list[Record]) -> Counter[str]:
     return Counter((record.value or b"").decode() for record in records)
 
 
+@pytest.mark.law("C")
 def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
     east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:

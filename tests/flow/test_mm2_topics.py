@@ -17,6 +17,7 @@ from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
 
 
+@pytest.mark.law("G")
 @pytest.mark.parametrize("groups", [True, False], ids=["groups moved", "groups only told"])
 def test_a_run_writes_what_mirrormaker_would(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, groups: bool

@@ -44,6 +44,9 @@ def assert_mirrored(mirror: Mirror, topic: str, lake: Path, east: KafkaCluster, 
     assert all(one.equal for one in mirror.verify())
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_law_f_a_lost_land_checkpoint_location_is_refused_and_rebuilt(
     flow_of_one: tuple[Mirror, str], tmp_path: Path, east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -58,6 +61,7 @@ def test_law_f_a_lost_land_checkpoint_location_is_refused_and_rebuilt(
     assert_mirrored(mirror, topic, tmp_path / "lake", east, central)
 
 
+@pytest.mark.law("F")
 def test_law_f_an_older_land_checkpoint_location_is_refused(
     flow_of_one: tuple[Mirror, str], tmp_path: Path, east: KafkaCluster
 ) -> None:
@@ -70,6 +74,9 @@ def test_law_f_an_older_land_checkpoint_location_is_refused(
         mirror.land("east", once=True)
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_law_f_a_lost_republish_checkpoint_location_is_refused_and_rebuilt(
     flow_of_one: tuple[Mirror, str], tmp_path: Path, east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -84,6 +91,9 @@ def test_law_f_a_lost_republish_checkpoint_location_is_refused_and_rebuilt(
     assert_mirrored(mirror, topic, tmp_path / "lake", east, central)
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_law_f_a_lost_ledger_is_refused_and_restored(
     flow_of_one: tuple[Mirror, str], tmp_path: Path, east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -97,6 +107,7 @@ def test_law_f_a_lost_ledger_is_refused_and_restored(
     assert_mirrored(mirror, topic, tmp_path / "lake", east, central)
 
 
+@pytest.mark.law("E")
 @pytest.mark.parametrize("policy", ["halt", "record"])
 def test_law_e_retention_that_overtakes_a_stopped_lander(
     policy: str, east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
@@ -158,6 +169,9 @@ def test_a_topic_that_is_created_again_is_a_new_generation(
     assert mirror.verify()[0].equal
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_a_foreign_topic_with_fewer_partitions_is_refused_until_apply(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:

@@ -46,6 +46,7 @@ def do_duties(mirror: Mirror) -> None:
         duty.do()
 
 
+@pytest.mark.law("G")
 def test_settings_follow_the_source_and_spare_what_others_made(
     guarded_clusters: Clusters, make_mirror: MakeMirror
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_flow_that_is_not_continuous_records_and_corrects_nothing(
     assert continuous.admin("central").configs([remote])[remote] == {"retention.ms": "7000000"}
 
 
+@pytest.mark.law("G")
 def test_acls_are_carried_mapped_revoked_and_strangers_are_spared(
     guarded_clusters: Clusters, make_mirror: MakeMirror
 ) -> None:
@@ -209,6 +211,7 @@ def test_acls_are_carried_mapped_revoked_and_strangers_are_spared(
     set_acls(central, remove=[*made, *strangers])
 
 
+@pytest.mark.law("F")
 def test_law_f_an_interrupted_apply_neither_loses_an_acl_nor_takes_anothers(
     guarded_clusters: Clusters, make_mirror: MakeMirror
 ) -> None:
@@ -239,6 +242,7 @@ def test_law_f_an_interrupted_apply_neither_loses_an_acl_nor_takes_anothers(
     assert not mirror.plan()
 
 
+@pytest.mark.law("G")
 def test_history_tells_every_change_and_the_plan_back(
     guarded_clusters: Clusters, make_mirror: MakeMirror, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
@@ -26,6 +27,9 @@ def produce(address: str, topic: str, count: int, *, seed: int) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     make_cluster: Any, spark: SparkSession, tmp_path: Path
 ) -> None:

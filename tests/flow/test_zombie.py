@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.sandbox import KafkaCluster
@@ -23,6 +24,9 @@ from tests.flow.map_check import assert_map_is_exact
 from tests.flow.test_laws import topic_name
 
 
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_law_f_a_woken_zombie_writes_nothing(
     east: KafkaCluster, central: KafkaCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def settled(admin: ClusterAdmin, expected: list[Acl]) -> bool:
     return bool(wait_until(lambda: listed(admin) == sorted(expected), f"{expected} are listed", timeout=30))
 
 
+@pytest.mark.law("G")
 def test_acls_are_created_listed_and_deleted_one_by_one(guarded_clusters: Clusters) -> None:
     admin = admin_as(guarded_clusters["east"], "root")
     assert admin.acls.list() == [], "an authorizer without a single ACL is not a cluster without an authorizer"

@@ -87,6 +87,7 @@ def values(central: KafkaCluster, remote: TopicPartition) -> list[tuple[int, byt
     return found
 
 
+@pytest.mark.law("F")
 def test_law_f_what_the_ledger_holds_is_skipped(task: LaneTask, remote: TopicPartition, central: KafkaCluster) -> None:
     first = LaneSender(replace(task, chunk_records=30))
     records = list(first.send([piece(remote, range(100))]))
@@ -97,6 +98,7 @@ def test_law_f_what_the_ledger_holds_is_skipped(task: LaneTask, remote: TopicPar
     assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(120)]
 
 
+@pytest.mark.law("F")
 def test_law_f_a_fenced_holder_of_an_older_epoch_stops_and_leaves_nothing(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
@@ -118,6 +120,7 @@ def test_law_f_a_fenced_holder_of_an_older_epoch_stops_and_leaves_nothing(
     assert len(values(central, remote)) == 10
 
 
+@pytest.mark.law("F")
 def test_law_f_the_same_owner_may_open_its_lane_again_elsewhere(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
@@ -130,6 +133,7 @@ def test_law_f_the_same_owner_may_open_its_lane_again_elsewhere(
     assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(30)]
 
 
+@pytest.mark.law("E")
 def test_offsets_stay_exact_where_another_producer_writes_in_between(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
@@ -180,6 +184,7 @@ def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
     assert (last.carried, last.checkpoint) == ("1f0c pay", 1)
 
 
+@pytest.mark.law("E")
 def test_holes_of_the_source_are_in_the_run(task: LaneTask, remote: TopicPartition) -> None:
     [record] = LaneSender(task).send([piece(remote, [3, 4, 7, 8, 12])])
     [run] = record.runs
@@ -187,6 +192,7 @@ def test_holes_of_the_source_are_in_the_run(task: LaneTask, remote: TopicPartiti
     assert record.positions == {SOURCE: 13}
 
 
+@pytest.mark.law("C")
 def test_law_c_a_record_that_cannot_be_sent_unchanged_stops_the_lane(task: LaneTask, remote: TopicPartition) -> None:
     with pytest.raises(UnsendableRecord, match=r"orders-0@0 .*timestamp is 0"):
         list(LaneSender(task).send([piece(remote, [0, 1], stamp=0)]))
@@ -238,6 +244,7 @@ class EveryThird:
         return Viewed(records=kept, withheld=(withheld,) if withheld.ranges else (), partitions=placed)
 
 
+@pytest.mark.law("E")
 def test_law_e_the_ledger_tells_what_the_view_withheld(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
@@ -258,6 +265,7 @@ def test_law_e_the_ledger_tells_what_the_view_withheld(
     assert list(again.send([piece(remote, range(100)), piece(remote, [102, 105])], EveryThird())) == []
 
 
+@pytest.mark.law("E")
 def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneTask, remote: TopicPartition) -> None:
     sender = LaneSender(task)
     [record] = sender.send([piece(remote, [3, 6, 9])], EveryThird())
@@ -266,6 +274,7 @@ def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneTa
     assert record.seq == 1
 
 
+@pytest.mark.law("D")
 def test_law_d_the_view_places_records_and_every_offset_stays_exact(
     task: LaneTask, central: KafkaCluster, make_topic: object
 ) -> None:
@@ -286,6 +295,7 @@ def test_law_d_the_view_places_records_and_every_offset_stays_exact(
     assert {placed[offset][1]: f"v{offset}".encode() for offset in placed if offset % 4 == 0} == held
 
 
+@pytest.mark.law("E")
 def test_law_e_a_record_that_cannot_be_sent_unchanged_is_quarantined_where_the_flow_says_so(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:

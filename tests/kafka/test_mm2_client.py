@@ -270,6 +270,7 @@ def test_offset_syncs_are_the_exact_runs_of_the_ledger(answers: Mapping[str, str
     ]
 
 
+@pytest.mark.law("G")
 def test_nothing_is_said_twice_and_nothing_back(answers: Mapping[str, str], site: Site) -> None:
     """Law G; and a sync that goes back upstream would make MirrorMaker forget all that it knows."""
     edge = site.flow("edge", mm2={"offset_syncs": True, "offset_lag_max": 4})
@@ -290,6 +291,7 @@ def test_nothing_is_said_twice_and_nothing_back(answers: Mapping[str, str], site
     ]
 
 
+@pytest.mark.law("H")
 def test_law_h_the_source_is_untouched(answers: Mapping[str, str], site: Site) -> None:
     assert [name for name in site.source.topic_names() if not name.startswith("__")] == [
         "core.heartbeats",

@@ -105,6 +105,7 @@ def assert_goes_on_where_it_ended(site: Site, plan: TakeoverPlan, topic: str) ->
         assert [r.content for r in upstream[row.partition][:sent]] == [r.content for r in downstream[row.partition]]
 
 
+@pytest.mark.law("F")
 def test_a_mirrormaker_that_runs_is_left_alone_and_one_that_ended_is_taken_over(site: Site) -> None:
     create_topic(site.servers["east"], "orders", PARTITIONS)
     create_topic(site.servers["east"], "unselected", 1)
@@ -162,6 +163,7 @@ def delete_topic(site: Site, name: str) -> None:
     wait_until(lambda: name not in site.sites.target.topic_names(), f"{name} is gone")
 
 
+@pytest.mark.law("F")
 def test_what_cannot_be_told_is_refused_with_the_reason(site: Site) -> None:
     site.put("east", "letters", *letters("abcdef"))
     stored(site, "letters", 2)
@@ -174,6 +176,7 @@ def test_what_cannot_be_told_is_refused_with_the_reason(site: Site) -> None:
     assert [row.position for row in trusted.partitions] == [3]
 
 
+@pytest.mark.law("F")
 def test_stored_offsets_that_no_longer_fit_the_source_are_refused(site: Site) -> None:
     site.put("east", "reborn", *letters("ab"))
     site.put("central", "east.reborn", *letters("ab"))
@@ -181,6 +184,7 @@ def test_stored_offsets_that_no_longer_fit_the_source_are_refused(site: Site) ->
     assert "was the topic recreated?" in str(site.plan(site.flow("reborn"), trust_stored=True).refused)
 
 
+@pytest.mark.law("F")
 def test_a_tombstone_means_that_nothing_is_stored(site: Site) -> None:
     site.put("east", "forgotten", *letters("abcd"))
     site.put("central", "east.forgotten", *letters("abc"))
@@ -201,6 +205,7 @@ def test_malformed_offsets_are_stepped_over_and_named(site: Site) -> None:
     assert [note for note in plan.notes if "skipped mm2-offsets.east.internal-0@" in note and "no JSON" in note]
 
 
+@pytest.mark.law("F")
 def test_an_open_transaction_on_the_target_is_waited_for(site: Site) -> None:
     site.put("east", "open", *letters("ab"))
     site.put("central", "east.open", *letters("a"))
@@ -216,6 +221,7 @@ def test_an_open_transaction_on_the_target_is_waited_for(site: Site) -> None:
     assert (row.refused, row.position) == ("", 1), "what was aborted is not there"
 
 
+@pytest.mark.law("F")
 def test_a_flow_that_has_begun_is_refused(site: Site) -> None:
     site.put("east", "begun", *letters("ab"))
     site.put("central", "east.begun", *letters("a"))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import nbformat
+import pytest
 from confluent_kafka.admin import AdminClient
 from playwright.sync_api import Page, expect
 
@@ -30,6 +31,7 @@ def test_the_tour_in_a_browser(lab: Lab, run_notebook: RunNotebook) -> None:
     screenshot(page, "tour-proof", at=proof)
 
 
+@pytest.mark.law("G")
 def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_where_records_stand(
     lab: Lab,
     run_notebook: RunNotebook,

@@ -91,6 +91,8 @@ def as_frame(spark: SparkSession, rows: pd.DataFrame) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pandas(rows, preserve_index=False))
 
 
+@pytest.mark.law("A")
+@pytest.mark.law("B")
 def test_law_a_and_b_a_million_upstream_offsets(spark: SparkSession, lines: list[Line], runs: DataFrame) -> None:
     rng = np.random.default_rng(SEED + 1)
     asked = pd.concat(
@@ -130,6 +132,7 @@ def test_law_a_and_b_a_million_upstream_offsets(spark: SparkSession, lines: list
         assert (position[in_a_hole] == preceding[in_a_hole] + 1).all(), "law A: right after the last record, as for one"
 
 
+@pytest.mark.law("E")
 def test_a_million_downstream_offsets(spark: SparkSession, lines: list[Line], runs: DataFrame) -> None:
     rng = np.random.default_rng(SEED + 2)
     asked = pd.concat(

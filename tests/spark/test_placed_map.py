@@ -129,6 +129,7 @@ def test_verify_finds_every_record_at_its_place(spark: SparkSession, placed: Pla
     }
 
 
+@pytest.mark.law("A")
 def test_law_a_what_is_read_and_what_is_not_on_every_target_partition(
     spark: SparkSession, placed: Placed, runs: DataFrame
 ) -> None:

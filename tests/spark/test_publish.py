@@ -69,6 +69,8 @@ def keyed(spark: SparkSession, count: int, *, start: int = 0) -> DataFrame:
     return spark.range(start, start + count, 1, 1).selectExpr("concat('k', id % 50) AS key", "string(id) AS value")
 
 
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_law_d_offsets_are_dense_and_follow_the_order_of_the_frame(spark: SparkSession, make_lake: MakeLake) -> None:
     mirror = make_lake()
     first = mirror.publish(keyed(spark, 1000).orderBy("value"), topic="orders")
@@ -88,6 +90,7 @@ def test_law_d_offsets_are_dense_and_follow_the_order_of_the_frame(spark: SparkS
     assert told == {partition: (0, count - 1) for partition, count in early_counts.items()}
 
 
+@pytest.mark.law("C")
 def test_law_c_what_a_frame_says_stands_in_the_relay(spark: SparkSession, make_lake: MakeLake) -> None:
     mirror = make_lake()
     at = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=timezone.utc)
@@ -145,6 +148,7 @@ def test_files_hold_their_partitions_in_offset_order(spark: SparkSession, make_l
     assert read == 3500
 
 
+@pytest.mark.law("F")
 def test_law_f_publishers_at_once_lose_nothing_and_repeat_nothing(spark: SparkSession, make_lake: MakeLake) -> None:
     # A mirror each: they share no lock and no state, as processes would not.
     mirrors = [make_lake() for _ in range(3)]
@@ -172,6 +176,7 @@ def test_law_f_publishers_at_once_lose_nothing_and_repeat_nothing(spark: SparkSe
     }
 
 
+@pytest.mark.law("F")
 def test_a_publisher_that_knows_an_old_state_is_dropped_by_delta_and_begins_again(
     spark: SparkSession, make_lake: MakeLake
 ) -> None:
@@ -185,6 +190,7 @@ def test_a_publisher_that_knows_an_old_state_is_dropped_by_delta_and_begins_agai
     assert values == list(range(30))
 
 
+@pytest.mark.law("F")
 def test_law_f_a_named_batch_is_published_once(
     spark: SparkSession, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +239,7 @@ def write_fails_once(mirror: Mirror, *, after: bool, error: BaseException) -> No
     publisher._lake.append = failing
 
 
+@pytest.mark.law("F")
 def test_law_f_death_between_write_and_check_repeats_nothing(spark: SparkSession, make_lake: MakeLake) -> None:
     mirror = make_lake()
     mirror.publish(keyed(spark, 10), topic="orders")
@@ -250,6 +257,7 @@ def test_law_f_death_between_write_and_check_repeats_nothing(spark: SparkSession
     assert sorted(int(row.value) for part in rows(mirror).values() for row in part) == list(range(40))
 
 
+@pytest.mark.law("F")
 def test_a_commit_that_stands_although_its_writer_failed_counts(spark: SparkSession, make_lake: MakeLake) -> None:
     mirror = make_lake()
     write_fails_once(mirror, after=True, error=OSError("no answer"))
@@ -353,6 +361,7 @@ def test_a_producer_has_the_shape_of_confluents(make_lake: MakeLake) -> None:
     assert {bytes(row.value) for row in rows(mirror)[5]} == {b"w", b"x"}
 
 
+@pytest.mark.law("F")
 def test_law_f_a_flush_that_failed_is_repeated_without_a_record_twice(make_lake: MakeLake) -> None:
     mirror = make_lake()
     with mirror.producer("app", {"linger.ms": 60_000}) as producer:
@@ -373,6 +382,8 @@ def test_law_f_a_flush_that_failed_is_repeated_without_a_record_twice(make_lake:
     assert_dense(mirror)
 
 
+@pytest.mark.law("D")
+@pytest.mark.law("F")
 def test_applications_publish_while_others_flush(make_lake: MakeLake) -> None:
     mirror = make_lake()
     delivered: list[bytes] = []

@@ -232,12 +232,14 @@ def kinds(owned: Ownership, *, wanted: Iterable[Acl], actual: Iterable[Acl], flo
     return [change.action for change in plan.changes] + ["note"] * len(plan.notes)
 
 
+@pytest.mark.law("G")
 def test_an_acl_that_was_there_before_is_never_deleted() -> None:
     owned = ownership_of([])
     assert kinds(owned, wanted=[X], actual=[X]) == [], "it is there; it stays somebody else's"
     assert kinds(owned, wanted=[], actual=[X]) == []
 
 
+@pytest.mark.law("G")
 def test_a_revocation_is_followed_for_what_mirrorlake_made() -> None:
     owned = ownership_of([(INTENDED, X, "f"), ("create", X, "f")])
     assert kinds(owned, wanted=[], actual=[X, Y]) == ["delete"]
@@ -245,6 +247,7 @@ def test_a_revocation_is_followed_for_what_mirrorlake_made() -> None:
     assert kinds(owned, wanted=[], actual=[]) == ["release"], "whoever makes it now is its owner"
 
 
+@pytest.mark.law("F")
 def test_a_crash_between_creating_and_recording_loses_and_deletes_nothing() -> None:
     owned = ownership_of([(INTENDED, X, "f")])
     assert kinds(owned, wanted=[X], actual=[]) == ["create"]
@@ -272,6 +275,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.law("G")
 @given(steps)
 def test_law_g_a_second_plan_is_empty_and_strangers_acls_live(events: list[tuple[str, str, Acl]]) -> None:
     actual: set[Acl] = set()

@@ -49,6 +49,7 @@ def page(start: int, offsets: list[int], *, end: int, following: int) -> Page:
     )
 
 
+@pytest.mark.law("E")
 @given(st.sets(st.integers(0, 60)), st.integers(0, 30), st.integers(0, 30))
 def test_law_e_every_offset_of_a_page_is_a_record_or_missing(offsets: set[int], start: int, length: int) -> None:
     end = start + length
@@ -57,12 +58,14 @@ def test_law_e_every_offset_of_a_page_is_a_record_or_missing(offsets: set[int], 
     assert sorted([*inside, *missing]) == list(range(start, end))
 
 
+@pytest.mark.law("E")
 def test_law_e_every_kind_of_gap_has_words() -> None:
     assert set(GAP_KINDS) <= set(WHY_MISSING)
     for kind in WHY_MISSING:
         assert str(Missing(first=3, last=4, kind=kind)).startswith("offsets 3 to 4: ")
 
 
+@pytest.mark.law("C")
 @given(st.none() | st.binary(max_size=20))
 def test_law_c_payloads_survive_json(data: bytes | None) -> None:
     import base64

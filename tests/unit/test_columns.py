@@ -15,6 +15,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 header = st.tuples(st.text("ab-ключ", max_size=4), st.none() | st.binary(max_size=4))
 
 
+@pytest.mark.law("C")
 @given(st.lists(st.none() | st.lists(header, max_size=5), min_size=1, max_size=20), st.data())
 def test_law_c_headers_keep_order_duplicates_and_nulls(rows: list[Any], data: st.DataObject) -> None:
     array = pa.array([None if row is None else [{"key": k, "value": v} for k, v in row] for row in rows], HEADERS)
@@ -24,6 +25,7 @@ def test_law_c_headers_keep_order_duplicates_and_nulls(rows: list[Any], data: st
     assert [h for h, _ in zip(found, expected, strict=False)] == expected, "law C"
 
 
+@pytest.mark.law("C")
 def test_law_c_a_header_key_that_was_not_utf8_is_refused_with_its_row() -> None:
     rows = [[{"key": "a", "value": b"1"}], [], [{"key": "x", "value": None}, {"key": "\ufffd", "value": b""}]]
     with pytest.raises(Unsendable, match="header 1 is not UTF-8") as refused:
@@ -31,6 +33,7 @@ def test_law_c_a_header_key_that_was_not_utf8_is_refused_with_its_row() -> None:
     assert refused.value.row == 2
 
 
+@pytest.mark.law("C")
 @given(st.lists(st.integers(-1, 2**42).filter(bool), min_size=1, max_size=20))
 def test_law_c_timestamps_keep_their_milliseconds(stamps: list[int]) -> None:
     for unit, factor in (("us", 1000), ("ms", 1)):
@@ -38,6 +41,7 @@ def test_law_c_timestamps_keep_their_milliseconds(stamps: list[int]) -> None:
         assert timestamps_ms(column).to_pylist() == stamps, "law C"
 
 
+@pytest.mark.law("C")
 def test_law_c_a_timestamp_of_zero_is_refused_because_librdkafka_takes_it_for_now() -> None:
     with pytest.raises(Unsendable, match="timestamp is 0") as refused:
         timestamps_ms(pa.array([5, 0, 7], pa.timestamp("ms", tz="UTC")))

@@ -206,6 +206,7 @@ class Recorder:
         return plan
 
 
+@pytest.mark.law("G")
 def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(console: Console) -> None:
     plan = Plan((Change(where="west", kind="topic", name=EVIL, action="create", after=1, reason=EVIL),))
     mirror, adopted = Recorder(plan), []

@@ -76,6 +76,7 @@ def test_the_newest_intention_of_a_subject_counts_in_whatever_order_rows_come(as
     assert set(state_of(shuffled).pauses) == {subject for subject, action in last.items() if action == "pause"}
 
 
+@pytest.mark.law("G")
 def test_a_pause_says_by_whom_since_when_why_and_how_it_ends() -> None:
     table, subject = Table(), Subject(kind="topic", name="orders", flow="east->west")
     held = control_step.pause(table, subject, reason="a full disk")  # type: ignore[arg-type]
@@ -168,6 +169,7 @@ TOPICS = st.frozensets(st.sampled_from(["a", "b", "c"]))
 CARRIED = st.builds(Carried, st.sampled_from(["", "one", "two"]), TOPICS)
 
 
+@pytest.mark.law("E")
 @given(CARRIED, CARRIED)
 def test_law_e_a_stream_goes_on_only_where_nothing_it_carries_was_stepped_over(before: Carried, after: Carried) -> None:
     assert Carried.read(before.text) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ def test_the_changes_between_two_times_lead_from_one_state_to_the_other(seen: li
     assert shapes == {t: dict(s.configs) for (_, t), s in after.topics.items() if s.present}
 
 
+@pytest.mark.law("G")
 @given(pasts, st.integers(-1, 16))
 def test_law_g_the_plan_back_leads_back_and_is_then_empty(seen: list[Seen], number: int) -> None:
     then, now = until(seen, T0 + timedelta(minutes=number, seconds=1)), state_of(seen)

@@ -135,6 +135,7 @@ def test_a_full_queue_is_a_buffer_error_and_a_flush_makes_room() -> None:
     assert memory.sent == 2
 
 
+@pytest.mark.law("F")
 def test_law_f_what_failed_keeps_its_name_and_its_records() -> None:
     memory = Memory()
     with producer(memory) as producing:

@@ -28,6 +28,7 @@ def runs(draw: st.DrawFn) -> Run:
     )
 
 
+@pytest.mark.law("F")
 @given(
     st.builds(
         LedgerRecord,

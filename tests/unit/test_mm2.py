@@ -213,6 +213,7 @@ def test_syncs_are_pairs_of_the_map_with_the_first_and_the_last(run: Run, every:
     assert all(0 < after - before <= every for before, after in itertools.pairwise(places))
 
 
+@pytest.mark.law("A")
 @given(runs(), st.integers(1, 20), st.integers(0, 300))
 def test_law_a_what_mirrormaker_makes_of_the_syncs_is_never_ahead(run: Run, every: int, ahead: int) -> None:
     """`OffsetSyncStore.translateDownstream`: the last sync at or before the group, plus one unless it is exact."""

@@ -39,6 +39,7 @@ def test_no_lane_at_all_is_refused() -> None:
         lane_of("orders", 0, lanes=0)
 
 
+@pytest.mark.law("E")
 @given(
     st.dictionaries(st.builds(SourcePartition, names, st.just(1), st.integers(0, 5)), st.integers(0, 100), max_size=6),
     st.data(),
@@ -65,6 +66,7 @@ specs = st.builds(
 )
 
 
+@pytest.mark.law("G")
 @given(specs, st.none() | specs)
 def test_law_g_a_plan_applied_twice_changes_nothing(wanted: TopicSpec, actual: TopicSpec | None) -> None:
     for change in topic_changes(where="west", wanted=wanted, actual=actual):

@@ -35,6 +35,7 @@ def test_partitions_are_positive_hashes_modulo_the_count() -> None:
     assert partitions_for(pa.array(list(JAVA)), 6).tolist() == [partition_for(key, 6) for key in JAVA]
 
 
+@pytest.mark.law("D")
 @given(keys=KEYS, count=st.integers(1, 2**31 - 1), skipped=st.integers(0, 3))
 def test_law_d_vectorised_and_plain_partitions_agree(keys: list[bytes | None], count: int, skipped: int) -> None:
     expected = [-7 if key is None else partition_for(key, count) for key in keys]

@@ -80,6 +80,7 @@ def test_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], 
         )
 
 
+@pytest.mark.law("B")
 @given(histories())
 def test_law_b_a_later_upstream_offset_never_translates_earlier(history: tuple[list[Run], dict[int, int]]) -> None:
     runs, truth = history
@@ -90,6 +91,7 @@ def test_law_b_a_later_upstream_offset_never_translates_earlier(history: tuple[l
     assert len(offsets) == len(truth)
 
 
+@pytest.mark.law("F")
 @given(histories())
 def test_copies_of_a_run_are_one_run(history: tuple[list[Run], dict[int, int]]) -> None:
     runs, _ = history
@@ -134,6 +136,8 @@ def spread_histories(draw: st.DrawFn) -> tuple[list[Run], Placed]:
     return draw(st.permutations(runs)), truth
 
 
+@pytest.mark.law("B")
+@pytest.mark.law("E")
 @given(spread_histories())
 def test_by_key_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], Placed]) -> None:
     runs, truth = history
@@ -158,6 +162,7 @@ def test_by_key_every_offset_is_exact_or_explained_both_ways(history: tuple[list
             assert (found == Exact(expected, SOURCE)) if expected is not None else not isinstance(found, Exact)
 
 
+@pytest.mark.law("F")
 @given(spread_histories(), st.data())
 def test_law_f_a_record_in_two_partitions_is_refused(history: tuple[list[Run], Placed], data: st.DataObject) -> None:
     runs, truth = history
@@ -212,11 +217,13 @@ def test_law_a_a_hole_between_records_of_other_regions_has_one_answer() -> None:
     assert position_among([group]) == 5
 
 
+@pytest.mark.law("F")
 def test_law_f_a_stretch_that_was_sent_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="law F"):
         OffsetMap([_run(0, 9, 0), _run(5, 14, 10)])
 
 
+@pytest.mark.law("B")
 def test_law_b_runs_that_go_backwards_are_refused() -> None:
     with pytest.raises(ValueError, match="law B"):
         OffsetMap([_run(0, 9, 100), _run(10, 19, 50)])

@@ -87,6 +87,7 @@ def test_what_a_list_leaves_out_is_named() -> None:
         Placer(placement)(SourcePartition("orders", 1, 1), view(b"k"))
 
 
+@pytest.mark.law("D")
 @given(keys=st.lists(st.none() | st.binary(max_size=12)), count=st.integers(1, 50), partition=st.integers(0, 99))
 def test_law_d_by_key(keys: list[bytes | None], count: int, partition: int) -> None:
     found = Placer(Placement("key", count=count))(SourcePartition("orders", 1, partition), view(*keys)).partitions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ def split(case: Case) -> tuple[list[int], list[int]]:
     return read, [at for at, _ in mine if at not in read]
 
 
+@pytest.mark.law("A")
 @given(cases())
 def test_law_a_no_unread_record_is_skipped_and_as_few_as_possible_are_read_again(case: Case) -> None:
     read, unread = split(case)
@@ -82,6 +84,7 @@ def test_law_a_no_unread_record_is_skipped_and_as_few_as_possible_are_read_again
     assert [at for at in read if at >= position] == unavoidable, f"{position} reads more again than it must"
 
 
+@pytest.mark.law("A")
 @given(cases())
 def test_law_a_holds_for_records_that_are_under_way(case: Case) -> None:
     _, unread = split(case)
@@ -90,6 +93,7 @@ def test_law_a_holds_for_records_that_are_under_way(case: Case) -> None:
         assert all(at >= position for at in unread), "law A: a record whose transaction was not known yet is skipped"
 
 
+@pytest.mark.law("A")
 @given(cases())
 def test_what_decides_has_the_first_unread_record_or_the_last_read_one(case: Case) -> None:
     found = contributions(case, until=len(case.records))
@@ -101,6 +105,8 @@ def test_what_decides_has_the_first_unread_record_or_the_last_read_one(case: Cas
         assert decides.last_read == max((one.last_read for one in found if one.last_read is not None), default=None)
 
 
+@pytest.mark.law("A")
+@pytest.mark.law("B")
 @given(cases(), st.data())
 def test_law_b_a_reader_that_reads_on_is_never_moved_back(case: Case, data: st.DataObject) -> None:
     before = position_among(contributions(case, until=case.known_to), known_to=case.known_to)

@@ -57,6 +57,7 @@ def test_more_is_read_where_more_may_tell() -> None:
     )
 
 
+@pytest.mark.law("F")
 @settings(max_examples=1000)
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), min_size=1, max_size=12), st.data())
 def test_law_f_no_record_is_skipped_or_repeated(contents: list[bytes], data: st.DataObject) -> None:

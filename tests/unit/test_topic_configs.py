@@ -55,6 +55,7 @@ names = st.sampled_from([*RULES, "of.a.newer.broker"])
 settings = st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=8)
 
 
+@pytest.mark.law("G")
 @given(source=settings, actual=settings, copied=settings)
 def test_nobody_elses_setting_is_ever_reset(
     source: dict[str, str], actual: dict[str, str], copied: dict[str, str]
