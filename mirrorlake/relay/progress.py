@@ -136,14 +136,7 @@ def landed_positions(lake: Lake, alias: str) -> Landed:
     The samples in `positions` save a scan of the whole relay: only what lies at or past them is read from the relay
     itself, by offset and never by time, and file statistics skip the rest.
     """
-    samples = (
-        lake.meta(POSITIONS)
-        .where((F.col("source") == alias) & (F.col("kind") == "landed"))
-        .groupBy("topic", "generation", "partition")
-        .agg(F.max("position").alias("position"))
-        .collect()
-    )
-    accounted = {SourcePartition(r.topic, r.generation, r.partition): int(r.position) for r in samples}
+    accounted = accounted_positions(lake, alias)
     return landed_since(lake, alias, Landed(reached=accounted, accounted=accounted))
 
 
