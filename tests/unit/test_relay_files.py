@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from mirrorlake.model.gaps import Cut
 from mirrorlake.relay.files import RelayFile, read_in_order
 from mirrorlake.relay.one_writer import txn_version
 from mirrorlake.streams.backfill import rounds
-from mirrorlake.streams.cuts import suspects
+from mirrorlake.streams.cuts import Extent, _Search, suspects
 from mirrorlake.streams.topics import KnownTopic
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
@@ -89,3 +90,47 @@ def test_law_e_an_offset_is_of_the_newest_life_that_reaches_it() -> None:
     assert suspects({"t": topic}, {zero: (200, 4), one: (900, 4)}, landed) == []
     assert suspects({"t": topic}, {zero: (199, 4), one: (900, 5)}, landed) == [zero, one]
     assert suspects({"t": topic}, {zero: (200, -1)}, landed) == [zero], "a broker that tells no epoch is always asked"
+
+
+class _InMemory(_Search):
+    """Search between two lists instead of a relay and a cluster."""
+
+    def __init__(self, relay: dict[int, str], source: dict[int, str], extent: Extent) -> None:
+        self._relay, self._source, self._extent = relay, source, extent
+
+    def _spread(self, low: int, high: int) -> list[int]:
+        found: dict[int, int] = {}
+        for offset in sorted(offset for offset in self._relay if low <= offset < high):
+            found[(offset - low) * 16 // (high - low)] = offset
+        return sorted(found.values())
+
+    def _compare(self, offsets: Sequence[int]) -> dict[int, bool | None]:
+        return {offset: self._source.get(offset) == self._relay[offset] for offset in offsets}
+
+
+@pytest.mark.law("E")
+@given(
+    landed=st.integers(1, 400),
+    holes=st.sets(st.integers(0, 400)),
+    cut=st.integers(0, 400),
+    more=st.integers(0, 400),
+    earliest=st.integers(0, 400),
+)
+def test_law_e_the_cut_is_where_the_new_history_begins(
+    landed: int, holes: set[int], cut: int, more: int, earliest: int
+) -> None:
+    cut = min(cut, landed)
+    relay = {offset: f"old-{offset}" for offset in range(landed) if offset not in holes}
+    source = {offset: f"old-{offset}" for offset in range(cut)}
+    source |= {offset: f"new-{offset}" for offset in range(cut, cut + more)}
+    end = cut + more
+    earliest = min(earliest, end)
+    held = {offset: text for offset, text in source.items() if offset >= earliest}
+    found = _InMemory(relay, held, Extent(earliest=earliest, end=end, landed=landed)).cut()
+    seen = [offset for offset in relay if offset >= max(cut, earliest)]
+    if found is None:
+        assert end >= landed
+        assert not seen, "records that the source holds in another history are never landed"
+    else:
+        assert found <= max(cut, earliest), "what the source holds from the cut on is landed"
+        assert not any(found <= offset < cut for offset in relay), "what is still there is not landed twice"
