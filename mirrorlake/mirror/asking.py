@@ -53,7 +53,7 @@ class Asking(Part):
         """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
         settings = self.config.flow(flow)
         kin = self._wiring.family(settings)
-        maps = partial(self._wiring.known_maps, kin.flows)
+        maps = partial(self._wiring.family_maps, kin)
         return move_positions(self.lake, kin, document, maps=maps, ends=self._wiring.ends(kin))
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:

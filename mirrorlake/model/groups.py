@@ -11,6 +11,7 @@ from typing import Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import goes_on
+from mirrorlake.model.own_commits import Freedom
 from mirrorlake.show import Sheet, Shown, badge, plural, table
 
 Action = Literal["move", "in_step", "hold"]
@@ -92,7 +93,8 @@ def limiting(contributions: Sequence[Contribution]) -> Contribution:
 class GroupPosition:
     """One target partition of one group: `action` is `move`, `in_step` (it stands there already) or `hold`, with the reason.
 
-    `target_offset` is what the group has committed on the target, None for nothing.
+    `target_offset` is what the group has committed on the target, None for nothing. `is_translated` is false where the group
+    stays as it is and nothing was translated.
     """
 
     group: str
@@ -101,6 +103,7 @@ class GroupPosition:
     target_offset: int | None
     action: Action
     reason: str
+    is_translated: bool = True
 
     @property
     def topic(self) -> str:
@@ -140,6 +143,19 @@ def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | No
         action, reason = "move", resume.reason or "exact: the next record it reads is the first it has not read"
     return GroupPosition(
         group=group, resume=resume, metadata=metadata, target_offset=target_offset, action=action, reason=reason
+    )
+
+
+def stays(group: str, resume: Resume, freedom: Freedom, *, target_offset: int | None) -> GroupPosition:
+    """Leave a group where it is: where it last committed itself, or where nothing but mirrorlake ever set it."""
+    return GroupPosition(
+        group=group,
+        resume=replace(resume, downstream_offset=target_offset if freedom.is_certain else None),
+        metadata="",
+        target_offset=target_offset,
+        action="in_step" if freedom.is_certain else "hold",
+        reason=freedom.reason,
+        is_translated=False,
     )
 
 

@@ -294,7 +294,7 @@ def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
             one.metadata,
         )
         for one in plan
-        if one.resume.downstream_offset is not None
+        if one.is_translated and one.resume.downstream_offset is not None
     ]
 
 

@@ -79,6 +79,19 @@ def tree_from(origin: Place, flows: Iterable[RouteLike]) -> Tree:
     return Tree(been, parents)
 
 
+def way(tree: Tree, place: Place) -> tuple[Place, ...]:
+    """Return the places on the way from the tree's origin to a place, both included.
+
+    Raises:
+        KeyError: the records do not come there.
+    """
+    found, steps = [place], tree.clusters[place]
+    while place in tree.parents and len(found) <= len(steps):
+        place = tree.parents[place]
+        found.append(place)
+    return tuple(reversed(found))
+
+
 def arrival(flow: RouteLike, topic: str) -> Place | None:
     """Return where a flow brings the records of a topic, or None if it does not take them."""
     if not flow.carries(topic):

@@ -174,17 +174,18 @@ def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
     )
 
 
-def segments(runs: DataFrame) -> DataFrame:
+def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
     """Return the runs once each, cut at their holes: stretches without a break on either side.
 
     Columns: `topic`, `generation`, `partition` of the source, `first_upstream`, `first_downstream`, `record_count`,
-    `target_topic`, `target_partition`.
+    `target_topic`, `target_partition`; and those of `of`, which tell the maps of several flows apart.
     """
-    run = [*SOURCE_KEY, "run"]
+    run = [*of, *SOURCE_KEY, "run"]
     starts = F.expr("concat(array(run), transform(holes, hole -> hole.first + hole.length))")
     ends = F.expr("concat(transform(holes, hole -> hole.first - 1), array(last_upstream))")
     cut = (
         runs.select(
+            *of,
             F.col("source_topic").alias("topic"),
             "generation",
             F.col("source_partition").alias("partition"),
@@ -205,6 +206,7 @@ def segments(runs: DataFrame) -> DataFrame:
     )
     before = Window.partitionBy(*run).orderBy("part.first").rowsBetween(Window.unboundedPreceding, -1)
     return cut.select(
+        *of,
         *SOURCE_KEY,
         F.col("part.first").alias("first_upstream"),
         (F.col("base") + F.coalesce(F.sum("record_count").over(before), F.lit(0))).alias("first_downstream"),

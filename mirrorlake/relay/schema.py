@@ -126,7 +126,7 @@ POSITIONS = Table(
         "kind": (
             "string",
             "earliest | last_stable | reached (landing has read to here) | republished | group | "
-            "landed (accounted for by landing, law E) | taken_over",
+            "group_set (mirrorlake set it for the group) | landed (accounted for by landing, law E) | taken_over",
         ),
         "group_id": ("string", "Consumer group, for kind group"),
         "position": ("bigint", "Next offset to read, Kafka's meaning of a position; null when a sample found it gone"),

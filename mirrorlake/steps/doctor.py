@@ -17,6 +17,7 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.one_writer import CLUSTER_PROPERTY
 from mirrorlake.show import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.topics import Admins, Sources
+from mirrorlake.steps.web import refused
 from mirrorlake.streams.land_start import refuse_other_cluster
 from mirrorlake.streams.sources import TopicSource
 
@@ -61,11 +62,26 @@ def examine(config: MirrorConfig, *, sources: Sources, admins: Admins, lake: Lak
         findings.append(finding)
         if finding.ok:
             reached.add(alias)
+    findings += _groups(config.flows)
     for flow in config.flows:
         if {flow.source, flow.target} <= reached:
             findings += _guarded(flow, sources[flow.source], admins[flow.target], lake, now)
     findings += _lake(config, lake)
     return findings
+
+
+def _groups(flows: Iterable[FlowConfig]) -> Iterable[Finding]:
+    flows = list(flows)
+    for flow in flows:
+        why = refused(flow, flows) if flow.sync.groups else ""
+        if why:
+            yield Finding(
+                layer="groups",
+                subject=flow.name,
+                ok=False,
+                detail=f"groups are held back: {why}",
+                fix=f"say sync: {{groups: false}} on {flow.name}, or leave placement and delivery as they are by default",
+            )
 
 
 def _cluster(alias: str, admin: ClusterAdmin, lake: Lake) -> Finding:

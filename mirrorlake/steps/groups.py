@@ -7,11 +7,9 @@ Law H: the source's groups are read, never written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-
-from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.config.topics import NameMatcher
@@ -19,17 +17,14 @@ from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Committed, Groups
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
+from mirrorlake.model.groups import GroupPlan, GroupPosition, decide, stays
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import CHECKPOINTS, POSITIONS
+from mirrorlake.steps.group_records import GroupRecords
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family
+from mirrorlake.steps.own_commits import FamilyPositions, Positions, progress_of
 from mirrorlake.steps.resume import Ends, resume_readers
 from mirrorlake.streams.topics import SourceTopics
-
-Positions = Mapping[tuple[str, SourcePartition], Committed]
-FamilyPositions = Mapping[str, Positions]
-"""What groups have committed on the sources of a flow and of those that share its remote topics, by flow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,25 +69,6 @@ def source_positions(
     }
 
 
-def recorded_positions(lake: Lake, flow: FlowConfig, *, selection: NameMatcher) -> Positions:
-    """Return the groups' positions as the lake knows them, for a source that is lost."""
-    newest = F.max_by("position", "observed_at").alias("position")
-    rows = (
-        lake.meta(POSITIONS)
-        .where((F.col("source") == flow.source) & (F.col("kind") == "group"))
-        # A sample writes none where it found a position gone; the last known one is what counts here.
-        .where("position IS NOT NULL")
-        .groupBy("group_id", "topic", "generation", "partition")
-        .agg(newest)
-        .collect()
-    )
-    return {
-        (row.group_id, SourcePartition(row.topic, row.generation, row.partition)): Committed(int(row.position))
-        for row in rows
-        if flow.carries(row.topic) and selection.matches(row.group_id)
-    }
-
-
 def plan_groups(
     lake: Lake,
     kin: Family,
@@ -101,6 +77,7 @@ def plan_groups(
     maps: Callable[[], KnownMaps],
     sides: GroupSides,
     ends: Ends,
+    now: datetime,
 ) -> GroupPlan:
     """Return where each group of a flow would go on at the target, and what is held back; changes nothing.
 
@@ -111,16 +88,15 @@ def plan_groups(
         maps: reads the flows' runs, their ledgers' newest included.
         sides: both clusters of the flow.
         ends: the target, and the sources that are not lost.
+        now: the time of the look.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
     """
     flow = kin.flows[0].name
-    readers: dict[str, dict[str, dict[SourcePartition, int]]] = {}
-    for name, held_there in positions.items():
-        for (group, source), committed in held_there.items():
-            readers.setdefault(group, {}).setdefault(name, {})[source] = committed.offset
-    resumes = resume_readers(lake, kin, readers, maps=maps, ends=ends)
+    progress = progress_of(lake, kin, positions, now=now)
+    resumes = resume_readers(lake, kin, progress.readers, maps=maps, ends=ends, stands=progress.stands)
+    resumes |= progress.kept
     active = sides.target.active()
     targets = {resume.target for resume in resumes.values()}
     existing = sides.target_admin.describe({tp.topic for tp in targets})
@@ -131,6 +107,10 @@ def plan_groups(
         there = held[group].get(resume.target)
         # Text that the group left with its position; another flow's group may have decided here.
         left = positions.get(flow, {}).get((group, resume.source))
+        freedom = progress.freedoms.get((group, resume.target))
+        if freedom is not None:
+            rows.append(stays(group, resume, freedom, target_offset=there.offset if there else None))
+            continue
         rows.append(
             decide(
                 group,
@@ -146,7 +126,8 @@ def plan_groups(
 def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
     """Set the positions that the plan moves; return the plan as it was carried out.
 
-    Each group is looked at once more right before: one that has got members meanwhile, or has read further, is held back.
+    Each group is looked at once more right before: one that has got members meanwhile, or has committed since the plan was
+    made, is held back.
 
     Raises:
         ClusterError: the target does not answer or does not allow it; groups before the failing one stand.
@@ -162,8 +143,9 @@ def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
             for move in moves
             if move.resume.downstream_offset is not None
         }
-        if any(tp in now and now[tp].offset > position.offset for tp, position in moved.items()):
-            done = done.holding(group, "it has read further on the target since the plan was made")
+        planned = {move.resume.target: move.target_offset for move in moves}
+        if any(tp in now and now[tp].offset not in (planned[tp], to.offset) for tp, to in moved.items()):
+            done = done.holding(group, "it has committed on the target since the plan was made")
             continue
         try:
             target.commit(group, moved)
@@ -172,109 +154,33 @@ def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
     return done
 
 
-@dataclass(slots=True)
-class GroupRecords:
-    """Write group positions and their translations to the lake where they changed since they were last written."""
-
-    lake: Lake
-    flow: FlowConfig
-    now: Callable[[], datetime]
-    _positions: dict[tuple[str, SourcePartition], int] | None = field(default=None, init=False)
-    _checkpoints: dict[tuple[str, TopicPartition], tuple[int, int]] | None = field(default=None, init=False)
-
-    def write(self, plan: GroupPlan, positions: Positions) -> int:
-        """Append what is new of the flow's positions and of their translations; return how many of these that were."""
-        if self._positions is None or self._checkpoints is None:
-            recorded = recorded_positions(self.lake, self.flow, selection=self.flow.group_selection)
-            self._positions = {key: held.offset for key, held in recorded.items()}
-            self._checkpoints = self._recorded_checkpoints()
-        at = self.now()
-        moved = {key: held.offset for key, held in positions.items() if self._positions.get(key) != held.offset}
-        source = self.flow.source
-        self.lake.append_rows(
-            POSITIONS,
-            [
-                (source, None, s.topic, s.generation, s.partition, "group", group, offset, None, at)
-                for (group, s), offset in moved.items()
-            ],
-        )
-        self._positions |= moved
-        fresh = list(self._fresh(plan, self._checkpoints))
-        self.lake.append_rows(
-            CHECKPOINTS,
-            [
-                (
-                    self.flow.name,
-                    p.group,
-                    p.resume.target.topic,
-                    p.resume.target.partition,
-                    p.resume.upstream_offset,
-                    p.resume.downstream_offset,
-                    p.metadata,
-                    at,
-                )
-                for p in fresh
-            ],
-        )
-        return len(fresh)
-
-    def _fresh(
-        self, plan: GroupPlan, known: dict[tuple[str, TopicPartition], tuple[int, int]]
-    ) -> Iterable[GroupPosition]:
-        for position in plan:
-            resume: Resume = position.resume
-            if resume.downstream_offset is None:
-                continue
-            key, pair = (position.group, resume.target), (resume.upstream_offset, resume.downstream_offset)
-            if known.get(key) != pair:
-                known[key] = pair
-                yield position
-
-    def _recorded_checkpoints(self) -> dict[tuple[str, TopicPartition], tuple[int, int]]:
-        newest = F.max_by(F.struct("upstream_offset", "downstream_offset"), "observed_at").alias("pair")
-        rows = (
-            self.lake.meta(CHECKPOINTS)
-            .where(F.col("flow") == self.flow.name)
-            .groupBy("group_id", "target_topic", "target_partition")
-            .agg(newest)
-            .collect()
-        )
-        return {
-            (row.group_id, TopicPartition(row.target_topic, row.target_partition)): (
-                int(row.pair.upstream_offset),
-                int(row.pair.downstream_offset),
-            )
-            for row in rows
-        }
-
-
 class GroupSync:
     """Keep a flow's groups in step, pass after pass; a pass in which nothing moved costs two requests a group.
 
     Args:
-        flow: the flow.
         look: returns the positions on the sources.
         plan: makes the plan for them.
         target: the target's groups.
         records: what is written to the lake.
+        sources: the flows whose groups are recorded, with the aliases of their sources.
         tell: is shown each plan as it was carried out, for MirrorMaker 2's checkpoints.
     """
 
     def __init__(
         self,
         *,
-        flow: str,
         look: Callable[[], FamilyPositions],
         plan: Callable[[FamilyPositions], GroupPlan],
         target: Groups,
         records: GroupRecords,
+        sources: Mapping[str, str],
         tell: Callable[[GroupPlan], object] = len,
     ) -> None:
-        self._flow = flow
         self._look = look
         self._plan = plan
         self._target = target
         self._records = records
+        self._sources = sources
         self._tell = tell
         # Nothing to do for a flow without groups, the commonest of all.
         self._settled: FamilyPositions | None = {}
@@ -285,20 +191,27 @@ class GroupSync:
 
     def apply(self) -> GroupPlan:
         """Carry out the plan of this moment and record it."""
-        return self._carry_out(self._look())
+        at = self._records.now()
+        return self._carry_out(self._look(), at)
 
     def once(self) -> None:
         """Do one pass, unless every group stood exactly where it should and none has committed since."""
+        at = self._records.now()
         positions = self._look()
         if positions == self._settled:
             return
-        done = self._carry_out(positions)
+        done = self._carry_out(positions, at)
         # A group that waits or is held back is looked at again next time: what it waits for may have come.
         is_settled = not done.held and all(position.resume.exact for position in done)
         self._settled = positions if is_settled else None
 
-    def _carry_out(self, positions: FamilyPositions) -> GroupPlan:
-        done = apply_groups(self._plan(positions), target=self._target)
-        self._records.write(done, positions.get(self._flow, {}))
+    def _carry_out(self, positions: FamilyPositions, at: datetime) -> GroupPlan:
+        plan = self._plan(positions)
+        self._records.about_to_set(plan)
+        done = apply_groups(plan, target=self._target)
+        here: dict[str, Positions] = {}
+        for name, alias in self._sources.items():
+            here[alias] = {**here.get(alias, {}), **positions.get(name, {})}
+        self._records.write(done, here, at=at)
         self._tell(done)
         return done

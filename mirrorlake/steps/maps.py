@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition
@@ -99,6 +100,36 @@ def known_maps(
         withheld=whole(withheld, WITHHELD).join(F.broadcast(names.select("flow")), "flow"),
         positions={flow.name: positions for flow, (positions, _, _) in zip(flows, found, strict=True)},
     )
+
+
+def with_recorded(
+    known: Callable[[Iterable[FlowConfig]], KnownMaps], lake: Lake, flows: Iterable[FlowConfig], *, target: str
+) -> KnownMaps:
+    """Read the maps of the flows into a target, and of flows into other clusters what can be read of them.
+
+    What a cluster that does not answer would know more counts as not read (law A), so the tables alone are safe there.
+
+    Raises:
+        ClusterError: the target itself does not answer.
+    """
+    flows = list(flows)
+    into = [flow for flow in flows if flow.target == target]
+    others = {
+        flow.target: [each for each in flows if each.target == flow.target] for flow in flows if flow.target != target
+    }
+    found = known(into)
+    for beside in others.values():
+        try:
+            more = known(beside)
+        except ClusterError:
+            more = recorded_maps(lake, beside)
+        found = replace(
+            found,
+            runs=found.runs.unionByName(more.runs),
+            withheld=found.withheld.unionByName(more.withheld),
+            positions={**found.positions, **more.positions},
+        )
+    return found
 
 
 def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:

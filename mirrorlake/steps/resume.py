@@ -26,10 +26,8 @@ from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family, known_to
 from mirrorlake.steps.status import read_to
+from mirrorlake.steps.web import Asked, Readers, Verdict, Web, asked_of
 from mirrorlake.streams.sources import TopicSource
-
-Readers = Mapping[str, Mapping[str, Mapping[SourcePartition, int]]]
-"""Positions (next offset to read) by reader, flow and source partition."""
 
 _SOURCES = "topic string, generation int, partition int, offset bigint"
 
@@ -43,7 +41,13 @@ class Ends:
 
 
 def resume_readers(
-    lake: Lake, kin: Family, readers: Readers, *, maps: Callable[[], KnownMaps], ends: Ends
+    lake: Lake,
+    kin: Family,
+    readers: Readers,
+    *,
+    maps: Callable[[], KnownMaps],
+    ends: Ends,
+    stands: Mapping[str, Mapping[SourcePartition, int]] | None = None,
 ) -> dict[tuple[str, TopicPartition], Resume]:
     """Return where readers go on, by reader and target partition of the family's first flow.
 
@@ -53,37 +57,28 @@ def resume_readers(
         readers: their positions on the sources of these flows.
         maps: reads the flows' runs, their ledgers' newest included.
         ends: the clusters.
+        stands: where clusters mirror each other, the positions on the flow's source to translate, whoever set them; None
+            where they are the readers' own.
 
     Raises:
         ClusterError: a cluster does not answer.
     """
-    if not any(positions.get(kin.flows[0].name) for positions in readers.values()):
+    if stands is None:
+        stands = {reader: positions.get(kin.flows[0].name, {}) for reader, positions in readers.items()}
+    if not any(stands.values()):
         return {}
     # Before the maps: what is committed below these ends is in them.
     known = known_to(ends.target, kin)
-    return _Looking(lake, kin, maps(), ends=ends, known=known).resume(readers)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
-    """What can be said of one position on the source: `again` records lie ahead of what was republished."""
-
-    is_safe: bool = True
-    exact: bool = True
-    again: int | None = 0
-    reason: str = ""
+    looking = _Looking(lake, kin, maps(), ends=ends, known=known)
+    return looking.resume_in_web(stands, readers) if kin.web else looking.resume(readers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """One position of one source partition: the verdict, and what stands of it by target partition."""
 
-    verdict: _Verdict
+    verdict: Verdict
     places: Mapping[TopicPartition, tuple[int | None, int | None]]
-
-
-Asked = tuple[SourcePartition, int]
-"""A source partition and the next offset that a reader reads there."""
 
 
 class _Looking:
@@ -106,7 +101,7 @@ class _Looking:
                     asked[flow.name].add(((source, offset), is_committed))
                     by_reader.setdefault(reader, []).append((flow.name, (source, offset), is_committed))
         seen = {flow.name: self._look(flow, {one for one, _ in asked[flow.name]}) for flow in self._kin.flows}
-        rows: dict[tuple[str, TopicPartition], list[tuple[Contribution, _Verdict]]] = {}
+        rows: dict[tuple[str, TopicPartition], list[tuple[Contribution, Verdict]]] = {}
         for reader, held in by_reader.items():
             for name, one, is_committed in held:
                 found = seen[name][one]
@@ -135,6 +130,16 @@ class _Looking:
         )
         found_rows = {key: self._row(key[1], parts) for key, parts in rows.items()}
         return self._counted(found_rows, rows)
+
+    def resume_in_web(
+        self, stands: Mapping[str, Mapping[SourcePartition, int]], readers: Readers
+    ) -> dict[tuple[str, TopicPartition], Resume]:
+        """Return where readers go on where clusters mirror each other; their positions are those they committed themselves."""
+        asked = {flow.name: asked_of(readers, flow.name) for flow in self._kin.flows}
+        seen = {flow.name: self._look(flow, asked[flow.name]) for flow in self._kin.flows}
+        verdicts = {(name, one): found.verdict for name, looked in seen.items() for one, found in looked.items()}
+        web = Web(self._kin, self._maps, target=self._ends.target, known=self._known)
+        return web.resume(stands, readers, verdicts)
 
     def _completed(
         self, flow: FlowConfig, positions: Mapping[SourcePartition, int]
@@ -175,10 +180,10 @@ class _Looking:
         unsure = {one: begins[one] for one in asked if not inside[one]}
         judge = _Judge(self._lake, flow, unsure, maps=self._maps, source=source)
         return {
-            one: _Seen(_Verdict() if inside[one] else judge.verdict(*one, begins[one]), places[one]) for one in asked
+            one: _Seen(Verdict() if inside[one] else judge.verdict(*one, begins[one]), places[one]) for one in asked
         }
 
-    def _row(self, target: TopicPartition, parts: list[tuple[Contribution, _Verdict]]) -> Resume:
+    def _row(self, target: TopicPartition, parts: list[tuple[Contribution, Verdict]]) -> Resume:
         contributions = [one for one, _ in parts]
         verdicts = [verdict for _, verdict in parts]
         decides = limiting(contributions)
@@ -215,7 +220,7 @@ class _Looking:
     def _counted(
         self,
         found: dict[tuple[str, TopicPartition], Resume],
-        rows: Mapping[tuple[str, TopicPartition], list[tuple[Contribution, _Verdict]]],
+        rows: Mapping[tuple[str, TopicPartition], list[tuple[Contribution, Verdict]]],
     ) -> dict[tuple[str, TopicPartition], Resume]:
         """Add how many records each reader reads again because they stand behind one that it has not read."""
         asked: dict[str, set[tuple[Any, ...]]] = {}
@@ -292,33 +297,33 @@ class _Judge:
             self._earliest = source.earliest(there)
         self._spans = self._landed_between(unsure)
 
-    def verdict(self, source: SourcePartition, offset: int, republished_from: int | None) -> _Verdict:
+    def verdict(self, source: SourcePartition, offset: int, republished_from: int | None) -> Verdict:
         """Return the verdict on one position."""
         if republished_from is not None and offset < republished_from:
             return self._before_the_first(source, offset)
         return self._behind_the_end(source, offset)
 
-    def _behind_the_end(self, source: SourcePartition, offset: int) -> _Verdict:
+    def _behind_the_end(self, source: SourcePartition, offset: int) -> Verdict:
         """The reader is at or ahead of what was republished: it waits there for what it has already read."""
         seen = self._read_to.get(TopicPartition(source.topic, source.partition), 0)
         waiting, last = self._spans.get((source, offset), (0, -1))
         if waiting == 0 and offset <= max(seen, last + 1, self._republished.get(source, 0)):
-            return _Verdict()
+            return Verdict()
         if offset > max(seen, last + 1):
             reason = "ahead of what was landed; it waits at the last republished position"
-            return _Verdict(exact=False, again=None, reason=reason)
+            return Verdict(exact=False, again=None, reason=reason)
         reason = "ahead of what was republished; it waits at the last republished position"
-        return _Verdict(exact=False, again=waiting, reason=reason)
+        return Verdict(exact=False, again=waiting, reason=reason)
 
-    def _before_the_first(self, source: SourcePartition, offset: int) -> _Verdict:
+    def _before_the_first(self, source: SourcePartition, offset: int) -> Verdict:
         """The reader is behind everything that was republished: fine, where nothing it could still read is skipped."""
         tp = TopicPartition(source.topic, source.partition)
         waiting, _ = self._spans.get((source, offset), (0, -1))
         readable_from = max(offset, self._earliest.get(tp, offset))
         if waiting == 0 and readable_from >= self._begun.get(source, 2**63):
-            return _Verdict()
+            return Verdict()
         reason = f"records between {offset} and the first republished one were never republished by this flow"
-        return _Verdict(is_safe=False, reason=reason)
+        return Verdict(is_safe=False, reason=reason)
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
         samples = self._lake.meta(POSITIONS).where((F.col("source") == self._flow.source) & (F.col("kind") == "landed"))

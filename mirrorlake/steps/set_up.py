@@ -22,6 +22,7 @@ from mirrorlake.relay.schema import METADATA
 from mirrorlake.steps.acls import TargetAcls, acl_plan, read_target
 from mirrorlake.steps.rules import rule_changes, rule_notes
 from mirrorlake.steps.topics import Admins, Sources, look, name_conflicts, topic_plan
+from mirrorlake.steps.web import refused
 from mirrorlake.streams.topics import SourceTopics
 
 
@@ -70,6 +71,7 @@ def make_plan(
         changes += topic_plan(flow, ends, copied=partial(copied, flow.target)).changes
         changes += rule_changes(flow, audit)
         notes += rule_notes(flow, ends.source)
+        notes += _group_notes(flow, beside)
         rivals = [other for other in beside if other.target == flow.target and other.name != flow.name]
         changes += name_conflicts(flow, ends, others=[(other, known(other)) for other in rivals])
         if flow.sync.acls:
@@ -86,6 +88,11 @@ def make_plan(
             changes += found.changes
             notes += found.notes
     return Plan(tuple(changes), tuple(dict.fromkeys(notes)))
+
+
+def _group_notes(flow: FlowConfig, beside: Iterable[FlowConfig]) -> list[Note]:
+    why = refused(flow, beside)
+    return [Note(where=flow.target, kind="groups", name=flow.name, reason=why)] if why and flow.sync.groups else []
 
 
 def recorded_topics(lake: Lake, flow: FlowConfig) -> list[str]:

@@ -73,12 +73,13 @@ class Accounts:
             return
         # After a resumption offsets tell old from new, later the times of this lander's own batches, which only grow.
         already = self._expected if self._settled_until is None else {}
-        spans = spans_after(self._lake, self._alias, already, self._settled_until, until)
+        spans = list(spans_after(self._lake, self._alias, already, self._settled_until, until))
+        # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
+        self.begin({SourcePartition(span.topic, span.generation, span.partition): 0 for span in spans})
         gaps, reached = [], {}
         for span in spans:
             source = SourcePartition(span.topic, span.generation, span.partition)
-            # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
-            expected = self._expected.get(source, 0)
+            expected = self._expected[source]
             missing = int(span.last) + 1 - expected - int(span.records)
             if missing > 0:
                 compacts = "compact" in self._topics.known[source.topic].configs.get("cleanup.policy", "")

@@ -11,10 +11,19 @@ from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.steps import groups as groups_step
-from mirrorlake.steps.maps import KnownMaps, known_maps
+from mirrorlake.steps.group_records import GroupRecords, recorded_positions
+from mirrorlake.steps.maps import KnownMaps, known_maps, with_recorded
 from mirrorlake.steps.merged import Family, family
+from mirrorlake.steps.own_commits import FamilyPositions
+from mirrorlake.steps.own_commits import Positions as CommittedPositions
 from mirrorlake.steps.resume import Ends
 from mirrorlake.wiring.places import Places
+
+
+def _reads_alike(one: FlowConfig, other: FlowConfig) -> bool:
+    return (one.source, one.topics, one.exclude_topics) == (other.source, other.topics, other.exclude_topics) and (
+        one.policy == other.policy and one.policy.kind == "identity"
+    )
 
 
 class Positions(Places):
@@ -33,6 +42,12 @@ class Positions(Places):
         """Return the offset maps of the flows, their ledgers' newest runs included."""
         return known_maps(self.lake, flows, admins=self.clusters(), ledger=self.ledger)
 
+    def family_maps(self, kin: Family) -> KnownMaps:
+        """Return the offset maps that tell where readers of a family's remote topics go on."""
+        if not kin.web:
+            return self.known_maps(kin.flows)
+        return with_recorded(self.known_maps, self.lake, kin.all_flows, target=kin.flows[0].target)
+
     def _group_sides(self, flow: FlowConfig) -> groups_step.GroupSides:
         return groups_step.GroupSides(
             source=Groups(flow.source, self.reader_options(flow.source)),
@@ -46,18 +61,18 @@ class Positions(Places):
         if self.config.cluster(flow.source).is_lake:
             target = Groups(flow.target, self.reader_options(flow.target))
             nobody = GroupPlan(flow.name, ())
-            kept = groups_step.GroupRecords(self.lake, flow, self.now)
-            return groups_step.GroupSync(flow=flow.name, look=dict, plan=lambda _: nobody, target=target, records=kept)
+            kept = GroupRecords(self.lake, flow, self.now)
+            return groups_step.GroupSync(look=dict, plan=lambda _: nobody, target=target, records=kept, sources={})
         sides = self._group_sides(flow)
         lost = {flow.source} if recorded else set[str]()
 
-        def positions_of(each: FlowConfig) -> groups_step.Positions:
+        def positions_of(each: FlowConfig) -> CommittedPositions:
             # The groups of this flow, wherever they read: another flow's own selection may leave some of them out.
             chosen = flow.group_selection
             if self.config.cluster(each.source).is_lake:
                 return {}
             if each.source in lost:
-                return groups_step.recorded_positions(self.lake, each, selection=chosen)
+                return recorded_positions(self.lake, each, selection=chosen)
             groups = Groups(each.source, self.reader_options(each.source))
             try:
                 admin = self.admin(each.source)
@@ -66,26 +81,34 @@ class Positions(Places):
                 if each.name == flow.name:
                     raise
                 # What a group has read is only ever more: the last known position is never ahead.
-                return groups_step.recorded_positions(self.lake, each, selection=chosen)
+                return recorded_positions(self.lake, each, selection=chosen)
 
-        def look() -> groups_step.FamilyPositions:
+        def look() -> FamilyPositions:
             mine = positions_of(flow)
             if not mine:
                 return {}
             # A target with one flow has no merged topics: a pass then costs no look at the metadata.
-            beside = self.family(flow).flows[1:] if len(self.config.flows_to(flow.target)) > 1 else ()
-            return {flow.name: mine} | {each.name: positions_of(each) for each in beside}
+            lonely = len(self.config.flows_to(flow.target)) == 1 and not flow.adds_hops
+            beside = () if lonely else self.family(flow).all_flows[1:]
+            seen = {flow.name: mine}
+            for each in beside:
+                # In a mesh several flows carry one topic of one source: its groups are asked once.
+                alike = next((other for other in seen if _reads_alike(self.config.flow(other), each)), None)
+                seen[each.name] = seen[alike] if alike is not None else positions_of(each)
+            return seen
 
-        def plan(positions: groups_step.FamilyPositions) -> GroupPlan:
+        def plan(positions: FamilyPositions) -> GroupPlan:
             kin = self.family(flow)
-            maps = partial(self.known_maps, kin.flows)
+            maps = partial(self.family_maps, kin)
             ends = self.ends(kin, lost=lost)
-            return groups_step.plan_groups(self.lake, kin, positions, maps=maps, sides=sides, ends=ends)
+            return groups_step.plan_groups(self.lake, kin, positions, maps=maps, sides=sides, ends=ends, now=self.now())
 
-        records = groups_step.GroupRecords(self.lake, flow, self.now)
+        records = GroupRecords(self.lake, flow, self.now)
         tell = partial(tell_checkpoints, self._mm2_writer(flow)) if flow.mm2.checkpoints else len
+        web = [each for each in self.config.flows if each.adds_hops] if flow.adds_hops else [flow]
+        sources = {each.name: each.source for each in web}
         return groups_step.GroupSync(
-            flow=flow.name, look=look, plan=plan, target=sides.target, records=records, tell=tell
+            look=look, plan=plan, target=sides.target, records=records, sources=sources, tell=tell
         )
 
     def _mm2_writer(self, flow: FlowConfig) -> Mm2Writer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 import mirrorlake as ml
+from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import Record, consume, create_topic
+from tests.flow.kit import Record, commit, committed, consume, create_topic
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
 
@@ -37,7 +38,7 @@ def born(records: list[Record]) -> Counter[str]:
     return Counter((record.value or b"").decode() for record in records)
 
 
-@pytest.mark.law("C")
+@pytest.mark.law("A", "C", "D", "F")
 def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
     east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:
@@ -45,7 +46,7 @@ def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
     name = topic_name()
     mesh, ring, pair, prefixed = (f"{name}-{kind}" for kind in ("mesh", "ring", "pair", "prefixed"))
     sync = {"groups": False, "configs": False}
-    small = {"sync": sync, "lanes": 1}
+    small = {"sync": sync, "lanes": 1, "groups": f"{name}.*"}
     flows: list[dict[str, Any]] = []
     for source, target in permutations(clusters, 2):
         topics = [mesh]
@@ -120,3 +121,35 @@ def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
         assert verification.equal, (verification.flow, verification.differences[:3])
     held = mirror["west->east"].offsets.translate(mesh, 0, newest)
     assert isinstance(held, ml.Filtered), held
+    assert_groups_skip_nothing(mirror, clusters, (mesh, ring, pair), group=f"{name}-group")
+
+
+def assert_groups_skip_nothing(
+    mirror: Mirror, clusters: Mapping[str, KafkaCluster], topics: Sequence[str], *, group: str
+) -> None:
+    """Law A in a mesh, a ring and a pair: a group reads half of everything on east, and goes on anywhere else."""
+    at_home = {topic: consume(clusters["east"].bootstrap_servers, topic) for topic in topics}
+    read: set[tuple[str, bytes | None]] = set()
+    for topic, partitions in at_home.items():
+        stands = {p: records[len(records) // (p + 2)].offset for p, records in partitions.items()}
+        commit(clusters["east"].bootstrap_servers, group, topic, stands)
+        read |= {(topic, r.value) for p, records in partitions.items() for r in records if r.offset < stands[p]}
+    before = {topic: committed(clusters["east"].bootstrap_servers, group, topic, 2) for topic in topics}
+    for flow, expected in (("east->west", 6), ("west->central", 4)):
+        plan = mirror[flow].apply_groups()
+        assert len(plan.moves) == expected, f"{flow}: {plan}"
+        target = clusters[mirror[flow].config.target]
+        for position in plan:
+            tp, place = position.resume.target, position.resume.downstream_offset
+            assert place is not None, position
+            records = consume(target.bootstrap_servers, tp.topic)[tp.partition]
+            skipped = [r for r in records if r.offset < place and (tp.topic, r.value) not in read]
+            assert not skipped, f"law A: {position} skips {len(skipped)} record(s)"
+            again = [r for r in records if r.offset >= place and (tp.topic, r.value) in read]
+            assert position.resume.records_again == len(again), position
+            unread = [r.offset for r in records if (tp.topic, r.value) not in read]
+            spared = [r for r in again if r.offset < unread[0]]
+            assert not spared, f"{position} reads {len(spared)} record(s) again without need"
+    for flow in ("west->east", "central->east", "central->west"):
+        assert not mirror[flow].apply_groups().moves, "nothing echoes"
+    assert before == {topic: committed(clusters["east"].bootstrap_servers, group, topic, 2) for topic in topics}

@@ -1,0 +1,325 @@
+"""Logs that interleave: where a reader goes on where clusters mirror each other under one name (DESIGN 10).
+
+Every log then holds records of several origins, in another order on each cluster:
+
+    east   E1 E2 W1 W2 W3        a group on east that has read E1 E2 goes to 0 on west: it has not read W1
+    west   W1 W2 W3 E1 E2        one that has read all five goes to 5
+
+A record is read where its copy stands before one of the reader's own positions. The records of one origin come to every
+cluster in their own order, over one way (`model/routes.py`), so what is read of them is told by offsets on that way alone.
+
+Law A (never ahead): no position skips a record, of whatever origin, that the reader has not read on any cluster. What the
+maps do not know yet counts as not read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from mirrorlake.model.offset_map import goes_on
+from mirrorlake.model.routes import Place
+
+Span = tuple[int, int]
+"""Offsets from the first up to, not including, the second."""
+
+END = 2**63 - 1
+
+
+class Carried:
+    """What one flow brought from one partition to another: stretches `(first upstream, first downstream, records)`.
+
+    Args:
+        stretches: in any order; copies are one.
+        position: the next upstream offset that the flow sends.
+        withheld: upstream spans of records that its rules kept back; loops do not count.
+        whole: whether the flow began with the first record of the partition.
+    """
+
+    def __init__(
+        self,
+        stretches: Iterable[tuple[int, int, int]],
+        *,
+        position: int,
+        withheld: Iterable[Span] = (),
+        whole: bool = True,
+    ) -> None:
+        found = sorted(set(stretches))
+        # Downstream offsets that fall: the remote topic was made again, and its earlier life is gone.
+        lives = [i for i, (one, two) in enumerate(pairwise(found), 1) if two[1] < one[1] + one[2]]
+        if lives:
+            found, whole = found[lives[-1] :], False
+        self._ups = [up for up, _, _ in found]
+        self._downs = [down for _, down, _ in found]
+        self._up_ends = [up + count for up, _, count in found]
+        self._down_ends = [down + count for _, down, count in found]
+        self.position = max([position, *self._up_ends[-1:]])
+        begins = self._ups[0] if found else self.position
+        self.never: list[Span] = merged([*withheld, *([] if whole else [(0, begins)])])
+
+    def came_from(self, downstream: int) -> int:
+        """Return the first upstream offset whose copy stands at or past a place, or that is not sent yet."""
+        index = bisect_right(self._down_ends, downstream)
+        if index == len(self._downs):
+            return self.position
+        return self._ups[index] + max(0, downstream - self._downs[index])
+
+    def place(self, upstream: int) -> int | None:
+        """Return where the first record at or past an upstream offset stands."""
+        index = bisect_right(self._up_ends, upstream)
+        if index == len(self._ups):
+            return None
+        return self._downs[index] + max(0, upstream - self._ups[index])
+
+    def place_before(self, upstream: int) -> int | None:
+        """Return where the last record before an upstream offset stands."""
+        index = bisect_left(self._ups, upstream) - 1
+        return None if index < 0 else min(self._down_ends[index], self._downs[index] + upstream - self._ups[index]) - 1
+
+    def sent(self, span: Span) -> Iterator[Span]:
+        """Yield the upstream offsets of a span that were sent."""
+        for index in range(bisect_right(self._up_ends, span[0]), len(self._ups)):
+            if self._ups[index] >= span[1]:
+                return
+            yield max(span[0], self._ups[index]), min(span[1], self._up_ends[index])
+
+    def sent_before(self, upstream: int) -> Iterator[Span]:
+        """Yield the upstream offsets before one that were sent, the last ones first."""
+        for index in range(bisect_left(self._ups, upstream) - 1, -1, -1):
+            yield self._ups[index], min(upstream, self._up_ends[index])
+
+    def copies(self, span: Span) -> Iterator[Span]:
+        """Yield where the records of an upstream span stand."""
+        for first, last in self.sent(span):
+            place = self.place(first)
+            if place is not None:
+                yield place, place + last - first
+
+    def taken(self) -> Iterator[Span]:
+        """Yield the downstream offsets that the flow wrote."""
+        return zip(self._downs, self._down_ends, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a reader has read of one origin, as it stands on the target: as in `mirrorlake.model.groups.Contribution`."""
+
+    origin: Place
+    last_read: int | None
+    first_unread: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a reader goes on, None where no record is known; `again` records before it in other logs are read once more."""
+
+    position: int | None
+    again: int
+    decides: Place | None
+
+
+class Interleaved:
+    """The logs of one partition on all clusters of a mirror.
+
+    Args:
+        carried: what each flow brought, by its two places.
+        ways: for each origin and each place its records come to, the places on the way, both ends included.
+    """
+
+    def __init__(
+        self, carried: Mapping[tuple[Place, Place], Carried], ways: Mapping[tuple[Place, Place], Sequence[Place]]
+    ) -> None:
+        self._carried = carried
+        self._ways = ways
+        self._taken: dict[Place, list[Span]] = {}
+
+    def answer(self, target: Place, read: Mapping[Place, int], *, known_to: int) -> Answer:
+        """Return where a reader goes on at a place.
+
+        Law A: a record of any origin that the reader could have read, and has not, is at or past the position.
+
+        Args:
+            target: the place.
+            read: the positions that the reader itself has committed, by place.
+            known_to: the offset on the target from which on records may be missing in the maps.
+        """
+        found: list[Standing] = []
+        unread: dict[Place, list[Span]] = {}
+        for origin in {start for start, end in self._ways if end == target} | {target}:
+            spans = self._unread(origin, read)
+            if spans is not None:
+                unread[origin] = spans
+                found.append(self._standing(origin, target, spans, read, known_to))
+        position = goes_on(
+            (one.last_read for one in found if one.last_read is not None),
+            (one.first_unread for one in found if one.first_unread is not None),
+        )
+        if position is None:
+            return Answer(None, 0, None)
+        position = min(position, known_to)
+        limits = [(one.first_unread, one.origin) for one in found if one.first_unread is not None]
+        again = sum(self._again(origin, target, spans, read, position) for origin, spans in unread.items())
+        return Answer(position, again, min(limits)[1] if limits else None)
+
+    def may_follow(self, source: Place, target: Place, position: int) -> bool:
+        """Return whether a record that stands before a position may still come to the target over the flow between the two.
+
+        What other flows brought to the source, and what goes on from there over none, is known not to.
+        """
+        carried = self._carried.get((source, target))
+        if carried is None or carried.position >= position:
+            return False
+        passing = {
+            before
+            for way in self._ways.values()
+            for before, here, after in zip(way, way[1:], way[2:], strict=False)
+            if (here, after) == (source, target)
+        }
+        ended = [flow for (start, end), flow in self._carried.items() if end == source and start not in passing]
+        return bool(without((carried.position, position), merged(one for flow in ended for one in flow.taken())))
+
+    def _hops(self, origin: Place, place: Place) -> list[Carried] | None:
+        way = [origin] if origin == place else self._ways.get((origin, place))
+        if way is None:
+            return None
+        hops = [self._carried.get(pair) for pair in pairwise(way)]
+        return [hop if hop is not None else Carried([], position=0) for hop in hops]
+
+    def _unread(self, origin: Place, read: Mapping[Place, int]) -> list[Span] | None:
+        """Return which offsets of an origin the reader has read on no cluster; None where it could read none of them."""
+        found: list[Span] | None = None
+        for place, position in read.items():
+            hops = self._hops(origin, place)
+            if hops is None:
+                continue
+            spans: list[Span] = [(position, END)]
+            for hop in reversed(hops):
+                spans = [(hop.came_from(first), END if last == END else hop.came_from(last)) for first, last in spans]
+                spans = merged([*spans, *hop.never])
+            found = spans if found is None else common(found, spans)
+        return found
+
+    def _standing(
+        self, origin: Place, target: Place, unread: list[Span], read: Mapping[Place, int], known_to: int
+    ) -> Standing:
+        hops = self._hops(origin, target) or []
+        # What is read lies before the last, endless span.
+        until = unread[-1][0] if unread else END
+        if origin == target:
+            first_own = self._first_own(target, unread, read, known_to)
+            before = self._first_hop(target, read)
+            mine = (self._own(target, span) for span in before.sent_before(until)) if before is not None else iter(())
+            last_own = next((spans[-1][1] - 1 for spans in mine if spans), None)
+            return Standing(origin, last_own, first_own)
+        first = next((own for span in unread for sent in hops[0].sent(span) for own in self._own(origin, sent)), None)
+        first_unread = None if first is None else _along(hops, first[0])
+        last_read: int | None = until
+        for hop in hops:
+            last_read = None if last_read is None else hop.place_before(last_read)
+            last_read = None if last_read is None else last_read + 1
+        return Standing(origin, None if last_read is None else last_read - 1, first_unread)
+
+    def _first_hop(self, origin: Place, read: Mapping[Place, int]) -> Carried | None:
+        """Return the flow that first takes the records of an origin to where the reader reads."""
+        for place in sorted(read):
+            if place != origin and (hops := self._hops(origin, place)):
+                return hops[0]
+        return None
+
+    def _first_own(self, place: Place, unread: Sequence[Span], read: Mapping[Place, int], known_to: int) -> int | None:
+        """Return the first offset of these that is, or may be, a record that was born at the place.
+
+        The flow that takes them on has told markers and records apart up to where it is; past that nobody has.
+        """
+        hop = self._first_hop(place, read)
+        unsure = [(0, known_to)] if hop is None else merged([*hop.never, (hop.position, max(hop.position, known_to))])
+        found = [next((own[0] for span in common(unsure, unread) for own in self._own(place, span)), END)]
+        if hop is not None:
+            sent = (one for span in unread for one in hop.sent(span))
+            found.append(next((own[0] for one in sent for own in self._own(place, one)), END))
+        return None if min(found) == END else min(found)
+
+    def _own(self, place: Place, span: Span) -> list[Span]:
+        """Return the offsets of a span that no flow wrote."""
+        taken = self._taken.get(place)
+        if taken is None:
+            into = [carried for (_, end), carried in self._carried.items() if end == place]
+            taken = self._taken[place] = merged(one for carried in into for one in carried.taken())
+        return without(span, taken)
+
+    def _again(self, origin: Place, target: Place, unread: list[Span], read: Mapping[Place, int], position: int) -> int:
+        hops = self._hops(origin, target) or []
+        since = position
+        for hop in reversed(hops):
+            since = hop.came_from(since)
+        sent = hops[0] if hops else self._first_hop(target, read)
+        if sent is None:
+            return 0
+        known = merged(own for span in sent.sent((since, unread[-1][0])) for own in self._own(origin, span))
+        spans = [left for span in known for left in without(span, unread)]
+        for hop in hops:
+            spans = [copy for span in spans for copy in hop.copies(span)]
+        return sum(last - first for first, last in spans)
+
+
+def _along(hops: Sequence[Carried], offset: int) -> int | None:
+    place: int | None = offset
+    for hop in hops:
+        place = None if place is None else hop.place(place)
+    return place
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, those that touch as one.
+
+    >>> merged([(5, 7), (1, 3), (3, 4)])
+    [(1, 4), (5, 7)]
+    """
+    found: list[Span] = []
+    for first, last in sorted(spans):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        elif first < last:
+            found.append((first, last))
+    return found
+
+
+def common(one: Sequence[Span], two: Sequence[Span]) -> list[Span]:
+    """Return what two lists of ordered spans have in common.
+
+    >>> common([(0, 5), (8, 12)], [(3, 9)])
+    [(3, 5), (8, 9)]
+    """
+    found: list[Span] = []
+    i = j = 0
+    while i < len(one) and j < len(two):
+        first, last = max(one[i][0], two[j][0]), min(one[i][1], two[j][1])
+        if first < last:
+            found.append((first, last))
+        if one[i][1] < two[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def without(span: Span, taken: Sequence[Span]) -> list[Span]:
+    """Return what is left of a span.
+
+    >>> without((0, 10), [(2, 4), (8, 12)])
+    [(0, 2), (4, 8)]
+    """
+    found: list[Span] = []
+    first = span[0]
+    index = max(0, bisect_right(taken, (first, END)) - 1)
+    for begin, end in taken[index:]:
+        if begin >= span[1]:
+            break
+        if first < begin:
+            found.append((first, begin))
+        first = max(first, end)
+    if first < span[1]:
+        found.append((first, span[1]))
+    return found

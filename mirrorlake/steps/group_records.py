@@ -1,0 +1,139 @@
+"""What the lake keeps of groups: their positions as they were seen, what mirrorlake set, and the translations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.topics import NameMatcher
+from mirrorlake.kafka.groups import Committed
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import CHECKPOINTS, POSITIONS
+from mirrorlake.steps.own_commits import Positions, set_rows
+from mirrorlake.streams.topics import SourceTopics
+
+
+def recorded_positions(lake: Lake, flow: FlowConfig, *, selection: NameMatcher) -> Positions:
+    """Return the groups' positions as the lake knows them, for a source that is lost."""
+    return {
+        (group, source): Committed(offset)
+        for (group, source), offset in newest_positions(lake, flow.source).items()
+        if flow.carries(source.topic) and selection.matches(group)
+    }
+
+
+def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition], int]:
+    """Return the newest recorded position of every group on the topics of a cluster."""
+    newest = F.max_by("position", "observed_at").alias("position")
+    rows = (
+        lake.meta(POSITIONS)
+        .where((F.col("source") == alias) & (F.col("kind") == "group"))
+        # A sample writes none where it found a position gone; the last known one is what counts here.
+        .where("position IS NOT NULL")
+        .groupBy("group_id", "topic", "generation", "partition")
+        .agg(newest)
+        .collect()
+    )
+    return {
+        (row.group_id, SourcePartition(row.topic, row.generation, row.partition)): int(row.position) for row in rows
+    }
+
+
+@dataclass(slots=True)
+class GroupRecords:
+    """Write group positions and their translations to the lake where they changed since they were last written."""
+
+    lake: Lake
+    flow: FlowConfig
+    now: Callable[[], datetime]
+    _positions: dict[str, dict[tuple[str, SourcePartition], int]] = field(default_factory=dict, init=False)
+    _checkpoints: dict[tuple[str, TopicPartition], tuple[int, int]] | None = field(default=None, init=False)
+
+    def about_to_set(self, plan: GroupPlan) -> None:
+        """Append what the plan is going to set, where it could be taken for the group's own progress afterwards.
+
+        Law A: written first, so that no death between the two leaves a position that looks like the group's.
+        """
+        if not self.flow.adds_hops or not plan.moves:
+            return
+        known = SourceTopics(self.lake, self.flow.target).load()
+        moves = [
+            (move.group, move.resume.target, move.resume.downstream_offset)
+            for move in plan.moves
+            if move.resume.downstream_offset is not None
+        ]
+        self.lake.append_rows(POSITIONS, set_rows(self.flow.target, self.flow.name, moves, known=known, at=self.now()))
+
+    def write(self, plan: GroupPlan, positions: Mapping[str, Positions], *, at: datetime) -> int:
+        """Append what is new of the positions and of the flow's translations; return how many of these that were.
+
+        Args:
+            plan: as it was carried out.
+            positions: what groups have committed, by alias of the cluster.
+            at: a time before the positions were looked at: what is set later must not seem to be older.
+        """
+        if self._checkpoints is None:
+            self._checkpoints = self._recorded_checkpoints()
+        rows = []
+        for alias, here in positions.items():
+            known = self._positions.setdefault(alias, newest_positions(self.lake, alias) if here else {})
+            moved = {key: held.offset for key, held in here.items() if known.get(key) != held.offset}
+            rows += [
+                (alias, None, s.topic, s.generation, s.partition, "group", group, offset, None, at)
+                for (group, s), offset in moved.items()
+            ]
+            known |= moved
+        self.lake.append_rows(POSITIONS, rows)
+        fresh = list(self._fresh(plan, self._checkpoints))
+        self.lake.append_rows(
+            CHECKPOINTS,
+            [
+                (
+                    self.flow.name,
+                    p.group,
+                    p.resume.target.topic,
+                    p.resume.target.partition,
+                    p.resume.upstream_offset,
+                    p.resume.downstream_offset,
+                    p.metadata,
+                    self.now(),
+                )
+                for p in fresh
+            ],
+        )
+        return len(fresh)
+
+    def _fresh(
+        self, plan: GroupPlan, known: dict[tuple[str, TopicPartition], tuple[int, int]]
+    ) -> Iterable[GroupPosition]:
+        for position in plan:
+            resume: Resume = position.resume
+            if resume.downstream_offset is None or not position.is_translated:
+                continue
+            key, pair = (position.group, resume.target), (resume.upstream_offset, resume.downstream_offset)
+            if known.get(key) != pair:
+                known[key] = pair
+                yield position
+
+    def _recorded_checkpoints(self) -> dict[tuple[str, TopicPartition], tuple[int, int]]:
+        newest = F.max_by(F.struct("upstream_offset", "downstream_offset"), "observed_at").alias("pair")
+        rows = (
+            self.lake.meta(CHECKPOINTS)
+            .where(F.col("flow") == self.flow.name)
+            .groupBy("group_id", "target_topic", "target_partition")
+            .agg(newest)
+            .collect()
+        )
+        return {
+            (row.group_id, TopicPartition(row.target_topic, row.target_partition)): (
+                int(row.pair.upstream_offset),
+                int(row.pair.downstream_offset),
+            )
+            for row in rows
+        }

@@ -1,0 +1,283 @@
+"""Where readers go on between clusters that mirror each other: pairs, rings and meshes of flows that write where records were.
+
+Law A (never ahead): a position counts the target's own records, and those of every other region, among what may not be
+skipped; which of them a reader has read is told by all maps of the web (`mirrorlake.model.interleaved`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pyspark.sql import functions as F
+
+from mirrorlake.config.flow import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import Resume
+from mirrorlake.model.interleaved import END, Answer, Carried, Interleaved
+from mirrorlake.model.routes import MOST_PLACES, Place, arrival, tree_from, way
+from mirrorlake.relay.offset_map import segments
+from mirrorlake.rules.provenance import RULE
+from mirrorlake.steps.maps import KnownMaps
+from mirrorlake.steps.merged import Family
+
+Readers = Mapping[str, Mapping[str, Mapping[SourcePartition, int]]]
+"""Positions (next offset to read) by reader, flow and source partition."""
+
+Asked = tuple[SourcePartition, int]
+"""A source partition and the next offset that a reader reads there."""
+
+_Key = tuple[str, str, int]
+"""A flow, its source topic and its partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What can be said of one position on the source: `again` records lie ahead of what was republished."""
+
+    is_safe: bool = True
+    exact: bool = True
+    again: int | None = 0
+    reason: str = ""
+
+
+def asked_of(readers: Readers, flow: str) -> set[Asked]:
+    """Return the positions of all readers on the source of a flow."""
+    return {asked for positions in readers.values() for asked in positions.get(flow, {}).items()}
+
+
+def refused(flow: FlowConfig, beside: Iterable[FlowConfig]) -> str:
+    """Return why groups of a flow cannot be kept in step where clusters mirror each other; empty where they can.
+
+    Law A: what cannot be told apart is refused, not guessed.
+
+    Args:
+        flow: the flow.
+        beside: all flows of the settings.
+    """
+    if not flow.adds_hops:
+        return ""
+    web = [flow, *(each for each in beside if each.adds_hops and each.name != flow.name)]
+    moved = sorted(each.name for each in web if each.placement.kind != "keep")
+    doubling = sorted(each.name for each in web if each.target == flow.target and each.delivery != "exactly_once")
+    if moved:
+        return f"{', '.join(moved)} places records in other partitions: {flow.target}'s own are not told apart there"
+    if doubling:
+        return (
+            f"{', '.join(doubling)} delivers at least once: {flow.target}'s own records are not told apart from copies"
+        )
+    return ""
+
+
+Hops = Mapping[tuple[Place, Place], FlowConfig]
+"""The flow that leads from one place straight to another."""
+
+Ways = Mapping[tuple[Place, Place], tuple[Place, ...]]
+"""The places on the way from where records were born to where they come."""
+
+
+def hops_of(kin: Family) -> Hops:
+    """Return which flow of a web leads from which topic to which.
+
+    A topic counts from when a flow brings it, landed there or not: what its cluster wrote into it itself is not known then,
+    so it counts as not read (law A).
+    """
+    found: dict[tuple[Place, Place], FlowConfig] = {}
+    flows = sorted(kin.web, key=lambda each: (each.target, each.name))
+    places = list(dict.fromkeys(Place(flow.source, topic) for flow in flows for topic in kin.topics[flow.name]))
+    seen = set(places)
+    for place in places:
+        for flow in flows:
+            end = arrival(flow.route, place.topic) if flow.source == place.alias else None
+            if end is None:
+                continue
+            found.setdefault((place, end), flow)
+            if end not in seen and len(places) < MOST_PLACES:
+                seen.add(end)
+                places.append(end)
+    return found
+
+
+def ways_of(kin: Family) -> Ways:
+    """Return the ways of a web's records, each from its birth."""
+    routes = [flow.route for flow in kin.web]
+    trees = {start: tree_from(start, routes) for start, _ in hops_of(kin)}
+    return {(start, place): way(tree, place) for start, tree in trees.items() for place in tree.clusters}
+
+
+class Web:
+    """The logs of a flow's remote topics and of all that feeds them.
+
+    Args:
+        kin: the flow and its web.
+        maps: of all of them.
+        target: the flow's target.
+        known: up to which downstream offset the ledgers know every record of the remote topics.
+    """
+
+    def __init__(
+        self, kin: Family, maps: KnownMaps, *, target: ClusterAdmin, known: Mapping[TopicPartition, int]
+    ) -> None:
+        self._kin = kin
+        self._maps = maps
+        self._target = target
+        self._known = known
+        self._places = hops_of(kin)
+        self._ways = ways_of(kin)
+        self._logs: dict[int, Interleaved] = {}
+        self._earliest: Mapping[TopicPartition, int] = {}
+
+    def resume(
+        self,
+        stands: Mapping[str, Mapping[SourcePartition, int]],
+        readers: Readers,
+        verdicts: Mapping[tuple[str, Asked], Verdict],
+    ) -> dict[tuple[str, TopicPartition], Resume]:
+        """Return where readers go on, by reader and target partition.
+
+        Args:
+            stands: the positions to translate, on the flow's source, whoever set them, by reader.
+            readers: what they have committed themselves, on every cluster of the web, by flow.
+            verdicts: what is said of each position on the source of a flow into the remote topics.
+        """
+        flow = self._kin.flows[0]
+        asked = {
+            (reader, TopicPartition(flow.remote_topic(source.topic), source.partition)): (source, offset)
+            for reader, held in stands.items()
+            for source, offset in held.items()
+        }
+        wanted = {remote for _, remote in asked}
+        existing = self._target.describe({tp.topic for tp in wanted})
+        there = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
+        self._earliest = self._target.earliest(there)
+        return {
+            (reader, remote): self._one(one, remote, readers.get(reader, {}), verdicts)
+            for (reader, remote), one in asked.items()
+        }
+
+    def _one(
+        self,
+        stands: Asked,
+        remote: TopicPartition,
+        positions: Mapping[str, Mapping[SourcePartition, int]],
+        verdicts: Mapping[tuple[str, Asked], Verdict],
+    ) -> Resume:
+        flow = self._kin.flows[0]
+        read, told = self._read(remote, positions, verdicts)
+        said = Resume(source=stands[0], upstream_offset=stands[1], target=remote, downstream_offset=None, exact=False)
+
+        def held(reason: str) -> Resume:
+            return replace(said, reason=reason)
+
+        why = refused(flow, self._kin.web)
+        unsafe = next((verdict for verdict in told if not verdict.is_safe), None)
+        if why or unsafe is not None:
+            return held(why or (unsafe.reason if unsafe is not None else ""))
+        if remote not in self._earliest:
+            return held(f"{remote} does not exist on {flow.target} yet")
+        if remote not in self._known:
+            return held(f"a transaction into {flow.target} is under way: not all records are known")
+        goal = Place(flow.target, remote.topic)
+        answer = self._of(remote.partition).answer(goal, read, known_to=self._known[remote])
+        return self._told(said, answer, told, goal)
+
+    def _told(self, said: Resume, answer: Answer, told: list[Verdict], goal: Place) -> Resume:
+        earliest = self._earliest[said.target]
+        position = earliest if answer.position is None else max(answer.position, earliest)
+        waiting = [verdict.again for verdict in told]
+        again = None if None in waiting else answer.again + sum(count for count in waiting if count is not None)
+        reason = next((verdict.reason for verdict in told if verdict.reason), "")
+        if answer.again:
+            whose = answer.decides
+            first = f"{whose.alias}'s own record" if whose is not None else f"what {goal.alias} has not handed on yet"
+            reason = f"the logs interleave: {first} is the first that it has not read" + (reason and f"; {reason}")
+        exact = all(verdict.exact for verdict in told) and not answer.again
+        return replace(said, downstream_offset=position, exact=exact, records_again=again, reason=reason)
+
+    def _read(
+        self,
+        remote: TopicPartition,
+        positions: Mapping[str, Mapping[SourcePartition, int]],
+        verdicts: Mapping[tuple[str, Asked], Verdict],
+    ) -> tuple[dict[Place, int], list[Verdict]]:
+        """Return what a reader has read by place, and what is said of its positions where they lead straight to the target."""
+        flows = {flow.name: flow for flow in self._kin.all_flows}
+        straight = {flow.name for flow in self._kin.flows}
+        read: dict[Place, int] = {}
+        told: list[Verdict] = []
+        for name, held in positions.items():
+            for source, offset in held.items():
+                if source.partition != remote.partition:
+                    continue
+                flow = flows[name]
+                place, goal = Place(flow.source, source.topic), Place(flow.target, remote.topic)
+                read[place] = offset
+                if name in straight and flow.remote_topic(source.topic) == remote.topic:
+                    verdict = verdicts.get((name, (source, offset)), Verdict())
+                    # Copies at the end of the source need not be landed there: the maps know that they are copies.
+                    is_sure = verdict.is_safe and not self._of(remote.partition).may_follow(place, goal, offset)
+                    told.append(Verdict() if is_sure else verdict)
+        return dict(sorted(read.items())), told
+
+    def _of(self, partition: int) -> Interleaved:
+        if partition not in self._logs:
+            carried = {
+                places: Carried(
+                    self._stretches.get((flow.name, places[0].topic, partition), ()),
+                    position=self._position(flow, places[0].topic, partition),
+                    withheld=self._withheld.get((flow.name, places[0].topic, partition), ()),
+                    whole=flow.start.kind == "earliest",
+                )
+                for places, flow in self._places.items()
+            }
+            self._logs[partition] = Interleaved(carried, self._ways)
+        return self._logs[partition]
+
+    def _position(self, flow: FlowConfig, topic: str, partition: int) -> int:
+        known = self._kin.topics[flow.name].get(topic)
+        life = 1 if known is None else known.generation_of(partition)
+        return self._maps.positions[flow.name].get(SourcePartition(topic, life, partition), 0)
+
+    @cached_property
+    def _stretches(self) -> dict[_Key, list[tuple[int, int, int]]]:
+        """What the flows carried of the newest life of each topic; 24 bytes a stretch on the way, all of the web's topics."""
+        names = [flow.name for flow in self._kin.web]
+        topics = sorted({start.topic for start, _ in self._places})
+        runs = self._maps.runs.where(F.col("flow").isin(names) & F.col("source_topic").isin(topics))
+        columns = ("flow", "topic", "generation", "partition", "first_upstream", "first_downstream", "record_count")
+        found: dict[_Key, list[tuple[int, int, int]]] = {}
+        table = segments(runs, of=("flow",)).select(*columns).toArrow()
+        for flow, topic, generation, partition, *stretch in zip(
+            *(table[name].to_pylist() for name in columns), strict=True
+        ):
+            first, downstream, count = stretch
+            left = self._valid_to(flow, topic, generation, partition) - first
+            if left > 0:
+                found.setdefault((flow, topic, partition), []).append((first, downstream, min(count, left)))
+        return found
+
+    @cached_property
+    def _withheld(self) -> dict[_Key, list[tuple[int, int]]]:
+        """What rules kept back; a loop is no loss, for such a record comes another way."""
+        names = [flow.name for flow in self._kin.web]
+        kept = self._maps.withheld.where(F.col("flow").isin(names) & ~F.col("rule").eqNullSafe(RULE))
+        rows = kept.select("flow", "topic", "generation", "partition", F.explode("ranges").alias("part")).collect()
+        found: dict[_Key, list[tuple[int, int]]] = {}
+        for row in rows:
+            end = min(
+                int(row.part.first + row.part.length),
+                self._valid_to(row.flow, row.topic, row.generation, row.partition),
+            )
+            if row.part.first < end:
+                found.setdefault((row.flow, row.topic, row.partition), []).append((int(row.part.first), end))
+        return found
+
+    def _valid_to(self, flow: str, topic: str, generation: int, partition: int) -> int:
+        """Return where the offsets of a life end that the source's log still holds: where it was cut, 0 for a life that is over."""
+        known = self._kin.topics[flow].get(topic)
+        if known is None or generation < known.generation:
+            return 0
+        later = (cut for cut in known.cuts if cut.partition == partition and cut.generation > generation)
+        return min((cut.first_offset for cut in later), default=END)
