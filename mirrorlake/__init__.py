@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mirrorlake.model.hops import Hop as Hop
     from mirrorlake.model.hops import hops as hops
     from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst
+    from mirrorlake.model.offset_map import DeletedTopic as DeletedTopic
     from mirrorlake.model.offset_map import Exact as Exact
     from mirrorlake.model.offset_map import Filtered as Filtered
     from mirrorlake.model.offset_map import InHole as InHole
@@ -62,6 +63,7 @@ __version__ = "0.1.0"
 _HOME = {
     "BeforeFirst": "mirrorlake.model.offset_map",
     "Change": "mirrorlake.model.plan",
+    "DeletedTopic": "mirrorlake.model.offset_map",
     "Exact": "mirrorlake.model.offset_map",
     "Filtered": "mirrorlake.model.offset_map",
     "Finding": "mirrorlake.steps.doctor",
@@ -106,6 +108,7 @@ _HOME = {
 __all__ = [
     "BeforeFirst",
     "Change",
+    "DeletedTopic",
     "Exact",
     "Filtered",
     "Finding",

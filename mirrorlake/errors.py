@@ -14,6 +14,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── TakeoverRefused           .flow          another mirror's place cannot be told, or it still runs
 │   ├── GroupActive               .alias .group  a group with members is never moved
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
+│   ├── RemoteTopicLost           .flow .topic   a remote topic that records were sent to is gone, or is another one
 │   ├── TopicDenied               .flow .topic   the source's settings say that the topic never leaves
 │   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
 ├── ClusterError             4    .alias
@@ -164,6 +165,10 @@ class GroupActive(SafetyError):
 
 class TopicConflict(SafetyError):
     """Refuse a remote topic that exists and does not fit its source."""
+
+
+class RemoteTopicLost(SafetyError):
+    """Send nothing to a remote topic that was deleted, or created again, until a person chooses."""
 
 
 class TopicDenied(SafetyError):

@@ -10,6 +10,7 @@ from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.status import FlowStatus
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.running import Ran, Republishing
@@ -85,6 +86,18 @@ class FlowHandle(Shown):
     def resume(self, topic: str | None = None, *, reason: str = "") -> Pause | None:
         """Resume this flow, or one of its topics (see `Mirror.resume`)."""
         return self._mirror.resume(flow=self.name, topic=topic, reason=reason)
+
+    def held(self) -> list[HeldTopic]:
+        """Find this flow's remote topics that were deleted or created again and wait for a choice (see `Mirror.held`)."""
+        return self._mirror.held(self.name)
+
+    def send_again(self, topic: str) -> HeldTopic | None:
+        """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.choose`)."""
+        return self._mirror.choose(self.name, topic, send_again=True)
+
+    def accept_empty(self, topic: str) -> HeldTopic | None:
+        """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.choose`)."""
+        return self._mirror.choose(self.name, topic, accept_empty=True)
 
     def takeover(self, **options: Any) -> TakeoverPlan:
         """Return where this flow goes on after a MirrorMaker 2 that was stopped (see `Mirror.takeover`)."""

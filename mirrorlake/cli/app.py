@@ -128,8 +128,8 @@ def apply(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -
     changes = _mirror(conf, output).apply(flow)
     output.document(asdict(changes) | {"applied": True})
     output.show(changes)
-    if changes:
-        output.say(f"{len(changes)} change(s) applied")
+    if done := sum(change.action != "held" for change in changes.changes):
+        output.say(f"{done} change(s) applied")
     return 0
 
 
@@ -159,6 +159,15 @@ def republish(
     restore_ledger: Annotated[
         bool, typer.Option("--restore-ledger", help="Set out from the offset map after the ledger topic was lost.")
     ] = False,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="A remote topic that was deleted or created again; with a way on.")
+    ] = None,
+    send_again: Annotated[
+        bool, typer.Option("--send-again", help="With --topic: send everything again from the relay.")
+    ] = False,
+    accept_empty: Annotated[
+        bool, typer.Option("--accept-empty", help="With --topic: go on there with what has not been sent yet.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Republish one flow from the relay into its target."""
@@ -166,7 +175,14 @@ def republish(
     mirror = _mirror(conf, output)
     done = in_background(
         lambda stop: mirror.republish(
-            flow, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
+            flow,
+            once=once,
+            stop=stop,
+            rebuild_checkpoint=rebuild_checkpoint,
+            restore_ledger=restore_ledger,
+            topic=topic,
+            send_again=send_again,
+            accept_empty=accept_empty,
         )
     )
     output.document(asdict(done))

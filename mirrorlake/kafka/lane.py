@@ -3,10 +3,12 @@
     init_transactions      fences every older holder of the lane
     read the ledger        only now: nobody else can add to it any more
     for each chunk:
-        begin · records · flush · one ledger record · commit
+        begin · records · flush · are the remote topics the same? · one ledger record · commit
 
 Law F (repeatable): whatever is killed whenever, the ledger record and the records it tells of are visible together or
-not at all, and a new holder skips what the ledger says is done. Law D (order): one producer, one partition, in order.
+not at all, and a new holder skips what the ledger says is done. The id of a topic never comes back: a remote topic that
+has the ledger's id after the flush holds what was sent; one with another id gets nothing of the transaction. Law D
+(order): one producer, one partition, in order.
 
 librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer: after any error the
 producer is destroyed and the protocol starts again at the first line.
@@ -25,18 +27,21 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, RecordTooLarge
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, RecordTooLarge, RemoteTopicLost
+from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.border import Border, Need, client_log
 from mirrorlake.kafka.columns import Unsendable, header_lists, timestamps_ms
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.outgoing import outgoing, refusal
 from mirrorlake.kafka.pace import Pace, slices
 from mirrorlake.kafka.pieces import Piece, Restart, Scattered, Sent
+from mirrorlake.kafka.remotes import require_same
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic, transactional_id
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.rate import Rate
+from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 from mirrorlake.rules.viewed import View
 
@@ -63,7 +68,7 @@ _PERMANENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneTask:
-    """What a worker needs to hold a lane: names, limits, and the options of the target cluster."""
+    """What a worker needs to hold a lane: names, limits, the remote topics, and the options of the target cluster."""
 
     flow: str
     target: str
@@ -82,6 +87,7 @@ class LaneTask:
     seq: int | None = None
     replication_factor: int | None = None
     carried: str = ""
+    remotes: Mapping[str, Remote] = field(default_factory=dict)
     rate: Rate = field(default_factory=Rate)
     patience_s: float = PATIENCE_S
 
@@ -108,6 +114,7 @@ class LaneSender:
         self._dense: set[str] = set()
         self._view: View | None = None
         self._pace = Pace()
+        self._admin: ClusterAdmin | None = None
 
     def still_serves(self, task: LaneTask) -> bool:
         """Tell whether this sender may go on with a later task of the same lane, and take the task over.
@@ -260,6 +267,8 @@ class LaneSender:
                     if self._last is not None and self._last.seq == known + 1:
                         # The commit had arrived although its answer had not.
                         committed.append(self._last)
+                    # Where the topic is gone, every attempt would wait for it until patience ends.
+                    self._require_remotes(chunk)
                 record = self._try([piece.after(self.positions.get(piece.source)) for piece in chunk], read_ahead)
                 if record is not None:
                     self.seq, self._last = record.seq, record
@@ -283,6 +292,7 @@ class LaneSender:
                     self._produce_piece(part, sent.setdefault((part.source, part.target), Sent()))
             read_ahead()
             self._flush(sent)
+            self._require_remotes(chunk)
             runs = tuple(run for key, one in sent.items() for run in one.runs(*key))
             record = self._record(runs, tuple(withheld), chunk)
             self._produce_ledger(record)
@@ -302,6 +312,8 @@ class LaneSender:
 
     def _record(self, runs: tuple[Run, ...], withheld: tuple[Withheld, ...], chunk: list[Piece]) -> LedgerRecord:
         reached = {piece.source: int(piece.offsets()[-1]) + 1 for piece in chunk if len(piece.records)}
+        positions = {**self.positions, **reached}
+        known = {**(self._last.remotes if self._last else {}), **self.task.remotes}
         return LedgerRecord(
             flow=self.task.flow,
             lane=self.task.lane,
@@ -312,12 +324,30 @@ class LaneSender:
             checkpoint=self.task.checkpoint,
             batch=self.task.batch,
             carried=self.task.carried,
-            positions={**self.positions, **reached},
+            positions=positions,
+            remotes={topic: known[topic] for topic in {source.topic for source in positions} & known.keys()},
             runs=runs,
             withheld=withheld,
             view=self._view.version if self._view is not None else "",
             committed_at_ms=int(time.time() * 1000),
         )
+
+    def _require_remotes(self, chunk: Iterable[Piece]) -> None:
+        """Return if the chunk's remote topics are those of the ledger; otherwise drop the producer and what it sent.
+
+        Raises:
+            RemoteTopicLost: one was deleted, and perhaps created again.
+        """
+        remotes = {self.task.remotes[p.source.topic] for p in chunk if p.source.topic in self.task.remotes}
+        self._admin = self._admin or ClusterAdmin(self.task.target, self.task.options)
+        try:
+            require_same(self._admin, {one.name: one.topic_id for one in remotes}, flow=self.task.flow)
+        except ClusterUnreachable as error:
+            self.close()
+            raise Restart(None, "describe topics") from error
+        except RemoteTopicLost:
+            self.close()
+            raise
 
     def _produce_piece(self, piece: Piece, sent: Sent) -> None:
         columns = [piece.records.column(name) for name in ("timestamp", "key", "value", "headers")]

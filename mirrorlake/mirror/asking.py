@@ -43,7 +43,7 @@ class Asking(Part):
                 self.lake, settings, topic=topic, partition=partition, offset=offset, generation=generation
             )
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
-        return offsets_step.translate_back(self.lake, flow, topic=remote, partition=partition, offset=offset)
+        return offsets_step.translate_back(self.lake, settings, topic=remote, partition=partition, offset=offset)
 
     def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""

@@ -163,7 +163,10 @@ class Checking(Part):
     def doctor(self) -> doctor_step.Findings:
         """Look at every layer the mirror stands on; changes nothing."""
         sources, admins = self._wiring.sources(), self._wiring.clusters()
-        return doctor_step.examine(self.config, sources=sources, admins=admins, lake=self.lake, now=self._now())
+        held = self._wiring.held
+        return doctor_step.examine(
+            self.config, sources=sources, admins=admins, lake=self.lake, held=held, now=self._now()
+        )
 
     @property
     def lag(self) -> Lag:

@@ -13,11 +13,13 @@ from pyspark.sql import DataFrame
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror.part import Part
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Published
 from mirrorlake.steps.publish_file import read_records_of
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.remotes import choose
 from mirrorlake.steps.repair import Repair, repair_relay
 from mirrorlake.steps.sample import Sample
 
@@ -65,12 +67,18 @@ class Moving(Part):
         stop: threading.Event | None = None,
         rebuild_checkpoint: bool = False,
         restore_ledger: bool = False,
+        topic: str | None = None,
+        send_again: bool = False,
+        accept_empty: bool = False,
     ) -> Republishing:
         """Republish one flow; the arguments are those of `land`.
 
-        `restore_ledger` sets out from the offset map's positions after the ledger topic was lost.
+        `restore_ledger` sets out from the offset map's positions after the ledger topic was lost. `topic` with `send_again` or
+        `accept_empty` chooses for a remote topic that was deleted or created again (see `choose`).
         """
         self.config.flow(flow)
+        if send_again or accept_empty or topic is not None:
+            self.choose(flow, topic, send_again=send_again, accept_empty=accept_empty)
         return self._runner.republish(
             flow,
             once=once,
@@ -78,6 +86,49 @@ class Moving(Part):
             rebuild=rebuild_checkpoint,
             restore_ledger=restore_ledger,
         )
+
+    def held(self, flow: str) -> list[HeldTopic]:
+        """Find the remote topics of a flow that were deleted or created again and wait for a choice.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        return self._wiring.held(self.config.flow(flow))
+
+    def choose(
+        self, flow: str, topic: str | None, *, send_again: bool = False, accept_empty: bool = False
+    ) -> HeldTopic | None:
+        """Choose what becomes of a remote topic that was deleted or created again; the flow does it when it starts or runs.
+
+        Law F: until then nothing is sent there. An offset map knows afterwards what stands in the new topic only.
+
+        Args:
+            flow: the flow's name.
+            topic: the remote topic, or a source topic that goes there.
+            send_again: send everything again from the relay.
+            accept_empty: go on with what was not sent yet; what was sent into the earlier topic is not sent again.
+
+        Returns:
+            The topic, None where this was chosen before and is done.
+
+        Raises:
+            UsageError: not one of both is chosen, or the topic was not lost.
+            ClusterError: the target does not answer.
+
+        Example:
+            >>> mirror.choose("east->central", "east.orders", send_again=True)  # doctest: +SKIP
+        """
+        settings = self.config.flow(flow)
+        if send_again == accept_empty or topic is None:
+            raise UsageError(
+                "a topic and one of two ways on are needed",
+                consequence="nothing was changed",
+                remedy="name --topic T, and --send-again or --accept-empty",
+                flow=settings.name,
+            )
+        self.lake.create_all([settings.source])
+        held = self._wiring.held(settings)
+        return choose(self._wiring.control(), settings, topic, held, send_again=send_again)
 
     def run(
         self,

@@ -33,6 +33,7 @@ class SettingUp(Part):
             admins=self._wiring.clusters(),
             lake=self.lake,
             audit=Audit(self.lake, now=self._now),
+            held=self._wiring.held,
         )
 
     def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:

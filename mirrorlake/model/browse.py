@@ -13,7 +13,16 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.show import Mood, Sheet, Shown, badge, headers, payload, size, table
 
 Side = Literal["cluster", "relay"]
-Status = Literal["republished", "filtered", "quarantined", "not_yet", "not_carried", "not_landed", "unexplained"]
+Status = Literal[
+    "republished",
+    "filtered",
+    "quarantined",
+    "not_yet",
+    "not_carried",
+    "not_landed",
+    "in_a_deleted_topic",
+    "unexplained",
+]
 
 WHY_MISSING = {
     "transactional": "a transaction's marker, or a record of an aborted transaction",
@@ -35,6 +44,7 @@ _MOODS: dict[str, Mood] = {
     "not_yet": "note",
     "not_landed": "note",
     "quarantined": "warn",
+    "in_a_deleted_topic": "warn",
     "unexplained": "bad",
     "not_carried": "off",
 }
@@ -194,7 +204,8 @@ class Outcome:
     """What became of a record in one flow.
 
     `status`: `republished` (exact target coordinates), `filtered` or `quarantined` (by `rule`, for `reason`), `not_yet`,
-    `not_carried` (the flow does not take the topic), `not_landed`, `unexplained` (law E is broken, or republishing began
+    `not_carried` (the flow does not take the topic), `not_landed`, `in_a_deleted_topic` (it stood in an earlier life of the
+    remote topic), `unexplained` (law E is broken, or republishing began
     behind the record). `lane` and `ledger_seq` name the ledger record of the flow that says so, `committed_at_ms` the time of
     its transaction. `redriven` tells that it went out by the flow's re-drive.
     """
@@ -335,7 +346,9 @@ def in_words(
     if missing is not None:
         return f"{where} is not in the relay: {WHY_MISSING[missing.kind]}"
     sent = sum(outcome.status == "republished" for outcome in outcomes)
-    explained = sum(outcome.status in ("filtered", "quarantined", "not_yet") for outcome in outcomes)
+    explained = sum(
+        outcome.status in ("filtered", "quarantined", "not_yet", "in_a_deleted_topic") for outcome in outcomes
+    )
     lost = sum(outcome.status == "unexplained" for outcome in outcomes)
     parts = [f"republished by {sent} flow(s)" if sent else "", f"explained in {explained}" if explained else ""]
     parts.append(f"NOT accounted for in {lost}" if lost else "")

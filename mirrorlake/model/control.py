@@ -4,6 +4,7 @@ Intentions are rows of the table `control`, never changed once written; the newe
 
     settings                        apply           the settings that running mirrors are to take up
     cluster | flow | topic          pause, resume
+    remote                          send_again, accept_empty: what becomes of a remote topic that was lost
 
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, Choice
 from mirrorlake.show import Sheet, Shown, badge, clean
 
 APPLY, PAUSE, RESUME = "apply", "pause", "resume"
@@ -21,7 +23,7 @@ APPLY, PAUSE, RESUME = "apply", "pause", "resume"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an intention is about: `settings`, a `cluster`, a `flow`, or a `topic` of a flow.
+    """What an intention is about: `settings`, a `cluster`, a `flow`, or a `topic` or `remote` topic of a flow.
 
     >>> print(Subject(kind="topic", name="orders", flow="east->west"))
     topic orders of east->west
@@ -91,11 +93,13 @@ class Pause(Shown):
 class ControlState:
     """What holds now.
 
-    `applied` is the newest `apply`, None where there never was one; `pauses` what is paused.
+    `applied` is the newest `apply`, None where there never was one; `pauses` what is paused; `choices` what was chosen for
+    remote topics that were lost.
     """
 
     applied: Intention | None = None
     pauses: Mapping[Subject, Pause] = field(default_factory=dict)
+    choices: tuple[Choice, ...] = ()
 
     def of_cluster(self, alias: str) -> Pause | None:
         """Return the pause of a cluster, None where it is not paused."""
@@ -137,4 +141,9 @@ def state_of(intentions: Iterable[Intention]) -> ControlState:
             for subject, one in newest.items()
             if one.action == PAUSE
         },
+        choices=tuple(
+            Choice(flow=subject.flow, remote=subject.name, known=one.value["known"], action=one.action)
+            for subject, one in newest.items()
+            if one.action in (SEND_AGAIN, ACCEPT_EMPTY)
+        ),
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
+from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
 VERSION = 1
@@ -28,7 +29,8 @@ class LedgerRecord:
     `seq` counts the records of the lane without a break, so that a missing copy in the table is noticed.
     `checkpoint` numbers the checkpoint location that the owner uses, `batch` is the newest batch sent from it, -1 for none.
     `withheld` are records of this chunk that the flow's view kept back; `view` is the view's version, empty without one.
-    `carried` says what the flow carried there (`model/carried.py`).
+    `carried` says what the flow carried there (`model/carried.py`). `remotes` are the remote topics, by source topic, in which
+    the positions were reached (`model/remotes.py`).
     """
 
     flow: str
@@ -44,6 +46,7 @@ class LedgerRecord:
     runs: tuple[Run, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     view: str = ""
+    remotes: Mapping[str, Remote] = field(default_factory=dict)
     committed_at_ms: int = 0
 
     def to_json(self) -> bytes:
@@ -51,6 +54,7 @@ class LedgerRecord:
         extra = {
             **({"withheld": [_withheld_to_list(item) for item in self.withheld]} if self.withheld else {}),
             **({"view": self.view} if self.view else {}),
+            **({"remotes": {t: [r.name, r.topic_id] for t, r in sorted(self.remotes.items())}} if self.remotes else {}),
         }
         return json.dumps(
             {
@@ -99,6 +103,7 @@ class LedgerRecord:
                 runs=tuple(_run_from_list(item) for item in document["runs"]),
                 withheld=tuple(_withheld_from_list(item) for item in document.get("withheld", ())),
                 view=document.get("view", ""),
+                remotes={topic: Remote(*item) for topic, item in document.get("remotes", {}).items()},
                 committed_at_ms=document["at"],
             )
         except (KeyError, TypeError, UnicodeDecodeError) as error:

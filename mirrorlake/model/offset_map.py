@@ -219,8 +219,28 @@ class UnknownPartition(Shown):
         return _answer(self.status, "nothing of this partition was republished", mood="warn")
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedTopic(Shown):
+    """The record was republished into an earlier `topic` of the target, which was deleted since, and not into the present one."""
+
+    topic: str
+    status: str = field(default="in_a_deleted_topic", init=False)
+
+    def sheet(self) -> Sheet:
+        """Return which topic is gone."""
+        return _answer(self.status, f"it was republished into an earlier {self.topic}, which was deleted", mood="warn")
+
+
 Translation = (
-    Exact | InHole | Filtered | Quarantined | NotYetRepublished | BeforeFirst | OtherGeneration | UnknownPartition
+    Exact
+    | InHole
+    | Filtered
+    | Quarantined
+    | NotYetRepublished
+    | BeforeFirst
+    | OtherGeneration
+    | DeletedTopic
+    | UnknownPartition
 )
 
 

@@ -30,10 +30,10 @@ class Change:
     """One change: `action` on `kind` `name` at `where` (a cluster alias, `lake` or `settings`), with the reason in a sentence.
 
     Actions on topics: `create`, `add_partitions`, `set_configs`, `reset_configs` (to the cluster's default), `adopt_configs`
-    (changes nothing: another mirror copied them, and from now on they are kept in step), `conflict` (is shown, never
-    applied). Actions on ACLs: `create`, `delete`, and `adopt`, `share` and `release`, which change nothing on
-    the cluster but say whose an ACL is. Actions on parts of the settings: `create`, `change`, `remove`. `flow` is the flow
-    it is done for.
+    (changes nothing: another mirror copied them, and from now on they are kept in step), `conflict` (is shown, and nothing of
+    the plan is applied) and `held` (a remote topic that was lost: is shown, and waits for a choice). Actions on ACLs:
+    `create`, `delete`, and `adopt`, `share` and `release`, which change nothing on the cluster but say whose an ACL is.
+    Actions on parts of the settings: `create`, `change`, `remove`. `flow` is the flow it is done for.
     """
 
     where: str

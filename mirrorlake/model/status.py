@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, overload
 
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.show import Sheet, Shown, Table, badge, count, duration, plural, table
 
 # The first of these that holds somewhere is the verdict on the whole; `empty` is that on a flow that carries no topic yet.
-_WORST_FIRST = ("behind", "not_started", "paused", "in_step", "empty")
+_WORST_FIRST = ("held", "behind", "not_started", "paused", "in_step", "empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,8 @@ class PartitionStatus:
     """Where one source partition stands in one flow; positions are next offsets, lags in offsets and milliseconds.
 
     Verdicts: `in_step` everything of the source stands on the target; `behind` not yet; `not_started` nothing was landed;
-    `paused` a pause of the cluster, the flow or the topic holds.
+    `paused` a pause of the cluster, the flow or the topic holds; `held` the remote topic was deleted or created again, and
+    nothing is sent there until a person chooses.
     """
 
     topic: str
@@ -45,7 +47,7 @@ class _Totals:
 
     @property
     def verdict(self) -> str:
-        """The first that holds somewhere of `behind`, `not_started`, `paused`, `in_step`; `empty` where nothing is mirrored."""
+        """The first that holds somewhere of `held`, `behind`, `not_started`, `paused`, `in_step`; `empty` where nothing is mirrored."""
         return min(self._verdicts(), key=_rank, default="empty")
 
     @property
@@ -85,6 +87,7 @@ class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
     flow: str
     partitions: tuple[PartitionStatus, ...]
     observed_at: datetime | None
+    held: tuple[HeldTopic, ...] = ()
 
     @overload
     def __getitem__(self, index: int) -> PartitionStatus: ...
@@ -101,11 +104,15 @@ class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document."""
-        return {"flow": self.flow, "partitions": [asdict(row) for row in self.partitions]}
+        return {
+            "flow": self.flow,
+            "partitions": [asdict(row) for row in self.partitions],
+            "held": [{**asdict(one), "cause": one.cause, "remedy": one.remedy} for one in self.held],
+        }
 
     def sheet(self) -> Sheet:
         """Return the verdict, the totals, and a row a partition; what is not in step comes first."""
-        parts = (_rows([self]),) if self.partitions else ("no topic to mirror yet",)
+        parts = (*([_rows([self])] if self.partitions else ["no topic to mirror yet"]), *map(str, self.held))
         return Sheet(title=self.flow, badge=badge(self.verdict), facts=(*self._facts(), self.observed_at), parts=parts)
 
 
@@ -159,6 +166,7 @@ class Status(_Totals, Shown, Mapping[str, FlowStatus]):
             parts=(
                 *([table("", columns, flows)] if len(flows) > 1 else []),
                 *([_rows(self.flows, named=True)] if self._partitions() else []),
+                *(str(one) for flow in self.flows for one in flow.held),
             ),
         )
 

@@ -46,6 +46,10 @@ class Audit:
         self._lake = lake
         self._now = now
 
+    def now(self) -> datetime:
+        """Tell the time by the clock of the mirror."""
+        return self._now()
+
     def record(self, changes: Sequence[Change], *, command: str, plan: Plan | None = None) -> None:
         """Append changes that were carried out; `plan` is the one they were shown in, themselves by default."""
         digest = hashlib.sha256(str(plan or Plan(tuple(changes))).encode()).hexdigest()

@@ -9,6 +9,10 @@ Law B (monotonic): a later upstream offset never has an earlier position.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -147,6 +151,41 @@ def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         *[F.when(exact, F.col(f"part.{n}")).alias(n) for n in ("source_topic", "generation", "source_partition")],
         F.when(exact, F.col("part.first_upstream") + beyond).alias("upstream_offset"),
     )
+
+
+def with_fallen(
+    offsets: DataFrame,
+    standing: DataFrame,
+    fallen: DataFrame | None,
+    look_up: Callable[[DataFrame, DataFrame], DataFrame],
+) -> DataFrame:
+    """Return what the present remote topics hold, with the status `in_a_deleted_topic` where only an earlier one held it.
+
+    Args:
+        offsets: what is asked.
+        standing: the runs of the present remote topics.
+        fallen: the runs of earlier ones, of any number of lives; None where there are none.
+        look_up: `translated` or `translated_back`.
+    """
+    if fallen is None:
+        return look_up(offsets, standing)
+    asked = F.col("generation") if "generation" in offsets.columns else F.lit(None).cast("int")
+    offsets = offsets.withColumn("asked", asked)
+    found = look_up(offsets, standing)
+    keys = ["topic", "partition", "offset", "asked"]
+    only = [*keys, *(name for name in ("generation",) if name in offsets.columns)]
+    for row in fallen.select("target_topic_id").distinct().collect():
+        runs = fallen.where(F.col("target_topic_id").eqNullSafe(F.lit(row.target_topic_id)))
+        gone = look_up(offsets.select(*only).distinct(), runs).where("status = 'exact'")
+        gone = gone.select(*[F.col(key).alias(f"gone_{key}") for key in keys]).distinct()
+        same = reduce(and_, [F.col(key).eqNullSafe(F.col(f"gone_{key}")) for key in keys])
+        lost = F.col("gone_offset").isNotNull() & (F.col("status") != "exact")
+        found = (
+            found.join(gone, same, "left")
+            .withColumn("status", F.when(lost, "in_a_deleted_topic").otherwise(F.col("status")))
+            .drop(*[f"gone_{key}" for key in keys])
+        )
+    return found.drop("asked")
 
 
 def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:

@@ -86,6 +86,7 @@ OFFSET_MAP = Table(
         "epoch": ("bigint", "Epoch of the flow's owner: grows with every owner, seconds since 1970 at first"),
         "committed_at": ("timestamp", "Time of the target transaction"),
         "view": ("string", "Version of the rules that the records went through; null where they arrived as they were"),
+        "target_topic_id": ("string", "Kafka's id of the remote topic then; null from before it was kept"),
     },
     properties={
         **_APPEND_ONLY,
@@ -126,7 +127,8 @@ POSITIONS = Table(
         "kind": (
             "string",
             "earliest | last_stable | reached (landing has read to here) | republished | group | "
-            "group_set (mirrorlake set it for the group) | landed (accounted for by landing, law E) | taken_over",
+            "group_set (mirrorlake set it for the group) | landed (accounted for by landing, law E) | taken_over | "
+            "begun_again (a remote topic that was lost holds records from here on)",
         ),
         "group_id": ("string", "Consumer group, for kind group"),
         "position": ("bigint", "Next offset to read, Kafka's meaning of a position; null when a sample found it gone"),
@@ -231,6 +233,7 @@ WITHHELD = Table(
         "lane": ("int", "Lane that stepped over them"),
         "ledger_seq": ("bigint", "Number of the lane's ledger record that says so"),
         "withheld_at": ("timestamp", "Time of the target transaction"),
+        "target_topic_id": ("string", "Kafka's id of the remote topic then; null from before it was kept"),
     },
     properties={
         **_APPEND_ONLY,
@@ -289,13 +292,14 @@ CONTROL = Table(
     columns={
         "at": ("timestamp", "Time of the command"),
         "who": ("string", "User and host"),
-        "action": ("string", "apply | pause | resume"),
-        "kind": ("string", "What it is about: settings | cluster | flow | topic"),
-        "name": ("string", "Its name: alias, flow or source topic; empty for settings"),
+        "action": ("string", "apply | pause | resume | send_again | accept_empty (of a remote topic that was lost)"),
+        "kind": ("string", "What it is about: settings | cluster | flow | topic | remote"),
+        "name": ("string", "Its name: alias, flow, source topic or remote topic; empty for settings"),
         "flow": ("string", "Flow of a topic, null otherwise"),
         "value": (
             "string",
-            "JSON: for apply the settings without defaults, secrets and client options as fingerprints",
+            "JSON: for apply the settings without defaults, secrets and client options as fingerprints; for a remote topic "
+            "the id that the ledger knew",
         ),
         "reason": ("string", "Why, where it was said"),
     },

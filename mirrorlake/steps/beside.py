@@ -84,7 +84,7 @@ def read_beside(
 
 def _upstream(lake: Lake, flow: FlowConfig, page: Page) -> tuple[SourcePartition, int] | None:
     for record in page.records:
-        found = translate_back(lake, flow.name, topic=page.topic, partition=page.partition, offset=record.offset)
+        found = translate_back(lake, flow, topic=page.topic, partition=page.partition, offset=record.offset)
         if isinstance(found, Exact) and isinstance(found.partition, SourcePartition):
             return found.partition, found.offset
     return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from pyspark.sql import functions as F
 
@@ -13,6 +14,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.one_writer import CLUSTER_PROPERTY
 from mirrorlake.show import Sheet, Shown, badge, plural, table
@@ -51,7 +53,15 @@ class Findings(Shown, list[Finding]):
         )
 
 
-def examine(config: MirrorConfig, *, sources: Sources, admins: Admins, lake: Lake, now: datetime) -> Findings:
+def examine(
+    config: MirrorConfig,
+    *,
+    sources: Sources,
+    admins: Admins,
+    lake: Lake,
+    held: Callable[[FlowConfig], Iterable[HeldTopic]],
+    now: datetime,
+) -> Findings:
     """Examine settings, clusters, topics and the lake, and return what was found, in the order of the layers."""
     findings = Findings(
         [Finding(layer="settings", subject=str(config.path), ok=True, detail=f"{len(config.flows)} flow(s)")]
@@ -65,7 +75,9 @@ def examine(config: MirrorConfig, *, sources: Sources, admins: Admins, lake: Lak
     findings += _groups(config.flows)
     for flow in config.flows:
         if {flow.source, flow.target} <= reached:
-            findings += _guarded(flow, sources[flow.source], admins[flow.target], lake, now)
+            source, target = sources[flow.source], admins[flow.target]
+            findings += _guarded(flow, partial(_flow, flow, source, target, lake, now))
+            findings += _guarded(flow, partial(_all_lost, held, flow))
     findings += _lake(config, lake)
     return findings
 
@@ -109,13 +121,19 @@ def _lake_cluster(alias: str) -> Finding:
     return Finding(layer="cluster", subject=alias, ok=True, detail=detail)
 
 
-def _guarded(
-    flow: FlowConfig, source: TopicSource, target: ClusterAdmin, lake: Lake, now: datetime
-) -> Iterable[Finding]:
+def _guarded(flow: FlowConfig, look: Callable[[], Iterable[Finding]]) -> Iterable[Finding]:
     try:
-        return list(_flow(flow, source, target, lake, now))
+        return list(look())
     except MirrorlakeError as error:
         return [Finding(layer="permission", subject=flow.name, ok=False, detail=error.cause, fix=error.remedy)]
+
+
+def _all_lost(held: Callable[[FlowConfig], Iterable[HeldTopic]], flow: FlowConfig) -> Iterable[Finding]:
+    return map(_lost, held(flow))
+
+
+def _lost(one: HeldTopic) -> Finding:
+    return Finding(layer="topics", subject=one.remote, ok=False, detail=one.cause, fix=one.remedy)
 
 
 def _flow(flow: FlowConfig, source: TopicSource, target: ClusterAdmin, lake: Lake, now: datetime) -> Iterable[Finding]:

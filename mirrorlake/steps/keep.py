@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.plan import Change
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import OFFSET_MAP
@@ -37,6 +38,7 @@ class Keeper:
         admins: the Kafka clusters by alias.
         lake: the lake.
         now: the clock, in UTC.
+        held: finds the flow's remote topics that were lost; they are left alone.
         lock: held while it works; flows of one process share it, so that two never plan for one target at a time.
     """
 
@@ -49,6 +51,7 @@ class Keeper:
         admins: Admins,
         lake: Lake,
         now: Callable[[], datetime],
+        held: Callable[[], Iterable[HeldTopic]],
         lock: threading.Lock,
     ) -> None:
         self._flow = flow
@@ -57,6 +60,7 @@ class Keeper:
         self._admins = admins
         self._lake = lake
         self._now = now
+        self._held = held
         self._lock = lock
         self._audit = Audit(lake, now=now)
         self._source = SourceTopics(lake, flow.source)
@@ -90,6 +94,8 @@ class Keeper:
             if correct:
                 plan = topic_plan(flow, ends, copied=lambda: self._audit.copied_configs(flow.target))
                 changes = self._allowed(plan.changes, ends)
+                lost = {one.remote for one in self._held()} if changes else set()
+                changes = [change for change in changes if change.name not in lost]
                 carry_out(changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
                 if changes:
                     ends = look(flow, self._sources, self._admins)

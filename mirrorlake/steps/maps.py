@@ -2,6 +2,7 @@
 
 The ledger is the truth and the tables its copies (DESIGN 9): while a republisher runs, or after one was killed, the
 newest runs stand in the ledger only. What is known is what was known at the call: no later append comes into it.
+Runs into remote topics that were deleted since are left out (law A).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,10 +23,14 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import OFFSET_MAP, WITHHELD, Table
+from mirrorlake.relay.lives import lives_of
+from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, WITHHELD, Table
 from mirrorlake.streams.copies import LedgerCopy, map_rows, withheld_rows
-from mirrorlake.streams.ownership import merged_positions, read_lanes
+from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
+from mirrorlake.streams.settling import BEGUN_AGAIN, look_at_remotes
+from mirrorlake.streams.topics import SourceTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +38,32 @@ class KnownMaps:
     """The runs, the withheld records and the positions of some flows.
 
     `runs` has the columns of `offset_map` and `source`, the alias of the flow's source cluster; `withheld` has those of the
-    table. `positions` holds the next upstream offset to republish of each source partition, by flow.
+    table. `positions` holds the next upstream offset to republish of each source partition, by flow. `held` are remote topics
+    that were lost and wait for a choice; `begins` says by flow from where on a remote topic that was lost holds records.
     """
 
     runs: DataFrame
     withheld: DataFrame
     positions: Mapping[str, Mapping[SourcePartition, int]]
+    held: tuple[HeldTopic, ...] = ()
+    begins: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
+
+    def hindrance(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
+        """Say what of a remote topic that was lost keeps a reader from going on there; nothing where none was (law A).
+
+        Args:
+            flow: the flow.
+            source: what the reader reads.
+            offset: the next offset it reads.
+            republished_from: the first upstream offset that stands in the present topic, None where there is none yet.
+        """
+        for one in self.held:
+            if one.flow == flow and source.topic in one.topics:
+                return one.cause
+        begins = self.begins.get(flow, {}).get(source, 0)
+        if republished_from is not None or offset >= begins:
+            return ""
+        return f"records between {offset} and {begins} stood in an earlier life of the topic that was deleted"
 
 
 def known_maps(
@@ -56,7 +82,9 @@ def known_maps(
     runs, withheld = lake.meta(OFFSET_MAP), lake.meta(WITHHELD)
     held = _held(runs, withheld)
 
-    def read(flow: FlowConfig) -> tuple[dict[SourcePartition, int], dict[str, list[tuple[Any, ...]]], bool]:
+    def read(
+        flow: FlowConfig,
+    ) -> tuple[dict[SourcePartition, int], list[HeldTopic], dict[str, list[tuple[Any, ...]]], bool]:
         def lacks(table: Table, record: LedgerRecord) -> bool:
             return record.seq > held.get((table.name, flow.name, record.lane), -1)
 
@@ -75,18 +103,20 @@ def known_maps(
             OFFSET_MAP.name: map_rows(flow.name, [record for record in newer if lacks(OFFSET_MAP, record)]),
             WITHHELD.name: withheld_rows(flow.name, [record for record in newer if lacks(WITHHELD, record)]),
         }
-        return merged_positions(last), rows, trimmed
+        positions = merged_positions(last)
+        lost, _ = look_at_remotes(flow, admins[flow.target], merged_remotes(last), positions)
+        return positions, lost, rows, trimmed
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         found = list(pool.map(read, flows))
         # A ledger is trimmed as soon as the tables hold its records: they may have moved there since the tables were read.
-        if any(trimmed for _, _, trimmed in found) and (now_held := _held(runs, withheld)) != held:
+        if any(trimmed for *_, trimmed in found) and (now_held := _held(runs, withheld)) != held:
             held = now_held
             found = list(pool.map(read, flows))
     names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
 
     def whole(frame: DataFrame, table: Table) -> DataFrame:
-        rows = [row for _, newer, _ in found for row in newer[table.name]]
+        rows = [row for _, _, newer, _ in found for row in newer[table.name]]
         # A frame reads its table when it is asked, and a running flow has appended by then what stands in `rows` already.
         upto = [(flow, lane, seq) for (name, flow, lane), seq in held.items() if name == table.name]
         bounds = lake.spark.createDataFrame(upto, "flow string, lane int, known_seq bigint")
@@ -95,10 +125,15 @@ def known_maps(
         )
         return frame.unionByName(lake.spark.createDataFrame(rows, table.ddl)) if rows else frame
 
+    lives = replace(lives_of(lake, flows), held=tuple(one for _, lost, *_ in found for one in lost))
     return KnownMaps(
-        runs=whole(runs, OFFSET_MAP).join(F.broadcast(names), "flow"),
-        withheld=whole(withheld, WITHHELD).join(F.broadcast(names.select("flow")), "flow"),
-        positions={flow.name: positions for flow, (positions, _, _) in zip(flows, found, strict=True)},
+        runs=lives.standing(whole(runs, OFFSET_MAP)).join(F.broadcast(names), "flow"),
+        withheld=lives.in_force(whole(withheld, WITHHELD), partial(_topics, lake)).join(
+            F.broadcast(names.select("flow")), "flow"
+        ),
+        positions={flow.name: positions for flow, (positions, *_) in zip(flows, found, strict=True)},
+        held=lives.held,
+        begins=beginnings(lake, flows) if lives else {},
     )
 
 
@@ -128,18 +163,43 @@ def with_recorded(
             runs=found.runs.unionByName(more.runs),
             withheld=found.withheld.unionByName(more.withheld),
             positions={**found.positions, **more.positions},
+            held=found.held + more.held,
+            begins={**found.begins, **more.begins},
         )
     return found
+
+
+def beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
+    """Return from where on remote topics that were lost hold records, by flow, as it was chosen last."""
+    rows = (
+        lake.meta(POSITIONS)
+        .where((F.col("kind") == BEGUN_AGAIN) & F.col("flow").isin([flow.name for flow in flows]))
+        .groupBy("flow", "topic", "generation", "partition")
+        .agg(F.max_by("position", "observed_at").alias("begins"))
+        .collect()
+    )
+    found: dict[str, dict[SourcePartition, int]] = {}
+    for row in rows:
+        found.setdefault(row.flow, {})[SourcePartition(row.topic, row.generation, row.partition)] = int(row.begins)
+    return found
+
+
+def _topics(lake: Lake, flow: FlowConfig) -> list[str]:
+    return [name for name in SourceTopics(lake, flow.source).load() if flow.carries(name)]
 
 
 def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
     """Return what the tables alone know, where a target is lost and its ledgers with it."""
     flows = list(flows)
     names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
+    lives = lives_of(lake, flows)
     return KnownMaps(
-        runs=lake.meta(OFFSET_MAP).join(F.broadcast(names), "flow"),
-        withheld=lake.meta(WITHHELD).join(F.broadcast(names.select("flow")), "flow"),
+        runs=lives.standing(lake.meta(OFFSET_MAP)).join(F.broadcast(names), "flow"),
+        withheld=lives.in_force(lake.meta(WITHHELD), partial(_topics, lake)).join(
+            F.broadcast(names.select("flow")), "flow"
+        ),
         positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
+        begins=beginnings(lake, flows) if lives else {},
     )
 
 

@@ -14,6 +14,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
+    DeletedTopic,
     Exact,
     Filtered,
     InHole,
@@ -28,7 +29,8 @@ from mirrorlake.model.offset_map import (
 )
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.offset_map import translated, translated_back
+from mirrorlake.relay.lives import lives_of
+from mirrorlake.relay.offset_map import translated, translated_back, with_fallen
 from mirrorlake.relay.schema import GAPS, OFFSET_MAP, WITHHELD
 from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
@@ -47,7 +49,11 @@ def translate(
         generation: the life of the topic, None for the newest that was republished; of a partition whose log went back,
             for the one that the source holds at the offset now.
     """
-    runs = _runs(lake, flow.name).where((F.col("source_topic") == topic) & (F.col("source_partition") == partition))
+    kept = lives_of(lake, [flow])
+    everything = _runs(lake, flow.name).where(
+        (F.col("source_topic") == topic) & (F.col("source_partition") == partition)
+    )
+    runs = kept.standing(everything)
     lives = sorted((row.generation for row in runs.select("generation").distinct().collect()), reverse=True)
 
     def look_up(life: int) -> Translation:
@@ -63,6 +69,10 @@ def translate(
         return NotYetRepublished(cut.starts_at(partition))
     if isinstance(found, Exact):
         return found
+    if (fallen := kept.fallen(everything)) is not None and (
+        gone := _fallen(fallen, life if cut else generation, offset)
+    ) is not None:
+        return gone
     source = SourcePartition(topic, life, partition)
     withheld = _withheld(lake, flow, source, offset, found)
     if withheld is not None:
@@ -81,6 +91,17 @@ def cuts_of(lake: Lake, alias: str) -> dict[str, KnownTopic]:
     return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.cuts}
 
 
+def _fallen(runs: DataFrame, generation: int | None, offset: int) -> DeletedTopic | None:
+    """Return the topic, gone since, into which the record at an upstream offset was republished."""
+    mine = runs.where((F.col("first_upstream") <= offset) & (F.col("last_upstream") >= offset))
+    if generation is not None:
+        mine = mine.where(F.col("generation") == generation)
+    for row in mine.collect():
+        if to_run(row).downstream_of(offset) is not None:
+            return DeletedTopic(row.target_topic)
+    return None
+
+
 def _withheld(
     lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
@@ -95,7 +116,7 @@ def _withheld(
         resume_at = found.resume_at if isinstance(found, InHole) else None
         if row.kind != QUARANTINED:
             return Filtered(resume_at, row.rule, row.rule_version)
-        again = _at(_runs(lake, flow.redrive_name), source, prefix="source_").where(
+        again = _at(lives_of(lake, [flow]).standing(_runs(lake, flow.redrive_name)), source, prefix="source_").where(
             (F.col("first_upstream") <= offset) & (F.col("last_upstream") >= offset)
         )
         for run in again.collect():
@@ -123,13 +144,19 @@ def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: in
     return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
 
 
-def translate_back(lake: Lake, flow: str, *, topic: str, partition: int, offset: int) -> Translation:
+def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int) -> Translation:
     """Return which upstream record stands at a downstream offset; `topic` is the remote topic."""
-    runs = _runs(lake, flow).where((F.col("target_topic") == topic) & (F.col("target_partition") == partition))
+    kept = lives_of(lake, [flow])
+    everything = _runs(lake, flow.name).where(
+        (F.col("target_topic") == topic) & (F.col("target_partition") == partition)
+    )
+    runs = kept.standing(everything)
     start = F.col("first_downstream")
     before = runs.where(start <= offset).orderBy(start.desc()).limit(1)
     after = runs.where(start > offset).orderBy(start.asc()).limit(1)
-    return standing_at([to_run(row) for row in before.unionAll(after).collect()], offset)
+    found = standing_at([to_run(row) for row in before.unionAll(after).collect()], offset)
+    fallen = kept.fallen(everything) if isinstance(found, UnknownPartition) else None
+    return DeletedTopic(topic) if fallen is not None and fallen.limit(1).count() else found
 
 
 def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
@@ -146,10 +173,9 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
             f"the table of offsets has no column {', '.join(sorted(missing))}",
             remedy="give it topic (string), partition (int), offset (bigint), and generation (int) where it is known",
         )
-    runs = _runs(lake, flow.name)
-    if reverse:
-        return translated_back(offsets, runs)
-    return translated(_with_lives(offsets, cuts_of(lake, flow.source)), runs)
+    kept, runs = lives_of(lake, [flow]), _runs(lake, flow.name)
+    asked = offsets if reverse else _with_lives(offsets, cuts_of(lake, flow.source))
+    return with_fallen(asked, kept.standing(runs), kept.fallen(runs), translated_back if reverse else translated)
 
 
 def _with_lives(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame:

@@ -6,8 +6,8 @@ passport says so in words, and says plainly where it does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,6 +19,7 @@ from mirrorlake.model.browse import Landing, Missing, Origin, Outcome, Passport,
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.lives import lives_of
 from mirrorlake.relay.progress import landed_positions
 from mirrorlake.relay.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
 from mirrorlake.steps.browse import at_source, explain, landed_record, with_times
@@ -89,7 +90,8 @@ class Registry:
 
     def _origins(self, cluster: str, where: TopicPartition, offset: int) -> Iterator[Origin]:
         flows = [flow for flow in self.flows if flow.target == cluster]
-        found = list(_standing(flows, self.lake.meta(OFFSET_MAP), where, offset)) if flows else []
+        runs = lives_of(self.lake, flows).standing(self.lake.meta(OFFSET_MAP)) if flows else None
+        found = [] if runs is None else list(_standing(flows, runs, where, offset))
         # The newest runs may stand in the ledgers only (DESIGN 9).
         if flows and not found and (known := self._known(flows)) is not None:
             found = list(_standing(flows, known.runs, where, offset))
@@ -161,10 +163,13 @@ class Registry:
                     yield Outcome(flow=flow.name, target=flow.target, status="not_landed", words=words)
             return
         known: KnownMaps | None = None
-        told = _told(flows, self.lake.meta(OFFSET_MAP), self.lake.meta(WITHHELD), source, offset)
+        lives, runs, withheld = lives_of(self.lake, flows), self.lake.meta(OFFSET_MAP), self.lake.meta(WITHHELD)
+        told = _told(flows, lives.standing(runs), withheld, source, offset)
         silent = [flow for flow in flows if flow.name not in told and flow.carries(source.topic)]
         if silent and (known := self._known(silent)) is not None:
             told |= _told(silent, known.runs, known.withheld, source, offset)
+        if (fallen := lives.fallen(runs)) is not None:
+            told = _gone(_told(flows, fallen, withheld.limit(0), source, offset)) | told
         for flow in flows:
             yield told.get(flow.name) or self._silent(flow, source, offset, row, known)
 
@@ -237,6 +242,16 @@ def _told(
             flow = names[row.flow]
             found[flow.name] = _republished(flow, row, downstream)
     return found
+
+
+def _gone(told: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Return what was told of a record whose remote topic was deleted since."""
+    return {
+        flow: replace(
+            one, status="in_a_deleted_topic", words=f"{one.words}, in an earlier life of the topic that was deleted"
+        )
+        for flow, one in told.items()
+    }
 
 
 def _timed(rows: DataFrame, column: str) -> list[Any]:

@@ -19,6 +19,7 @@ from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress.board import Board
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.lives import lives_of
 from mirrorlake.relay.offset_map import SOURCE_KEY, with_downstream
 from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD
 from mirrorlake.relay.withheld import each_offset
@@ -86,9 +87,10 @@ class Quarantine:
 
     def records(self) -> DataFrame:
         """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
-        mine = self._lake.meta(QUARANTINE).where(F.col("flow") == self._flow.name)
+        mine = self._lake.meta(QUARANTINE).where(F.col("flow") == self._flow.name).dropDuplicates(_RECORD)
         again = self._flow.redrive_name
-        runs = self._lake.meta(OFFSET_MAP).where(F.col("flow") == again)
+        # What went into a remote topic that was deleted since is still to be sent.
+        runs = lives_of(self._lake, [self._flow]).standing(self._lake.meta(OFFSET_MAP)).where(F.col("flow") == again)
         sent = with_downstream(mine, runs).select(
             F.col("source_topic").alias("topic"),
             "generation",

@@ -299,6 +299,8 @@ class _Judge:
 
     def verdict(self, source: SourcePartition, offset: int, republished_from: int | None) -> Verdict:
         """Return the verdict on one position."""
+        if hindrance := self._maps.hindrance(self._flow.name, source, offset, republished_from):
+            return Verdict(is_safe=False, reason=hindrance)
         if republished_from is not None and offset < republished_from:
             return self._before_the_first(source, offset)
         return self._behind_the_end(source, offset)

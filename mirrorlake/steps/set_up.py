@@ -16,6 +16,7 @@ from mirrorlake.kafka.mm2 import mm2_topics
 from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.ownership import INTENDED
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import METADATA
@@ -34,6 +35,7 @@ def make_plan(
     admins: Admins,
     lake: Lake,
     audit: Audit,
+    held: Callable[[FlowConfig], Iterable[HeldTopic]],
 ) -> Plan:
     """Return what has to change for the flows; reads the clusters and the lake and changes nothing.
 
@@ -44,6 +46,7 @@ def make_plan(
         admins: the Kafka clusters by alias.
         lake: the lake.
         audit: what was done before.
+        held: finds the remote topics of a flow that were lost.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
@@ -68,7 +71,7 @@ def make_plan(
         ends = look(flow, sources, admins)
         changes += _ledger_changes(flow, admins[flow.target])
         changes += _mm2_changes(flow, admins[flow.target])
-        changes += topic_plan(flow, ends, copied=partial(copied, flow.target)).changes
+        changes += topic_plan(flow, ends, copied=partial(copied, flow.target), waiting=held(flow)).changes
         changes += rule_changes(flow, audit)
         notes += rule_notes(flow, ends.source)
         notes += _group_notes(flow, beside)
@@ -140,7 +143,7 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
     audit = Audit(lake, now=now)
     audit.record([change for change in plan.changes if change.where == "lake"], command="apply", plan=plan)
     carry_out(
-        [change for change in plan.changes if change.where not in ("lake", SETTINGS)],
+        [change for change in plan.changes if change.where not in ("lake", SETTINGS) and change.action != "held"],
         admins=admins,
         audit=audit,
         plan=plan,

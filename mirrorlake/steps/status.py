@@ -17,7 +17,8 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.one_writer import CHECKPOINT_PROPERTY
 from mirrorlake.relay.progress import Landed, kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.streams.land import land_checkpoint_path
-from mirrorlake.streams.ownership import merged_positions, read_lanes
+from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
+from mirrorlake.streams.settling import look_at_remotes
 from mirrorlake.streams.sources import TopicSource
 from mirrorlake.streams.topics import SourceTopics
 
@@ -42,7 +43,10 @@ def flow_status(
     ends = source.latest(partitions)
     landed = landed_positions(lake, flow.source) if lake.exists(lake.relay_location(flow.source)) else Landed({}, {})
     seen = read_to(lake, flow.source)
-    republished = merged_positions(read_lanes(ledger, target, flow.ledger_topic))
+    last = read_lanes(ledger, target, flow.ledger_topic)
+    republished = merged_positions(last)
+    held, _ = look_at_remotes(flow, target, merged_remotes(last), republished)
+    waiting = {topic for one in held for topic in one.topics}
     newest = _newest_lives(landed.reached)
     # A life that begins in the middle of a log is rare, and what tells is looked up only then.
     is_new = any(key.generation > 1 and key not in republished for key in newest.values())
@@ -62,10 +66,14 @@ def flow_status(
                 republished=sent,
                 offset_lag=lag,
                 time_lag_ms=0 if lag == 0 else _time_lag(lake, flow.source, key, sent, now()),
-                verdict="paused" if paused(tp.topic) else _verdict(lag, is_landed=key in landed.reached),
+                verdict="held"
+                if tp.topic in waiting
+                else "paused"
+                if paused(tp.topic)
+                else _verdict(lag, is_landed=key in landed.reached),
             )
         )
-    return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=now())
+    return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=now(), held=tuple(held))
 
 
 def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.provenance import collide
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.topic_configs import given_up
 from mirrorlake.streams.sources import TopicSource
 from mirrorlake.streams.targets import rival, wanted_remote_topic
@@ -79,14 +80,18 @@ def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
         admin.require(carried, "READ")
 
 
-def topic_plan(flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs]) -> Plan:
+def topic_plan(
+    flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs], waiting: Iterable[HeldTopic] = ()
+) -> Plan:
     """Return what turns the remote topics into what the flow wants.
 
     Args:
         flow: the flow.
         ends: its topics on both clusters.
         copied: returns the settings that mirrorlake made on the target; asked for only where one may have to go.
+        waiting: remote topics that were lost; nothing of them is made or changed (law F).
     """
+    lost = {one.remote: one for one in waiting}
     by_remote: dict[str, list[KnownTopic]] = {}
     for name, state in ends.source.items():
         topic = KnownTopic(
@@ -98,7 +103,10 @@ def topic_plan(flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs
         )
         by_remote.setdefault(flow.remote_topic(name), []).append(topic)
     changes = [change for topics in by_remote.values() for topic in topics for change in _unmapped(flow, topic)]
+    changes += [_held(one) for one in lost.values()]
     for remote, topics in sorted(by_remote.items()):
+        if remote in lost:
+            continue
         wanted, held = wanted_remote_topic(flow, topics), ends.remote.get(remote)
         actual: TopicSpec | None = None
         reset: tuple[str, ...] = ()
@@ -166,6 +174,21 @@ def name_conflicts(
             )
         )
     return found
+
+
+def _held(one: HeldTopic) -> Change:
+    reason, before = f"{one.cause}; {one.remedy}", one.known or None
+    after = one.found or "gone"
+    return Change(
+        where=one.target,
+        kind="topic",
+        name=one.remote,
+        action="held",
+        before=before,
+        after=after,
+        reason=reason,
+        flow=one.flow,
+    )
 
 
 def _unmapped(flow: FlowConfig, topic: KnownTopic) -> list[Change]:

@@ -342,12 +342,14 @@ def _bounds(
     """Return where the flow stands in each source partition that it owes something of.
 
     A flow whose `start` leaves the past out owes nothing before its first record. What precedes a takeover was sent by
-    another mirror; a run before it would say that the takeover never came about.
+    another mirror; a run before it would say that the takeover never came about. What precedes the place at which a remote
+    topic was accepted empty stood in a topic that was deleted.
     """
     firsts = {s: first for s, (_, first) in kept.items()}
     for piece in mine:
         firsts[piece.source] = min(firsts.get(piece.source, piece.first_upstream), piece.first_upstream)
-    positions, taken_over = cut.maps.positions[flow.name], _taken_over(lake, flow.name)
+    positions = cut.maps.positions[flow.name]
+    taken_over = {**_taken_over(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
     found = {}
     for s in landed:
         begins = taken_over.get(s, 0)

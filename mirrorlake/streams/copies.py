@@ -190,10 +190,16 @@ def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]
             record.epoch,
             _committed_at(record),
             record.view or None,
+            _topic_id(record, run.source.topic),
         )
         for record in records
         for run in record.runs
     ]
+
+
+def _topic_id(record: LedgerRecord, topic: str) -> str | None:
+    remote = record.remotes.get(topic)
+    return remote.topic_id or None if remote is not None else None
 
 
 def withheld_rows(
@@ -217,6 +223,7 @@ def withheld_rows(
             record.lane,
             record.seq,
             _committed_at(record),
+            _topic_id(record, item.source.topic),
         )
         for record in records
         for item in record.withheld

@@ -89,6 +89,23 @@ class Observations:
                 changed.append(seen)
         self._append(changed)
 
+    def lives(
+        self,
+        cluster: str,
+        lost: Mapping[str, str],
+        states: Mapping[str, TopicState],
+        configs: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """Record that remote topics were lost, with the ids they had, and what stands in their place now."""
+        known = state_of(s for s in read_seen(self._lake, clusters=[cluster]) if s.role == "target").topics
+        before = [
+            Seen(at=self._now(), cluster=cluster, role="target", topic=name, generation=1, topic_id=topic_id)
+            for name, topic_id in sorted(lost.items())
+            if (cluster, name) not in known
+        ]
+        self._append(before)
+        self.topics(cluster, states, configs, scope=lost)
+
     def acls(self, cluster: str, acls: Iterable[Acl]) -> None:
         """Record ACLs of a cluster that appeared or disappeared."""
         known = state_of(read_seen(self._lake, clusters=[cluster])).acls.get(cluster, set())

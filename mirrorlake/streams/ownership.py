@@ -14,6 +14,7 @@ from mirrorlake.kafka.lane import LaneSender, LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
 from mirrorlake.model.flow import SourcePartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.remotes import Remote, Settled
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +42,24 @@ def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePart
     """Return the furthest position of each source partition over all lanes.
 
     A partition changes its lane when the number of lanes is changed, and a claim carries the positions of all lanes; a
-    position only ever grows, so the furthest is the newest.
+    position only ever grows, so the furthest is the newest. It counts only in the remote topic in which it was reached, by
+    the newest owner's claim (`model/remotes.py`).
     """
+    remotes = merged_remotes(last)
     positions: dict[SourcePartition, int] = {}
     for record in last.values():
         for source, offset in (record.positions if record else {}).items():
-            positions[source] = max(positions.get(source, 0), offset)
+            if record is not None and record.remotes.get(source.topic) == remotes.get(source.topic):
+                positions[source] = max(positions.get(source, 0), offset)
     return positions
+
+
+def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]:
+    """Return the remote topic of each source topic by the newest owner that named one."""
+    remotes: dict[str, Remote] = {}
+    for record in sorted((record for record in last.values() if record), key=lambda record: record.epoch):
+        remotes |= record.remotes
+    return remotes
 
 
 def take_over(
@@ -55,6 +67,8 @@ def take_over(
     task: LaneTask,
     *,
     check: Callable[[Mapping[int, LedgerRecord | None]], None],
+    settle: Callable[[Mapping[str, Remote], Mapping[SourcePartition, int]], Settled],
+    carried: Callable[[], str],
     choose_checkpoint: Callable[[int, int], int],
     restored: Mapping[SourcePartition, int] | None,
     held: Mapping[int, int],
@@ -69,6 +83,8 @@ def take_over(
         admin: the target.
         task: the lane task of this owner; its lane, epoch and owner are filled in here.
         check: is shown the last record of every lane; it may raise to refuse.
+        settle: is told the remote topics and the positions of the ledger, and returns what of them is claimed.
+        carried: returns what the flow carries, once that is settled.
         choose_checkpoint: is told the number of the checkpoint location in use (0: none yet) and the last batch known
             from it (-1: none), and returns the number to use from now on; it may raise to refuse.
         restored: positions to set out from where the ledger was lost, from the offset map; empty otherwise. None forgets
@@ -98,8 +114,10 @@ def take_over(
         epoch = max([int(now.timestamp()), *(record.epoch + 1 for record in last.values() if record)])
         used = max((record.checkpoint for record in last.values() if record), default=0)
         batch = max((r.batch for r in last.values() if r and r.checkpoint == used), default=-1)
-        checkpoint = choose_checkpoint(used, batch)
         positions = {} if restored is None else {**merged_positions(last), **restored}
+        settled = settle(merged_remotes(last), positions)
+        positions = dict(settled.positions)
+        checkpoint = choose_checkpoint(used, batch)
         ownership = Ownership(
             epoch=epoch,
             owner=owner,
@@ -119,7 +137,8 @@ def take_over(
                 seq=max(before.seq if before else -1, held.get(lane, -1)) + 1,
                 checkpoint=checkpoint,
                 batch=ownership.batch,
-                carried=task.carried,
+                carried=carried(),
+                remotes=settled.remotes,
                 positions=positions,
                 committed_at_ms=int(now.timestamp() * 1000),
             )

@@ -14,22 +14,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.errors import LaneFenced, MirrorlakeError, StoreError
+from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.remotes import lost
 from mirrorlake.model.carried import Carried
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
+from mirrorlake.model.remotes import Remote, Settled
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS, RelayFile
@@ -43,6 +46,7 @@ from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import Ownership, take_over
 from mirrorlake.streams.query import await_query, met_another
 from mirrorlake.streams.republish_settings import RepublishSettings
+from mirrorlake.streams.settling import Settling
 from mirrorlake.streams.targets import RemoteTopics, target_of
 from mirrorlake.streams.topics import SourceTopics
 
@@ -81,13 +85,9 @@ class Republisher:
         self._settings = settings
         self._flow = settings.flow
         self._topics = SourceTopics(lake, self._flow.source)
-        self._remotes = RemoteTopics(
-            target,
-            self._flow,
-            audit,
-            beside=settings.beside,
-            known_topics=lambda alias: SourceTopics(lake, alias).load(),
-        )
+        self._audit = audit
+        self._remotes = self._remote_topics()
+        self._settled = Settled()
         self._owned: Ownership | None = None
         self._copy: LedgerCopy | None = None
         self._failure: BaseException | None = None
@@ -110,11 +110,25 @@ class Republisher:
             CheckpointLost: the checkpoint location lost batches that the ledger knows.
             LedgerLost: the ledger is behind its copy in the lake.
             LaneFenced: another republisher of the flow took over.
+            RemoteTopicLost: with `once`, remote topics were deleted or created again; the others are drained.
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError, StoreError: the target or the lake failed.
         """
         self._stop = stop
         resumes = self._take_over(rebuild=rebuild, restore_ledger=restore_ledger)
+        while True:
+            try:
+                self._run_owned(resumes, once=once, stop=stop)
+            except RemoteTopicLost as error:
+                # The claim says which topics wait, before anything steps over their records; all others go on.
+                log.warning("republish.remote_lost flow=%s why=%s", self._flow.name, error.cause)
+                resumes = self._take_over()
+            else:
+                break
+        if once and self._settled.held:
+            raise lost(*self._settled.held)
+
+    def _run_owned(self, resumes: bool, *, once: bool, stop: threading.Event) -> None:
         version = 0
         if not resumes:
             version = self._lake.version(self._lake.relay_location(self._flow.source))
@@ -138,13 +152,17 @@ class Republisher:
         """Take the flow over and return what sends its source partitions in an order of the caller's.
 
         Raises:
-            LaneFenced, LedgerLost, TopicConflict, ClusterError, StoreError: as `run` does.
+            LaneFenced, LedgerLost, RemoteTopicLost, TopicConflict, ClusterError, StoreError: as `run` does.
         """
         self._take_over()
+        if self._settled.held:
+            raise lost(*self._settled.held)
         version = self._lake.version(self._lake.relay_location(self._flow.source))
         files = self._files(self._lake.relay_at(self._flow.source, version))
         self._make_ready({file.source for file in files})
-        return InOrder(self._flow, self._settings.view, files, self._ownership, task=self._task, keep=self._keep)
+        remotes = self._remotes.of({file.source.topic for file in files})
+        task = partial(self._task, remotes=remotes)
+        return InOrder(self._flow, self._settings.view, files, self._ownership, task=task, keep=self._keep)
 
     def _take_over(self, *, rebuild: bool = False, restore_ledger: bool = False) -> bool:
         """Take the flow over and repair the lake's copies; return whether its checkpoint location can be gone on from."""
@@ -154,7 +172,7 @@ class Republisher:
 
         def choose(used: int, batch: int) -> int:
             nonlocal seen
-            if rebuild or not used or not self._goes_on(last, used):
+            if rebuild or not used or self._settled.sends_again or not self._goes_on(last, used):
                 return used + 1
             seen = read_checkpoint_location(self._lake.spark, self._checkpoint_path(used))
             if batch > seen.last_planned:
@@ -173,6 +191,8 @@ class Republisher:
             self._target,
             self._task(),
             check=check,
+            settle=self._settle,
+            carried=lambda: self._carried.text,
             choose_checkpoint=choose,
             restored=copy.positions() if restore_ledger else {},
             held=held,
@@ -197,6 +217,8 @@ class Republisher:
             self._target,
             self._task(),
             check=lambda _: None,
+            settle=self._settle,
+            carried=lambda: self._carried.text,
             choose_checkpoint=lambda used, _: used + 1,
             restored=None,
             held=copy.load(),
@@ -209,6 +231,32 @@ class Republisher:
             return self._send(files, frame, batch=-1)
         finally:
             frame.unpersist()
+
+    def _remote_topics(self) -> RemoteTopics:
+        lake = self._lake
+        return RemoteTopics(
+            self._target,
+            self._flow,
+            self._audit,
+            beside=self._settings.beside,
+            known_topics=lambda alias: SourceTopics(lake, alias).load(),
+        )
+
+    def _settle(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> Settled:
+        """Decide about remote topics that were lost since an earlier owner sent to them."""
+        self._remotes, flow = self._remote_topics(), self._flow
+
+        def make(sources: list[SourcePartition]) -> None:
+            mirrored = {source.topic for source in positions}
+            self._remotes.ensure(sources, self._topics.known, mirrored_before=mirrored)
+
+        choices = self._settings.choices
+        settling = Settling(self._lake, self._target, flow, choices=choices, make=make, now=self._audit.now)
+        settled = self._settled = settling.settle(known, positions)
+        sent = {s.topic for s, at in settled.positions.items() if at > 0} - settled.waiting
+        named = [settled.remotes[topic] for topic in sent & settled.remotes.keys() if flow.carries(topic)]
+        self._remotes.expect(named)
+        return settled
 
     def _own(self, owned: Ownership, copy: LedgerCopy) -> None:
         self._owned, self._copy = owned, copy.owned_by(owned.epoch)
@@ -326,7 +374,7 @@ class Republisher:
                 shared=shared or sharing[row.file] > 1,
             )
             for row in rows
-            if self._flow.carries(row.topic) and row.topic not in self._settings.paused
+            if self._flow.carries(row.topic) and row.topic not in self._carried.without
         ]
         return sorted(self._lacking(files))
 
@@ -364,7 +412,12 @@ class Republisher:
         start, rate = self._flow.start, self._flow.rate.rate.share(max(1, len(by_lane)))
         work = [
             LaneWork(
-                task=self._task(lane=lane, batch=batch, rate=rate),
+                task=self._task(
+                    lane=lane,
+                    batch=batch,
+                    rate=rate,
+                    remotes=self._remotes.of({file.source.topic for file in lane_files}),
+                ),
                 files=tuple(lane_files),
                 targets={file.source: targets[file.source] for file in lane_files},
                 skip_before_ms=start.timestamp_ms,
@@ -384,7 +437,8 @@ class Republisher:
         known = self._topics.known
         if any(s.topic not in known or s.partition >= known[s.topic].partitions for s in sources):
             self._topics.load()
-        mirrored = {source.topic for source in self._ownership.positions}
+        # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
+        mirrored = {source.topic for source in self._ownership.positions} | self._settled.remotes.keys()
         self._remotes.ensure(sources, self._topics.known, mirrored_before=mirrored)
 
     def _keep(self, committed: Iterable[LedgerRecord]) -> list[LedgerRecord]:
@@ -428,7 +482,15 @@ class Republisher:
             raise RuntimeError("run() takes the flow over before anything is sent")
         return self._owned
 
-    def _task(self, *, lane: int = 0, batch: int = -1, rate: Rate = NO_LIMIT) -> LaneTask:
+    @property
+    def _carried(self) -> Carried:
+        """What the flow carries, without the topics that are paused or wait for a person."""
+        carried = self._settings.carried
+        return Carried(carried.selection, carried.without | self._settled.waiting)
+
+    def _task(
+        self, *, lane: int = 0, batch: int = -1, rate: Rate = NO_LIMIT, remotes: Mapping[str, Remote] | None = None
+    ) -> LaneTask:
         flow, owned = self._flow, self._owned
         chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
         options = dict(self._settings.producer_options)
@@ -448,7 +510,8 @@ class Republisher:
             chunk_records=chunk_records,
             chunk_bytes=chunk_bytes,
             quarantines=flow.unsendable == "quarantine",
-            carried=self._settings.carried.text,
+            carried=self._carried.text,
+            remotes=remotes or {},
             rate=rate,
             seq=owned.seqs.get(lane) if owned else None,
             replication_factor=flow.replication_factor,
@@ -457,7 +520,7 @@ class Republisher:
     def _goes_on(self, last: Mapping[int, LedgerRecord | None], checkpoint: int) -> bool:
         """Tell whether nothing that the flow carries now was stepped over in the checkpoint location."""
         texts = {record.carried for record in last.values() if record and record.checkpoint == checkpoint}
-        return all(self._settings.carried.continues(Carried.read(text)) for text in texts)
+        return all(self._carried.continues(Carried.read(text)) for text in texts)
 
     def _ledger(self) -> LedgerReader:
         return LedgerReader(self._flow.target, self._flow.ledger_topic, self._settings.reader_options)

@@ -9,6 +9,7 @@ from typing import Any
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.carried import Carried
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.remotes import Choice
 from mirrorlake.rules.viewed import View
 from mirrorlake.streams.duties import Duty
 
@@ -18,7 +19,8 @@ class RepublishSettings:
     """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
 
     `beside` are all flows of the settings: two may meet on one target. `selection` is the fingerprint of what decides which
-    topics the flow carries; those of `paused` wait in the relay. `on_commit` hears what a target has confirmed, and never raises.
+    topics the flow carries; those of `paused` wait in the relay. `choices` are what a person chose for remote topics that
+    were lost. `on_commit` hears what a target has confirmed, and never raises.
     """
 
     flow: FlowConfig
@@ -29,6 +31,7 @@ class RepublishSettings:
     beside: Sequence[FlowConfig] = ()
     selection: str = ""
     paused: frozenset[str] = frozenset()
+    choices: Sequence[Choice] = ()
     on_commit: Callable[[Sequence[LedgerRecord]], None] = lambda _: None
 
     @property

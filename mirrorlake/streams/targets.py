@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import TopicConflict, TopicDenied
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.errors import RemoteTopicLost, TopicConflict, TopicDenied
+from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.changes import apply_change
+from mirrorlake.kafka.remotes import describe_surely, lost, require_same
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.model.provenance import collide
+from mirrorlake.model.remotes import HeldTopic, Remote, is_other, known_id
 from mirrorlake.model.topic_configs import merged
 from mirrorlake.relay.audit import Audit
 from mirrorlake.streams.topics import KnownTopic
@@ -85,6 +87,7 @@ def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
 class _Remote:
     partitions: int
     max_message_bytes: int
+    topic_id: str
 
 
 class RemoteTopics:
@@ -92,6 +95,8 @@ class RemoteTopics:
 
     What is created or grown is written to `audit`. `known_topics` gives the known topics of a cluster by its alias, asked for
     only where `beside` holds flows that could write the same remote topics.
+
+    Law F: a topic that records were sent to is never made again in silence; its id is looked at before every batch.
     """
 
     def __init__(
@@ -113,6 +118,16 @@ class RemoteTopics:
         self._audit = audit
         self._flow = flow
         self._ready: dict[str, _Remote] = {}
+        self._sent_to: dict[str, str] = {}
+
+    def expect(self, remotes: Iterable[Remote]) -> None:
+        """Know the remote topics that hold records of the flow by its ledger."""
+        self._sent_to |= {one.name: one.topic_id for one in remotes}
+
+    def of(self, topics: Iterable[str]) -> dict[str, Remote]:
+        """Return the remote topic of each source topic, with its id; they are ready."""
+        names = {topic: self._flow.remote_topic(topic) for topic in topics}
+        return {topic: Remote(name, self._ready[name].topic_id) for topic, name in names.items()}
 
     def ensure(
         self,
@@ -129,6 +144,7 @@ class RemoteTopics:
             mirrored_before: source topics that this flow has republished records of.
 
         Raises:
+            RemoteTopicLost: a topic that holds records of the flow was deleted, or created again.
             TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or growing
                 is switched off with `sync.partitions: false`; a topic has another number of partitions than placement by
                 key counts; a source partition stands in no list of `placement`.
@@ -149,6 +165,8 @@ class RemoteTopics:
             by_name = needed.setdefault(self._flow.remote_topic(source.topic), {})
             if source.topic not in by_name or by_name[source.topic].partitions < topic.partitions:
                 by_name[source.topic] = topic
+        ids = {remote: self._sent_to[remote] for remote in needed if remote in self._sent_to}
+        require_same(self._admin, ids, flow=self._flow.name)
         for remote, topics in needed.items():
             for topic in topics.values():
                 self._refuse_unmapped(topic, remote)
@@ -182,6 +200,7 @@ class RemoteTopics:
 
     def _make(self, wanted: TopicSpec, *, fresh: bool) -> None:
         actual = self._admin.describe([wanted.name]).get(wanted.name)
+        self._refuse_other(wanted.name, actual)
         if actual is not None and wanted.is_keyed and actual.partitions != wanted.partitions:
             raise self._keyed_conflict(wanted, actual.partitions)
         if (
@@ -203,9 +222,27 @@ class RemoteTopics:
             apply_change(change, self._admin)
         self._audit.record(changes, command="republish")
         limit = self._admin.config_value(wanted.name, "max.message.bytes")
+        state = actual or describe_surely(self._admin, [wanted.name]).get(wanted.name)
+        if state is None:
+            raise self._lost(wanted.name, None)
         self._ready[wanted.name] = _Remote(
-            partitions=wanted.partitions, max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT
+            partitions=wanted.partitions,
+            max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT,
+            topic_id=known_id(state.topic_id),
         )
+        self._sent_to[wanted.name] = self._ready[wanted.name].topic_id
+
+    def _refuse_other(self, remote: str, actual: TopicState | None) -> None:
+        """Raise where a topic with records of the flow was lost since it was looked at: it would be made here."""
+        found = known_id(actual.topic_id) if actual is not None else None
+        known = self._sent_to.get(remote)
+        if known is not None and (found is None or is_other(known, found)):
+            raise self._lost(remote, found)
+
+    def _lost(self, remote: str, found: str | None) -> RemoteTopicLost:
+        flow = self._flow
+        known = self._sent_to.get(remote, "")
+        return lost(HeldTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found))
 
     def _may_grow(self, remote: str, *, fresh: bool) -> bool:
         if not fresh or not self._flow.sync.partitions:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import FlowConfig
@@ -11,6 +13,7 @@ from mirrorlake.kafka.mm2 import tell_checkpoints
 from mirrorlake.kafka.options import spark_options
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.audit import Audit
 from mirrorlake.rules.build import flow_view
 from mirrorlake.rules.placement import Placer
@@ -18,6 +21,7 @@ from mirrorlake.rules.provenance import provenance_stage
 from mirrorlake.rules.viewed import View
 from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.quarantine import Quarantine
+from mirrorlake.steps.remotes import held_now
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
@@ -73,6 +77,7 @@ class Streams(Positions):
         # Flows that meet on one target share ACLs: none may judge by an older list of the others.
         beside = [content["flows"][other.name] for other in self.config.flows_to(flow.target) if flow.sync.acls]
         paused = [sorted(state.topics_of(flow.name)), state.of_cluster(flow.source) is not None]
+        paused += [sorted((one.remote, one.known, one.action) for one in state.choices if one.flow == flow.name)]
         view = self.view(flow)
         version = view.version if view is not None else ""
         return identity([content["flows"][flow.name], self._selection(flow), version, ends, beside, paused])
@@ -103,6 +108,7 @@ class Streams(Positions):
             duties=() if state.of_cluster(flow.source) else self._duties(flow),
             selection=self._selection(flow),
             paused=frozenset(state.topics_of(flow.name)),
+            choices=[choice for choice in state.choices if choice.flow == flow.name],
         )
 
     def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
@@ -174,6 +180,11 @@ class Streams(Positions):
         )
         return [*duties, *self.keeper(flow).duties()]
 
+    def held(self, flow: FlowConfig) -> list[HeldTopic]:
+        """Find the remote topics of a flow that were lost and wait for a choice."""
+        with closing(self.ledger(flow)) as ledger:
+            return held_now(flow, target=self.admin(flow.target), ledger=ledger)
+
     def keeper(self, flow: FlowConfig) -> Keeper:
         """Return what keeps the topics and ACLs of a flow in step."""
         return Keeper(
@@ -183,5 +194,6 @@ class Streams(Positions):
             admins=self.clusters(),
             lake=self.lake,
             now=self.now,
+            held=partial(self.held, flow),
             lock=self._keeping,
         )

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from mirrorlake.errors import LaneFenced, UnsendableRecord
+from mirrorlake.errors import LaneFenced, RemoteTopicLost, UnsendableRecord
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane import LaneSender, LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
@@ -22,9 +22,11 @@ from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import Rate
+from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.viewed import Viewed
 from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import create_topic, delete_topic
 
 SOURCE = SourcePartition("orders", 1, 0)
 # Older records would fall to the broker's retention at once.
@@ -118,6 +120,42 @@ def test_law_f_a_fenced_holder_of_an_older_epoch_stops_and_leaves_nothing(
         list(old.send(halfway()))
     assert refused.value.exit_code == 3
     assert len(values(central, remote)) == 10
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_law_f_a_remote_topic_that_is_lost_under_a_chunk_gets_nothing_of_it(
+    comes_back: bool,
+    task: LaneTask,
+    remote: TopicPartition,
+    central: KafkaCluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin = ClusterAdmin("central", task.options)
+    known = Remote(remote.topic, admin.describe([remote.topic])[remote.topic].topic_id)
+    sender = LaneSender(replace(task, remotes={SOURCE.topic: known}))
+    [first] = sender.send([piece(remote, range(10))])
+    assert first.remotes == {SOURCE.topic: known}
+    flush, left = LaneSender._flush, [comes_back]
+
+    def losing(self: LaneSender, sent: object) -> None:
+        # All records are confirmed in the old topic, or in the new one, which has the ledger's id in neither case.
+        if left:
+            delete_topic(central.bootstrap_servers, remote.topic)
+            if left.pop():
+                create_topic(central.bootstrap_servers, remote.topic, 1)
+        flush(self, sent)
+
+    monkeypatch.setattr(LaneSender, "_flush", losing)
+    with pytest.raises(RemoteTopicLost) as refused:
+        list(sender.send([piece(remote, range(10, 20))]))
+    assert (refused.value.exit_code, refused.value.topic) == (3, remote.topic)
+    heir = LaneSender(replace(task, remotes={}))
+    last = heir.open()
+    heir.close()
+    assert last == first, "law F: the ledger says that a topic holds what it does not hold"
+    if comes_back:
+        assert values(central, remote) == []
 
 
 @pytest.mark.law("F")

@@ -15,6 +15,7 @@ from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.remotes import Settled
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.streams.ownership import Ownership, take_over
 from tests.flow.kit import consume
@@ -60,6 +61,8 @@ class Flow:
             self.admin,
             self.task(lanes),
             check=lambda _: None,
+            settle=lambda known, sent: Settled(positions=sent, remotes=known),
+            carried=str,
             choose_checkpoint=lambda used, _: used + 1,
             restored={},
             held={},

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run, holes_between
+from mirrorlake.model.remotes import Remote
 
 topics = st.text("abcXYZ019._-", min_size=1, max_size=20)
 sources = st.builds(SourcePartition, topics, st.integers(1, 9), st.integers(0, 500))
@@ -39,6 +40,7 @@ def runs(draw: st.DrawFn) -> Run:
         owner=st.text(max_size=40),
         seq=st.integers(0, 2**50),
         checkpoint=st.integers(0, 99),
+        remotes=st.dictionaries(topics, st.builds(Remote, topics, topics), max_size=5),
         batch=st.integers(-1, 2**40),
         positions=st.dictionaries(sources, st.integers(0, 2**60), max_size=8),
         runs=st.lists(runs(), max_size=4).map(tuple),

@@ -16,6 +16,7 @@ from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, 
 from mirrorlake.model.lag import Sample
 from mirrorlake.model.offset_map import (
     BeforeFirst,
+    DeletedTopic,
     Exact,
     Filtered,
     InHole,
@@ -25,6 +26,7 @@ from mirrorlake.model.offset_map import (
     UnknownPartition,
 )
 from mirrorlake.model.plan import Change, Note, Plan
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.running import Landing, Ran, Republishing
@@ -191,6 +193,8 @@ def every(text: str) -> list[Shown]:
         Filtered(14, text, text),
         Quarantined(14, text, text, text),
         OtherGeneration(2, 7),
+        DeletedTopic(text),
+        HeldTopic(flow=text, target=text, remote=text, topics=(text,), known=text),
         NotYetRepublished(9),
         BeforeFirst(5),
         UnknownPartition(),

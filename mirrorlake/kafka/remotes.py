@@ -1,0 +1,60 @@
+"""Whether remote topics are still those that a ledger knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from mirrorlake.errors import RemoteTopicLost
+from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.model.remotes import HeldTopic, is_other, known_id
+
+# A broker hears of a new topic a moment after the controller has made it; one that is gone stays gone.
+_SURE_S = 2.0
+
+
+def describe_surely(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, TopicState]:
+    """Describe topics as `ClusterAdmin.describe` does; one that is not there is asked for until that is certain."""
+    wanted = set(names)
+    found: dict[str, TopicState] = {}
+
+    def look() -> bool:
+        found.update(admin.describe(wanted - found.keys()))
+        return wanted == found.keys()
+
+    if not look():
+        try:
+            Retrying(
+                retry=retry_if_result(lambda whole: not whole), stop=stop_after_delay(_SURE_S), wait=wait_fixed(0.2)
+            )(look)
+        except RetryError:
+            return found
+    return found
+
+
+def require_same(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -> None:
+    """Return if each remote topic is there with the id that the ledger knows (law F); an empty id is not compared.
+
+    Raises:
+        RemoteTopicLost: one has another, or is gone.
+        ClusterError: the target does not answer.
+    """
+    found = describe_surely(admin, ids)
+    for name, topic_id in sorted(ids.items()):
+        now = known_id(found[name].topic_id) if name in found else None
+        if now is None or is_other(topic_id, now):
+            raise lost(HeldTopic(flow=flow, target=admin.alias, remote=name, topics=(), known=topic_id, found=now))
+
+
+def lost(*held: HeldTopic) -> RemoteTopicLost:
+    """Return the refusal to go on without a person's choice, for one or several topics of a flow."""
+    first = held[0]
+    return RemoteTopicLost(
+        "; ".join(one.cause for one in held),
+        consequence="nothing is sent to it until you choose; the relay keeps its records, and other topics go on",
+        remedy="; ".join(one.remedy for one in held),
+        flow=first.flow,
+        alias=first.target,
+        topic=first.remote,
+    )

@@ -1,0 +1,218 @@
+"""Remote topics by the id that Kafka gave them: a ledger's positions hold for one life of a topic, and for no other.
+
+A remote topic that is deleted, or deleted and created again, has lost what the ledger says was sent. Law F: nothing is
+sent to it, and nothing is made in its place, until a person says which of two is meant:
+
+    send again      the relay's records go into the new topic from the beginning: no position of the old life counts
+    accept empty    the new topic holds what comes from now on: the positions stay
+
+A position stands beside the id of the topic in which it was reached. So an owner that dies between two claims leaves no
+doubt which positions still count: those that were reached in the topics of the newest claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.show import Sheet, Shown, badge, clean
+
+SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
+
+# What a broker without topic ids answers (before Kafka 2.8).
+_NO_IDS = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
+# Claimed for a topic that was lost before its id was kept: what is made in its place is another one.
+_NO_TOPIC = "-"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Remote:
+    """The remote topic of a source topic: its name, and its id, empty where the cluster gives none."""
+
+    name: str
+    topic_id: str = ""
+
+
+def known_id(topic_id: object) -> str:
+    """Return a topic id as text, empty where the cluster gives topics none.
+
+    >>> known_id("AAAAAAAAAAAAAAAAAAAAAA")
+    ''
+    """
+    text = str(topic_id)
+    return "" if text in _NO_IDS else text
+
+
+def is_other(known: str, found: str) -> bool:
+    """Tell whether two ids are those of two topics; an empty one tells nothing.
+
+    >>> is_other("x1", "x2"), is_other("x1", "x1"), is_other("", "x1")
+    (True, False, False)
+    """
+    return bool(known and found and known != found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTopic(Shown):
+    """A remote topic that is not the one the flow's ledger knows; `topics` are the source topics that wait for it.
+
+    `known` is the id in the ledger, empty from before ids were kept; `found` the one on the target, None where it is gone.
+    """
+
+    flow: str
+    target: str
+    remote: str
+    topics: tuple[str, ...]
+    known: str = ""
+    found: str | None = None
+
+    @property
+    def cause(self) -> str:
+        """What happened to the topic."""
+        what = "was deleted" if self.found is None else "was deleted and created again"
+        return f"{self.remote} {what} on {self.target}; {self.flow} had sent records to it"
+
+    @property
+    def commands(self) -> tuple[str, str]:
+        """The commands of the two ways on."""
+        start = f"mirrorlake republish --flow '{self.flow}' --topic {self.remote}"
+        return f"{start} --send-again", f"{start} --accept-empty"
+
+    @property
+    def remedy(self) -> str:
+        """Both ways on."""
+        again, empty = self.commands
+        return (
+            f"`{again}` sends everything again from the relay; `{empty}` goes on there with what has not been sent yet"
+        )
+
+    def sheet(self) -> Sheet:
+        """Return what happened and the two ways on."""
+        return Sheet(title=self.remote, badge=badge("held"), facts=(self.cause,), parts=(self.remedy,))
+
+    def __str__(self) -> str:
+        return clean(f"{self.cause}. Next: {self.remedy}")
+
+
+def held_topics(
+    *,
+    flow: str,
+    target: str,
+    known: Mapping[str, Remote],
+    positions: Iterable[SourcePartition],
+    found: Mapping[str, str],
+    remote_topic: Callable[[str], str],
+) -> list[HeldTopic]:
+    """Return the remote topics with positions in the ledger that are gone or are others than the ledger knows.
+
+    Args:
+        flow: the flow.
+        target: the alias of its target.
+        known: the remote topic of each source topic by the ledger.
+        positions: the source partitions of which something was sent.
+        found: the ids of the remote topics that are there.
+        remote_topic: the name of a source topic's remote topic.
+
+    Example:
+        >>> sent = [SourcePartition("orders", 1, 0)]
+        >>> [held] = held_topics(flow="a->b", target="b", known={"orders": Remote("a.orders", "x1")}, positions=sent,
+        ...                      found={"a.orders": "x2"}, remote_topic="a.{}".format)
+        >>> print(held.cause)
+        a.orders was deleted and created again on b; a->b had sent records to it
+    """
+    by_remote: dict[str, set[str]] = {}
+    for topic in {source.topic for source in positions}:
+        by_remote.setdefault(remote_topic(topic), set()).add(topic)
+    held = []
+    for remote, topics in sorted(by_remote.items()):
+        # Under another name, after an edit of `policy`, a topic has no past in this flow.
+        ids = {known[topic].topic_id for topic in topics if topic in known and known[topic].name == remote} - {""}
+        renamed = all(topic in known and known[topic].name != remote for topic in topics)
+        now = found.get(remote)
+        if (now is None and not renamed) or any(is_other(one, now or "") for one in ids):
+            held.append(
+                HeldTopic(
+                    flow=flow,
+                    target=target,
+                    remote=remote,
+                    topics=tuple(sorted(topics)),
+                    known=min(ids - {now or ""}, default=""),
+                    found=now,
+                )
+            )
+    return held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a person chose for a remote topic of a flow whose id in the ledger was `known`: `send_again` or `accept_empty`."""
+
+    flow: str
+    remote: str
+    known: str
+    action: str
+
+    def settles(self, held: HeldTopic) -> bool:
+        """Tell whether it is about this loss of the topic, and not about an earlier one."""
+        return (self.flow, self.remote, self.known) == (held.flow, held.remote, held.known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What an owner claims: positions that count, and the remote topics they were reached in.
+
+    `held` wait for a person; `chosen` are those that a choice settles now, each with the choice.
+    """
+
+    positions: Mapping[SourcePartition, int] = field(default_factory=dict)
+    remotes: Mapping[str, Remote] = field(default_factory=dict)
+    held: tuple[HeldTopic, ...] = ()
+    chosen: tuple[tuple[HeldTopic, Choice], ...] = ()
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The source topics that wait for a person."""
+        return frozenset(topic for one in self.held for topic in one.topics)
+
+    @property
+    def sends_again(self) -> bool:
+        """Whether records go out again that an earlier owner had sent."""
+        return any(choice.action == SEND_AGAIN for _, choice in self.chosen)
+
+
+def settle(
+    *,
+    held: Iterable[HeldTopic],
+    choices: Iterable[Choice],
+    known: Mapping[str, Remote],
+    positions: Mapping[SourcePartition, int],
+    found: Mapping[str, str],
+    remote_topic: Callable[[str], str],
+) -> Settled:
+    """Return what the new owner of a flow claims, by what was found and what a person chose.
+
+    A topic that waits keeps the id that the ledger knows, so that it is still found to be lost at the next start; where the
+    ledger knows none, it is claimed as one that no topic can be.
+    """
+    chosen, waiting = [], []
+    choices = list(choices)
+    for one in held:
+        choice = next((choice for choice in choices if choice.settles(one)), None)
+        if choice is None:
+            waiting.append(one)
+        else:
+            chosen.append((one, choice))
+    again = {topic for one, choice in chosen if choice.action == SEND_AGAIN for topic in one.topics}
+    stays = {topic for one in waiting for topic in one.topics}
+    remotes = {topic: Remote(one.remote, _NO_TOPIC) for one in waiting for topic in one.topics} | dict(known)
+    for topic in {source.topic for source in positions} - stays:
+        remote = remote_topic(topic)
+        if remote in found:
+            remotes[topic] = Remote(remote, found[remote])
+    return Settled(
+        positions={source: at for source, at in positions.items() if source.topic not in again},
+        remotes=remotes,
+        held=tuple(waiting),
+        chosen=tuple(chosen),
+    )

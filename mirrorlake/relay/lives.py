@@ -1,0 +1,136 @@
+"""Which runs of the offset map still stand: those of remote topics that were not deleted since.
+
+A run says where records stood in one life of a remote topic, and carries that topic's id. The table `metadata` says which
+life is the present one; a run from before ids were kept belongs to the life in which it was committed.
+
+Law A (never ahead): a position is never taken from a topic that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.schema import METADATA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """The present life of a remote topic that had an earlier one: its id, None where it is gone, and since when it is known."""
+
+    topic_id: str | None
+    since: datetime | None
+
+
+def recorded_lives(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, str], Life]:
+    """Return the remote topics that were deleted or created again, by the target's alias and name; most lakes know none."""
+    location = lake.meta_location(METADATA)
+    if not lake.exists(location):
+        return {}
+    targets = sorted({flow.target for flow in flows})
+    newest = F.max_by(F.struct("topic_id", "present"), "observed_at").alias("newest")
+    seen = lake.meta(METADATA).where(
+        F.col("cluster").isin(targets) & (F.col("role") == "target") & (F.col("kind") == "topic")
+    )
+    firsts = seen.where("present").groupBy("cluster", "topic", "topic_id").agg(F.min("observed_at").alias("since"))
+    rows = (
+        firsts.groupBy("cluster", "topic")
+        .agg(F.map_from_entries(F.collect_list(F.struct("topic_id", "since"))).alias("lives"))
+        .join(seen.groupBy("cluster", "topic").agg(newest), ["cluster", "topic"], "right")
+        .collect()
+    )
+    return {
+        (row.cluster, row.topic): Life(
+            topic_id=row.newest.topic_id if row.newest.present else None,
+            since=lives.get(row.newest.topic_id) if len(lives) > 1 else None,
+        )
+        for row in rows
+        if len(lives := dict(row.lives or {})) > 1 or not row.newest.present
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lives:
+    """Tell rows of flows apart by whether the remote topic that they speak of is there.
+
+    Attributes:
+        flows: the flows.
+        recorded: remote topics that were lost at some time, from `recorded_lives`.
+        held: those that were found to be lost just now, by flow.
+    """
+
+    flows: tuple[FlowConfig, ...]
+    recorded: Mapping[tuple[str, str], Life]
+    held: tuple[HeldTopic, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.recorded or self.held)
+
+    def standing(self, runs: DataFrame) -> DataFrame:
+        """Return the rows of `offset_map` whose records stand in a remote topic that is there."""
+        gone = self._gone_runs()
+        return runs if gone is None else runs.where(~gone)
+
+    def fallen(self, runs: DataFrame) -> DataFrame | None:
+        """Return the rows of `offset_map` whose records stood in a topic that is gone; None where there can be none."""
+        gone = self._gone_runs()
+        return None if gone is None else runs.where(gone)
+
+    def in_force(self, withheld: DataFrame, topics: Callable[[FlowConfig], Iterable[str]]) -> DataFrame:
+        """Return the rows of `withheld` that were written for a remote topic that is there: others were judged again since.
+
+        `topics` returns the source topics of a flow, and is asked for only where one was lost.
+        """
+        gone: list[Column] = []
+        for flow in self.flows if self else ():
+            for topic in topics(flow):
+                life = self._life(flow, flow.remote_topic(topic))
+                if life is not None:
+                    gone.append(
+                        (F.col("flow") == flow.name) & (F.col("topic") == topic) & _is_other(life, "withheld_at")
+                    )
+        return withheld.where(~reduce(or_, gone)) if gone else withheld
+
+    def _gone_runs(self) -> Column | None:
+        gone = [
+            F.col("flow").isin(flow.name, flow.redrive_name)
+            & (F.col("target_topic") == remote)
+            & _is_other(life, "committed_at")
+            for flow in self.flows
+            for remote in sorted(self._remotes(flow))
+            if (life := self._life(flow, remote)) is not None
+        ]
+        return reduce(or_, gone) if gone else None
+
+    def _remotes(self, flow: FlowConfig) -> set[str]:
+        held = {one.remote for one in self.held if one.flow == flow.name}
+        return held | {remote for target, remote in self.recorded if target == flow.target}
+
+    def _life(self, flow: FlowConfig, remote: str) -> Life | None:
+        if any((one.flow, one.remote) == (flow.name, remote) for one in self.held):
+            return Life(topic_id=None, since=None)
+        return self.recorded.get((flow.target, remote))
+
+
+def _is_other(life: Life, at: str) -> Column:
+    """Tell whether a row was written for another life of the remote topic."""
+    if life.topic_id is None:
+        return F.lit(True)
+    known = F.col("target_topic_id")
+    before = F.lit(False) if life.since is None else F.col(at) < F.lit(life.since)
+    return F.when(known.isNull(), before).otherwise(known != life.topic_id)
+
+
+def lives_of(lake: Lake, flows: Iterable[FlowConfig]) -> Lives:
+    """Return what the lake knows of the remote topics of flows."""
+    flows = tuple(flows)
+    return Lives(flows=flows, recorded=recorded_lives(lake, flows))

@@ -1,0 +1,62 @@
+"""Remote topics that were deleted or created again on the target, and what a person chooses for them (law F)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.model.control import Subject
+from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic
+from mirrorlake.relay.control import Control
+from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
+from mirrorlake.streams.settling import look_at_remotes
+
+
+def held_now(flow: FlowConfig, *, target: ClusterAdmin, ledger: LedgerReader) -> list[HeldTopic]:
+    """Find the remote topics of a flow that are not those its ledger knows.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    last = read_lanes(ledger, target, flow.ledger_topic)
+    return look_at_remotes(flow, target, merged_remotes(last), merged_positions(last))[0]
+
+
+def choose(
+    control: Control, flow: FlowConfig, topic: str | None, held: Iterable[HeldTopic], *, send_again: bool
+) -> HeldTopic | None:
+    """Write down what a person chose for a lost remote topic; the flow's next start, or one that runs, does it.
+
+    Args:
+        control: the table of intentions.
+        flow: the flow.
+        topic: the remote topic, or a source topic that goes there.
+        held: the flow's lost remote topics.
+        send_again: send everything again from the relay; otherwise it starts empty.
+
+    Returns:
+        The topic, None where the same choice was made before and is done.
+
+    Raises:
+        UsageError: no topic is named, or it was not lost.
+    """
+    held, action = list(held), SEND_AGAIN if send_again else ACCEPT_EMPTY
+    found = next((one for one in held if topic in (one.remote, *one.topics)), None)
+    if found is not None:
+        subject = Subject(kind="remote", name=found.remote, flow=flow.name)
+        control.append(action, subject, value={"known": found.known})
+        return found
+    names = {topic, flow.remote_topic(topic)} if topic and flow.carries(topic) else {topic}
+    before = control.state().choices
+    if any(one.flow == flow.name and one.remote in names and one.action == action for one in before):
+        return None
+    lost = ", ".join(one.remote for one in held) or "none; `mirrorlake status` shows topics that are held"
+    raise UsageError(
+        f"{topic} of {flow.name} was not lost on {flow.target}" if topic else "which topic is not said",
+        consequence="nothing was changed",
+        remedy=f"topics that wait for a choice: {lost}",
+        flow=flow.name,
+    )

@@ -1,0 +1,129 @@
+"""Lost remote topics: which are found, what a choice settles, and that an owner may die between any two claims (law F)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from mirrorlake.model.control import Intention, Subject, state_of
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.remotes import (
+    ACCEPT_EMPTY,
+    SEND_AGAIN,
+    Choice,
+    HeldTopic,
+    Remote,
+    Settled,
+    held_topics,
+    known_id,
+    settle,
+)
+from mirrorlake.streams.ownership import merged_positions, merged_remotes
+from tests.unit.values import NOON
+
+A, B = SourcePartition("a", 1, 0), SourcePartition("b", 1, 0)
+Positions = Mapping[SourcePartition, int]
+
+
+def all_in_one(_: str) -> str:
+    return "all"
+
+
+def own(topic: str) -> str:
+    return f"east.{topic}"
+
+
+def found_lost(known: Mapping[str, Remote], there: Mapping[str, str], remote_topic=own) -> list[HeldTopic]:  # type: ignore[no-untyped-def]
+    return held_topics(flow="f", target="west", known=known, positions=[A, B], found=there, remote_topic=remote_topic)
+
+
+@pytest.mark.law("F")
+def test_law_f_another_id_or_none_is_found_and_everything_else_is_not() -> None:
+    known = {"a": Remote("east.a", "1"), "b": Remote("east.b", "2")}
+    assert found_lost(known, {"east.a": "1", "east.b": "2"}) == []
+    assert [(one.remote, one.known, one.found) for one in found_lost(known, {"east.a": "9"})] == [
+        ("east.a", "1", "9"),
+        ("east.b", "2", None),
+    ]
+    # A ledger from before ids were kept, and a cluster that gives none.
+    assert found_lost({}, {"east.a": "1", "east.b": "2"}) == []
+    gone = found_lost({}, {"east.a": "1"})
+    assert [one.remote for one in gone] == ["east.b"]
+    waits = settle(held=gone, choices=[], known={}, positions={A: 5, B: 5}, found={"east.a": "1"}, remote_topic=own)
+    assert waits.remotes["a"] == Remote("east.a", "1")
+    made_by_hand = {"east.a": "1", "east.b": "8"}
+    assert [one.remote for one in found_lost(waits.remotes, made_by_hand)] == ["east.b"], "it is no other topic's id"
+    assert found_lost(known, {"east.a": known_id("AAAAAAAAAAAAAAAAAAAAAA"), "east.b": "2"}) == []
+    # Under another name, after an edit of the policy.
+    assert found_lost({"a": Remote("a", "1"), "b": Remote("b", "2")}, {}) == []
+
+
+@pytest.mark.law("F")
+def test_law_f_source_topics_that_share_a_remote_topic_wait_together() -> None:
+    known = {"a": Remote("all", "1"), "b": Remote("all", "1")}
+    [held] = found_lost(known, {"all": "2"}, all_in_one)
+    assert held.topics == ("a", "b")
+    kept = settle(
+        held=[held],
+        choices=[Choice(flow="f", remote="all", known="0", action=SEND_AGAIN)],
+        known=known,
+        positions={A: 5},
+        found={"all": "2"},
+        remote_topic=all_in_one,
+    )
+    assert kept == Settled(positions={A: 5}, remotes=known, held=(held,)), "a choice of an earlier loss settles nothing"
+
+
+@pytest.mark.law("F")
+@pytest.mark.parametrize("action", [SEND_AGAIN, ACCEPT_EMPTY])
+@pytest.mark.parametrize("claims", [1, 2, 3])
+def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_choice(action: str, claims: int) -> None:
+    def record(lane: int, epoch: int, positions: Positions, remotes: Mapping[str, Remote]) -> LedgerRecord:
+        return LedgerRecord(
+            flow="f",
+            lane=lane,
+            lanes=3,
+            epoch=epoch,
+            owner=str(epoch),
+            seq=epoch,
+            checkpoint=1,
+            positions=positions,
+            remotes=remotes,
+        )
+
+    before = {"a": Remote("east.a", "1"), "b": Remote("east.b", "2")}
+    sent = {A: 50, B: 70}
+    ledger = {
+        0: record(0, 1, {A: 50}, {"a": before["a"]}),
+        1: record(1, 1, {B: 70}, {"b": before["b"]}),
+        2: record(2, 1, {A: 9, B: 9}, before),
+    }
+    there = {"east.a": "7", "east.b": "2"}
+    choice = Choice(flow="f", remote="east.a", known="1", action=action)
+    for epoch in (2, 3):
+        known, positions = merged_remotes(ledger), merged_positions(ledger)
+        settled = settle(
+            held=found_lost(known, there),
+            choices=[choice],
+            known=known,
+            positions=positions,
+            found=there,
+            remote_topic=own,
+        )
+        for lane in range(claims if epoch == 2 else 3):
+            ledger[lane] = record(lane, epoch, settled.positions, settled.remotes)
+    expected = {B: 70} if action == SEND_AGAIN else sent
+    assert merged_positions(ledger) == expected
+    assert merged_remotes(ledger) == {"a": Remote("east.a", "7"), "b": before["b"]}
+    assert found_lost(merged_remotes(ledger), there) == []
+
+
+def test_the_newest_choice_for_a_remote_topic_counts() -> None:
+    subject = Subject(kind="remote", name="east.a", flow="f")
+    chosen = [
+        Intention(at=NOON.replace(hour=hour), who="me", action=action, subject=subject, value={"known": "1"})
+        for hour, action in ((3, ACCEPT_EMPTY), (2, SEND_AGAIN))
+    ]
+    assert state_of(chosen).choices == (Choice(flow="f", remote="east.a", known="1", action=ACCEPT_EMPTY),)
