@@ -1,4 +1,9 @@
-"""Read records of single partitions by offset, joining no group and committing nothing (law H)."""
+"""Read records of single partitions by offset, joining no group and committing nothing (law H).
+
+One limit: librdkafka asks for the coordinator of the group it is named, even where it never joins. A broker that nobody ever
+consumed from makes `__consumer_offsets` then, as it does for the first consumer of anyone. Landing, sampling and the other
+steps of a mirror do not ask; `browse`, `passport` and `takeover` do.
+"""
 
 from __future__ import annotations
 
