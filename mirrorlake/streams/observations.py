@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from pyspark.sql import functions as F
 
@@ -45,6 +45,29 @@ def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datet
 def moment(micros: int) -> datetime:
     """Return microseconds since 1970 as a time in UTC."""
     return datetime.fromtimestamp(micros // 1_000_000, timezone.utc).replace(microsecond=micros % 1_000_000)
+
+
+def unseen_lives(cluster: str, lost: Mapping[str, str], seen: Iterable[Seen], *, now: datetime) -> list[Seen]:
+    """Return lost lives of remote topics that nobody had looked at, dated before everything that was seen of the topic.
+
+    A topic that is created again between two looks shows its new life first; runs into the old one must not pass for it.
+
+    Args:
+        cluster: the target.
+        lost: the ids of the lost lives by topic.
+        seen: what was seen of the target's topics.
+        now: the time.
+    """
+    by_topic: dict[str, list[Seen]] = {}
+    for one in seen:
+        by_topic.setdefault(one.topic or "", []).append(one)
+    found = []
+    for name, topic_id in sorted(lost.items()):
+        mine = by_topic.get(name, [])
+        if all(one.topic_id != topic_id for one in mine):
+            at = min((one.at for one in mine), default=now) - timedelta(microseconds=1)
+            found.append(Seen(at=at, cluster=cluster, role="target", topic=name, generation=1, topic_id=topic_id))
+    return found
 
 
 class Observations:
@@ -97,13 +120,8 @@ class Observations:
         configs: Mapping[str, Mapping[str, str]],
     ) -> None:
         """Record that remote topics were lost, with the ids they had, and what stands in their place now."""
-        known = state_of(s for s in read_seen(self._lake, clusters=[cluster]) if s.role == "target").topics
-        before = [
-            Seen(at=self._now(), cluster=cluster, role="target", topic=name, generation=1, topic_id=topic_id)
-            for name, topic_id in sorted(lost.items())
-            if (cluster, name) not in known
-        ]
-        self._append(before)
+        seen = [s for s in read_seen(self._lake, clusters=[cluster]) if s.role == "target"]
+        self._append(unseen_lives(cluster, lost, seen, now=self._now()))
         self.topics(cluster, states, configs, scope=lost)
 
     def acls(self, cluster: str, acls: Iterable[Acl]) -> None:

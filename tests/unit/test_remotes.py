@@ -8,6 +8,7 @@ import pytest
 
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.history import Seen
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
@@ -20,6 +21,7 @@ from mirrorlake.model.remotes import (
     known_id,
     settle,
 )
+from mirrorlake.streams.observations import unseen_lives
 from mirrorlake.streams.ownership import merged_positions, merged_remotes
 from tests.unit.values import NOON
 
@@ -118,6 +120,20 @@ def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_cho
     assert merged_positions(ledger) == expected
     assert merged_remotes(ledger) == {"a": Remote("east.a", "7"), "b": before["b"]}
     assert found_lost(merged_remotes(ledger), there) == []
+
+
+@pytest.mark.law("A")
+def test_law_a_a_lost_life_that_nobody_saw_comes_before_what_was_seen() -> None:
+    def seen(topic: str, topic_id: str, hour: int) -> Seen:
+        at = NOON.replace(hour=hour)
+        return Seen(at=at, cluster="west", role="target", topic=topic, generation=1, topic_id=topic_id)
+
+    looked = [seen("east.a", "2", 3), seen("east.b", "1", 2), seen("east.b", "2", 3)]
+    lost = {"east.a": "1", "east.b": "1", "east.c": "1"}
+    found = {one.topic: one for one in unseen_lives("west", lost, looked, now=NOON)}
+    assert found.keys() == {"east.a", "east.c"}
+    assert found["east.a"].at < NOON.replace(hour=3), "the new life is the present one"
+    assert found["east.a"].topic_id == "1"
 
 
 def test_the_newest_choice_for_a_remote_topic_counts() -> None:
