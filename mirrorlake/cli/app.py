@@ -157,7 +157,10 @@ def republish(
     once: Once = False,
     rebuild_checkpoint: Rebuild = False,
     restore_ledger: Annotated[
-        bool, typer.Option("--restore-ledger", help="Set out from the offset map after the ledger topic was lost.")
+        bool,
+        typer.Option(
+            "--restore-ledger", help="Set out from the furthest of ledger and lake after the ledger was lost."
+        ),
     ] = False,
     topic: Annotated[
         str | None, typer.Option("--topic", help="A remote topic that was deleted or created again; with a way on.")

@@ -73,8 +73,8 @@ class Moving(Part):
     ) -> Republishing:
         """Republish one flow; the arguments are those of `land`.
 
-        `restore_ledger` sets out from the offset map's positions after the ledger topic was lost. `topic` with `send_again` or
-        `accept_empty` chooses for a remote topic that was deleted or created again (see `choose`).
+        `restore_ledger` sets out from the furthest positions of ledger and lake after the ledger was lost; a whole one is refused.
+        `topic` with `send_again` or `accept_empty` chooses for a remote topic that was deleted or created again (see `choose`).
         """
         self.config.flow(flow)
         if send_again or accept_empty or topic is not None:

@@ -51,6 +51,11 @@ class CheckpointLocation:
         """Tell whether a query would resume from here."""
         return self.last_planned >= 0
 
+    @property
+    def has_finished_a_batch(self) -> bool:
+        """Tell whether a query would go on after a batch: a second one is planned when the first is finished."""
+        return self.last_committed >= 0 or self.last_planned > 0
+
 
 def read_checkpoint_location(spark: SparkSession, path: str) -> CheckpointLocation:
     """Read `offsets/` and `commits/` of a checkpoint location; an absent one has no progress."""

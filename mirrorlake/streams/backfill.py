@@ -1,17 +1,13 @@
-"""What a republisher needs before it follows the relay: what is to be caught up, and what forbids to begin at all."""
+"""What a republisher has to catch up before it follows the relay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import CheckpointLost, LedgerLost
-from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.files import RelayFile
-from mirrorlake.relay.progress import CheckpointLocation
 
 
 def rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:
@@ -50,36 +46,3 @@ def between(relay: DataFrame, files: list[RelayFile]) -> DataFrame:
         rows, "topic string, generation int, partition int, first bigint, last bigint"
     )
     return relay.join(F.broadcast(spans), ["topic", "generation", "partition"]).where("offset between first and last")
-
-
-def checkpoint_lost(flow: FlowConfig, seen: CheckpointLocation, batch: int) -> CheckpointLost:
-    """Return the refusal of a checkpoint location that lacks a batch which the ledger knows."""
-    what = f"plans end at batch {seen.last_planned}" if seen.has_progress else "holds no offsets/ and commits/ any more"
-    return CheckpointLost(
-        f"the checkpoint location {seen.path} {what}, but the ledger of {flow.name} holds batch {batch} of it",
-        consequence="Spark would start again at its first batch as if nothing had happened; nothing was republished",
-        remedy=f"mirrorlake republish --flow '{flow.name}' --rebuild-checkpoint (goes on at the ledger's positions)",
-        location=seen.path,
-        flow=flow.name,
-    )
-
-
-def refuse_if_ledger_lost(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], held: Mapping[int, int]) -> None:
-    """Compare the last ledger record of each lane with the newest that the offset map holds.
-
-    Raises:
-        LedgerLost: the ledger is behind.
-    """
-    for lane, seq in held.items():
-        record = last.get(lane)
-        if record is None or record.seq < seq:
-            found = "holds nothing" if record is None else f"ends at record {record.seq}"
-            raise LedgerLost(
-                f"lane {lane} of the ledger {flow.ledger_topic} on {flow.target} {found}, but the offset map in the "
-                f"lake holds record {seq}",
-                consequence="without the ledger every record would be sent again; nothing was republished",
-                remedy=f"if the remote topics are as they were: mirrorlake republish --flow '{flow.name}' "
-                f"--restore-ledger (goes on after the offset map's positions); if {flow.target} was emptied: give the "
-                "flow a new name in the settings, and it gets everything from the relay",
-                flow=flow.name,
-            )

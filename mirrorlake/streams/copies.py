@@ -22,7 +22,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD, Table
+from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, Table
 from mirrorlake.relay.withheld import each_offset
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,10 @@ class LedgerCopy:
         return told[table.name] and record.seq > self._held[table.name].get(record.lane, -1)
 
     def positions(self) -> dict[SourcePartition, int]:
-        """Return the next upstream offset of each source partition as the tables know it."""
+        """Return the next upstream offset of each source partition as the tables know it.
+
+        What was taken over from another mirror counts: a partition of it need not have a run of its own yet.
+        """
         sent = self._lake.meta(OFFSET_MAP).select(
             "flow",
             F.col("source_topic").alias("topic"),
@@ -121,11 +124,19 @@ class LedgerCopy:
         rows = (
             sent.unionByName(kept)
             .where(F.col("flow") == self._flow)
+            .unionByName(self._taken_over().select("flow", *_SOURCE_KEY, (F.col("position") - 1).alias("last")))
             .groupBy(*_SOURCE_KEY)
             .agg(F.max("last").alias("last"))
             .collect()
         )
         return {SourcePartition(r.topic, r.generation, r.partition): int(r["last"]) + 1 for r in rows}
+
+    def has_takeover(self) -> bool:
+        """Tell whether the flow began where another mirror had ended."""
+        return bool(self._taken_over().limit(1).collect())
+
+    def _taken_over(self) -> DataFrame:
+        return self._lake.meta(POSITIONS).where((F.col("flow") == self._flow) & (F.col("kind") == "taken_over"))
 
     def _fence(self) -> None:
         # An empty append under this epoch: what an older owner appends from now on is dropped.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -46,11 +46,23 @@ def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePart
     the newest owner's claim (`model/remotes.py`).
     """
     remotes = merged_remotes(last)
+    return furthest(
+        {
+            source: at
+            for source, at in record.positions.items()
+            if record.remotes.get(source.topic) == remotes.get(source.topic)
+        }
+        for record in last.values()
+        if record
+    )
+
+
+def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourcePartition, int]:
+    """Take the furthest position of each source partition."""
     positions: dict[SourcePartition, int] = {}
-    for record in last.values():
-        for source, offset in (record.positions if record else {}).items():
-            if record is not None and record.remotes.get(source.topic) == remotes.get(source.topic):
-                positions[source] = max(positions.get(source, 0), offset)
+    for each in known:
+        for source, offset in each.items():
+            positions[source] = max(positions.get(source, 0), offset)
     return positions
 
 
@@ -87,8 +99,8 @@ def take_over(
         carried: returns what the flow carries, once that is settled.
         choose_checkpoint: is told the number of the checkpoint location in use (0: none yet) and the last batch known
             from it (-1: none), and returns the number to use from now on; it may raise to refuse.
-        restored: positions to set out from where the ledger was lost, from the offset map; empty otherwise. None forgets
-            the ledger's own positions, too: for sending what was passed over before.
+        restored: positions that the lake knows, where the ledger was lost; the furthest of these and the ledger's count.
+            None forgets the ledger's own positions, too: for sending what was passed over before.
         held: newest ledger record of each lane that the lake's tables hold.
 
     Raises:
@@ -114,7 +126,7 @@ def take_over(
         epoch = max([int(now.timestamp()), *(record.epoch + 1 for record in last.values() if record)])
         used = max((record.checkpoint for record in last.values() if record), default=0)
         batch = max((r.batch for r in last.values() if r and r.checkpoint == used), default=-1)
-        positions = {} if restored is None else {**merged_positions(last), **restored}
+        positions = {} if restored is None else furthest((merged_positions(last), restored))
         settled = settle(merged_remotes(last), positions)
         positions = dict(settled.positions)
         checkpoint = choose_checkpoint(used, batch)

@@ -28,7 +28,7 @@ from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.remotes import lost
 from mirrorlake.model.carried import Carried
 from mirrorlake.model.causes import root_cause
-from mirrorlake.model.flow import SourcePartition, kafka_name
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
@@ -37,8 +37,8 @@ from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS, RelayFile
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import CheckpointLocation, beyond, read_checkpoint_location
-from mirrorlake.streams.backfill import between, checkpoint_lost, refuse_if_ledger_lost, rounds
+from mirrorlake.relay.progress import beyond
+from mirrorlake.streams.backfill import between, rounds
 from mirrorlake.streams.copies import LedgerCopy
 from mirrorlake.streams.duties import Duties
 from mirrorlake.streams.in_order import InOrder
@@ -47,6 +47,7 @@ from mirrorlake.streams.ownership import Ownership, take_over
 from mirrorlake.streams.query import await_query, met_another
 from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.streams.settling import Settling
+from mirrorlake.streams.start import Start
 from mirrorlake.streams.targets import RemoteTopics, target_of
 from mirrorlake.streams.topics import SourceTopics
 
@@ -90,6 +91,7 @@ class Republisher:
         self._settled = Settled()
         self._owned: Ownership | None = None
         self._copy: LedgerCopy | None = None
+        self._checkpoint_path = ""
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self.records = 0
@@ -104,11 +106,12 @@ class Republisher:
             once: republish what the relay holds now, then return.
             stop: set it to return between two batches.
             rebuild: use a new checkpoint location, after the old one was lost.
-            restore_ledger: set out from the offset map's positions, after the ledger was lost.
+            restore_ledger: set out from the furthest positions of ledger and lake, after the ledger was lost.
 
         Raises:
             CheckpointLost: the checkpoint location lost batches that the ledger knows.
-            LedgerLost: the ledger is behind its copy in the lake.
+            LedgerLost: the ledger lacks what its copy in the lake holds.
+            SafetyError: the ledger is to be restored and lacks nothing.
             LaneFenced: another republisher of the flow took over.
             RemoteTopicLost: with `once`, remote topics were deleted or created again; the others are drained.
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
@@ -129,7 +132,7 @@ class Republisher:
             raise lost(*self._settled.held)
 
     def _run_owned(self, resumes: bool, *, once: bool, stop: threading.Event) -> None:
-        version = 0
+        version = None
         if not resumes:
             version = self._lake.version(self._lake.relay_location(self._flow.source))
             self._backfill(version)
@@ -167,38 +170,29 @@ class Republisher:
     def _take_over(self, *, rebuild: bool = False, restore_ledger: bool = False) -> bool:
         """Take the flow over and repair the lake's copies; return whether its checkpoint location can be gone on from."""
         self._topics.load()
-        last: Mapping[int, LedgerRecord | None] = {}
-        seen = CheckpointLocation(path="", last_planned=-1, last_committed=-1)
-
-        def choose(used: int, batch: int) -> int:
-            nonlocal seen
-            if rebuild or not used or self._settled.sends_again or not self._goes_on(last, used):
-                return used + 1
-            seen = read_checkpoint_location(self._lake.spark, self._checkpoint_path(used))
-            if batch > seen.last_planned:
-                raise checkpoint_lost(self._flow, seen, batch)
-            return used if seen.has_progress else used + 1
-
-        def check(found: Mapping[int, LedgerRecord | None]) -> None:
-            nonlocal last
-            last = found
-            if not restore_ledger:
-                refuse_if_ledger_lost(self._flow, found, held)
-
         copy = LedgerCopy(self._lake, self._flow.name, self._flow.source)
         held = copy.load()
+        start = Start(
+            self._lake,
+            self._flow,
+            copy,
+            carried=lambda: self._carried,
+            rebuild=lambda: rebuild or self._settled.sends_again,
+            restore=restore_ledger,
+        )
         owned = take_over(
             self._target,
             self._task(),
-            check=check,
+            check=start.check,
             settle=self._settle,
             carried=lambda: self._carried.text,
-            choose_checkpoint=choose,
-            restored=copy.positions() if restore_ledger else {},
+            choose_checkpoint=start.choose_checkpoint,
+            restored=start.restored(),
             held=held,
         )
         self._own(owned, copy)
-        return seen.has_progress and seen.path == self._checkpoint_path(owned.checkpoint)
+        self._checkpoint_path = start.checkpoint_path(owned.checkpoint)
+        return start.resumes(owned.checkpoint)
 
     def resend(self, rows: Callable[[], DataFrame]) -> list[LedgerRecord]:
         """Send rows of the relay's shape, each once, whatever was sent of their partitions before.
@@ -263,7 +257,7 @@ class Republisher:
         with self._ledger() as reader:
             self._copy.repair(reader, self._target, sorted(owned.seqs))
 
-    def _follow(self, version: int, *, once: bool, stop: threading.Event) -> None:
+    def _follow(self, version: int | None, *, once: bool, stop: threading.Event) -> None:
         query = self._start(version, once=once)
         try:
             await_query(query, stop, tick=self._tell_now)
@@ -298,16 +292,17 @@ class Republisher:
             if self._stop.is_set() or not self._send_all(part, frame, batch=-1):
                 return
 
-    def _start(self, version: int, *, once: bool) -> StreamingQuery:
+    def _start(self, version: int | None, *, once: bool) -> StreamingQuery:
         self._failure = None
         reader = (
             self._lake.spark.readStream.format("delta")
-            .option("startingVersion", version)
             .option("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER)
             # Upkeep and repair rewrite records that were landed, and sent, long before.
             .option("skipChangeCommits", "true")
             .option("failOnDataLoss", "true")
         )
+        if version is not None:
+            reader = reader.option("startingVersion", version)
         relay = self._lake.read_stream(reader, self._flow.source)
         columns = ["topic", "generation", "partition", "offset"]
         if self._flow.feeder == "spark":
@@ -316,7 +311,7 @@ class Republisher:
         frame = relay.select(*columns, F.input_file_name().alias("file"))
         writer = (
             frame.writeStream.queryName(f"republish {self._flow.name}")
-            .option("checkpointLocation", self._checkpoint_path(self._ownership.checkpoint))
+            .option("checkpointLocation", self._checkpoint_path)
             .foreachBatch(self._republish_batch)
         )
         if once:
@@ -517,16 +512,8 @@ class Republisher:
             replication_factor=flow.replication_factor,
         )
 
-    def _goes_on(self, last: Mapping[int, LedgerRecord | None], checkpoint: int) -> bool:
-        """Tell whether nothing that the flow carries now was stepped over in the checkpoint location."""
-        texts = {record.carried for record in last.values() if record and record.checkpoint == checkpoint}
-        return all(self._carried.continues(Carried.read(text)) for text in texts)
-
     def _ledger(self) -> LedgerReader:
         return LedgerReader(self._flow.target, self._flow.ledger_topic, self._settings.reader_options)
-
-    def _checkpoint_path(self, number: int) -> str:
-        return f"{self._lake.checkpoint_root()}/republish/{kafka_name(self._flow.name)}/{number}"
 
 
 class _Stopped(Exception):

@@ -6,14 +6,28 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.errors import CheckpointLost, LedgerLost, SourceGap, TopicConflict
+from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError, SourceGap, StoreError, TopicConflict
+from mirrorlake.kafka.lane import LaneSender
 from mirrorlake.mirror import Mirror
+from mirrorlake.model.lanes import lane_of
+from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Exact, InHole
 from mirrorlake.relay.schema import GAPS
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import assert_equal_topics, consume, create_topic, delete_records, delete_topic, produce
+from mirrorlake.streams.copies import LedgerCopy
+from mirrorlake.streams.republish import Republisher
+from tests.flow.kit import (
+    assert_equal_topics,
+    consume,
+    create_topic,
+    delete_records,
+    delete_topic,
+    end_of,
+    produce,
+)
 from tests.flow.map_check import assert_map_is_exact
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
@@ -91,20 +105,100 @@ def test_law_f_a_lost_republish_checkpoint_location_is_refused_and_rebuilt(
     assert_mirrored(mirror, topic, tmp_path / "lake", east, central)
 
 
+class Died(BaseException):
+    """The owner's process ends here."""
+
+
 @pytest.mark.law("C")
 @pytest.mark.law("D")
 @pytest.mark.law("F")
-def test_law_f_a_lost_ledger_is_refused_and_restored(
-    flow_of_one: tuple[Mirror, str], tmp_path: Path, east: KafkaCluster, central: KafkaCluster
+def test_law_f_owners_die_and_the_ledger_loses_a_lane(
+    tmp_path: Path,
+    east: KafkaCluster,
+    central: KafkaCluster,
+    make_mirror: MakeMirror,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mirror, topic = flow_of_one
-    delete_topic(central.bootstrap_servers, "mirrorlake.east.central.ledger")
-    produce(east.bootstrap_servers, topic, 100, seed=4)
-    mirror.land("east", once=True)
+    topic, name, servers = topic_name(), "east->central", east.bootstrap_servers
+    create_topic(servers, topic, 4)
+
+    def mirror(lanes: int) -> Mirror:
+        flow = {"source": "east", "target": "central", "topics": topic, "lanes": lanes}
+        return make_mirror({"east": east, "central": central}, [flow])
+
+    two = mirror(2)
+    for seed, count in ((1, 400), (2, 40)):
+        produce(servers, topic, count, seed=seed, partitions=4)
+        two.land("east", once=True)
+
+    # In the first batch of a new checkpoint location.
+    batches: list[int] = []
+    send_batch = Republisher._republish_batch
+
+    def counting(self: Republisher, frame: DataFrame, batch_id: int) -> None:
+        batches.append(frame.count())
+        if len(batches) == 1:
+            raise RuntimeError("the process ends here")
+        send_batch(self, frame, batch_id)
+
+    monkeypatch.setattr(Republisher, "_republish_batch", counting)
+    with pytest.raises(StoreError):
+        two.republish(name, once=True)
+    two.republish(name, once=True)
+    assert batches == [40, 40], "the next start begins where the backfill ended, not at the relay's first version"
+    monkeypatch.setattr(Republisher, "_republish_batch", send_batch)
+    assert_mirrored(two, topic, tmp_path / "lake", east, central)
+
+    # Between two claims, while the lanes become more.
+    claim, claimed = LaneSender.claim, list[int]()
+
+    def dying(self: LaneSender, record: LedgerRecord) -> LedgerRecord:
+        if claimed:
+            raise Died
+        claimed.append(record.lane)
+        return claim(self, record)
+
+    produce(servers, topic, 40, seed=3, partitions=4)
+    four = mirror(4)
+    four.land("east", once=True)
+    monkeypatch.setattr(LaneSender, "claim", dying)
+    with pytest.raises(Died):
+        four.republish(name, once=True)
+    monkeypatch.setattr(LaneSender, "claim", claim)
+    four.republish(name, once=True, rebuild_checkpoint=True)
+    assert_mirrored(four, topic, tmp_path / "lake", east, central)
+
+    # After a chunk was confirmed and before the lake knew it; then a lane of the ledger is lost.
+    with pytest.raises(SafetyError, match="without --restore-ledger") as refused:
+        four.republish(name, once=True, restore_ledger=True)
+    assert refused.value.exit_code == 3
+
+    def keep_nothing(self: LedgerCopy, records: list[LedgerRecord]) -> None:
+        if records:
+            raise RuntimeError("the process ends here")
+
+    produce(servers, topic, 40, seed=4, partitions=1)
+    four.land("east", once=True)
+    monkeypatch.setattr(LedgerCopy, "add", keep_nothing)
+    with pytest.raises(StoreError):
+        four.republish(name, once=True)
+    monkeypatch.undo()
+    ledger, lane = "mirrorlake.east.central.ledger", lane_of(topic, 1, lanes=4)
+    delete_records(central.bootstrap_servers, ledger, lane, end_of(central.bootstrap_servers, ledger, lane))
+    with pytest.raises(LedgerLost, match=f"lane {lane} .* holds nothing.*--restore-ledger") as lost:
+        four.republish(name, once=True)
+    assert lost.value.exit_code == 3
+    four.republish(name, once=True, restore_ledger=True)
+    assert_mirrored(four, topic, tmp_path / "lake", east, central)
+
+    # The whole ledger.
+    delete_topic(central.bootstrap_servers, ledger)
+    produce(servers, topic, 40, seed=5, partitions=4)
+    four.land("east", once=True)
     with pytest.raises(LedgerLost, match="--restore-ledger"):
-        mirror.republish("east->central", once=True)
-    mirror.republish("east->central", once=True, restore_ledger=True)
-    assert_mirrored(mirror, topic, tmp_path / "lake", east, central)
+        four.republish(name, once=True)
+    four.republish(name, once=True, restore_ledger=True)
+    assert_mirrored(four, topic, tmp_path / "lake", east, central)
 
 
 @pytest.mark.law("E")

@@ -12,11 +12,21 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.load import load
+from mirrorlake.errors import LedgerLost
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import BeforeFirst
 from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties, quick_end
 from mirrorlake.steps.takeover_look import OtherMirror
-from tests.flow.kit import assert_equal_topics, consume, create_topic, odd_record, run_cli, wait_until, write_conf
+from tests.flow.kit import (
+    assert_equal_topics,
+    consume,
+    create_topic,
+    delete_topic,
+    odd_record,
+    run_cli,
+    wait_until,
+    write_conf,
+)
 
 
 def produce(address: str, topic: str, count: int, *, seed: int) -> None:
@@ -69,7 +79,11 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     again = run_cli("takeover", "--conf", str(conf), "--flow", "clean", "--apply", "--json")
     assert again.returncode == 3
     assert "the flow has begun already" in json.loads(again.stdout)["refused"][0]
-    house.run("clean", once=True)
+    # Its positions stand in the lake, too: a flow of which they are all that is known does not begin at offset 0 either.
+    delete_topic(servers["central"], house.config.flow("clean").ledger_topic)
+    with pytest.raises(LedgerLost, match="took another mirror over"):
+        house.run("clean", once=True)
+    house.republish("clean", once=True, restore_ledger=True)
     check(house, servers, "clean")
     # MM2 copied the setting; from now on it is ours to take back when the source gives it up.
     assert house.admin("central").configs(["east.clean"])["east.clean"]["max.message.bytes"] == "2000000"
