@@ -6,9 +6,10 @@
         begin · records · flush · are the remote topics the same? · one ledger record · commit
 
 Law F (repeatable): whatever is killed whenever, the ledger record and the records it tells of are visible together or
-not at all, and a new holder skips what the ledger says is done. The id of a topic never comes back: a remote topic that
-has the ledger's id after the flush holds what was sent; one with another id gets nothing of the transaction. Law D
-(order): one producer, one partition, in order.
+not at all, and a new holder skips what the ledger says is done. A worker goes on only from a tail of the ledger that is
+its own owner's, at the sequence that the driver knows or later, read up to the high watermark. The id of a topic never
+comes back: a remote topic that has the ledger's id after the flush holds what was sent; one with another id gets nothing
+of the transaction. Law D (order): one producer, one partition, in order.
 
 librdkafka has no KIP-890, so a late EndTxn may hit the next transaction of the same producer: after any error the
 producer is destroyed and the protocol starts again at the first line.
@@ -20,17 +21,18 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, RecordTooLarge, RemoteTopicLost
+from mirrorlake.errors import ClusterUnreachable, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.border import Border, Need, client_log
+from mirrorlake.kafka.border import client_log
 from mirrorlake.kafka.columns import Unsendable, header_lists, timestamps_ms
+from mirrorlake.kafka.faults import Faults
+from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.outgoing import outgoing, refusal
 from mirrorlake.kafka.pace import Pace, slices
@@ -40,19 +42,15 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic,
 from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
-from mirrorlake.model.rate import Rate
-from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 from mirrorlake.rules.viewed import View
 
 log = logging.getLogger(__name__)
 
-# How long a lane waits for a target that does not answer before the step fails; a broker restart takes seconds.
-PATIENCE_S = 180.0
 _CALL_S = 30.0
 # Long enough for a batch of 1 MB over a slow line; short enough that a refused record is named soon.
 _STALLED_S = 10.0
-_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+_REPLACED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
 _PERMANENT = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -64,32 +62,6 @@ _PERMANENT = {
     KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError.TOPIC_EXCEPTION,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneTask:
-    """What a worker needs to hold a lane: names, limits, the remote topics, and the options of the target cluster."""
-
-    flow: str
-    target: str
-    lane: int
-    lanes: int
-    epoch: int
-    owner: str
-    checkpoint: int
-    batch: int = -1
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    reader_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    exactly_once: bool = True
-    chunk_records: int = 100_000
-    chunk_bytes: int = 64 * 1024 * 1024
-    quarantines: bool = False
-    seq: int | None = None
-    replication_factor: int | None = None
-    carried: str = ""
-    remotes: Mapping[str, Remote] = field(default_factory=dict)
-    rate: Rate = field(default_factory=Rate)
-    patience_s: float = PATIENCE_S
 
 
 class LaneSender:
@@ -115,6 +87,9 @@ class LaneSender:
         self._view: View | None = None
         self._pace = Pace()
         self._admin: ClusterAdmin | None = None
+        self._refused: KafkaError | None = None
+        self._fences = False
+        self._faults = Faults(task)
 
     def still_serves(self, task: LaneTask) -> bool:
         """Tell whether this sender may go on with a later task of the same lane, and take the task over.
@@ -146,8 +121,18 @@ class LaneSender:
             self._commit()
         except (KafkaException, Restart) as error:
             self.close()
-            raise self._fenced("another republisher started at the same time") from error
+            if isinstance(error, Restart):
+                raise self._faults.never_helped(error) from error
+            problem = error.args[0]
+            if problem.code() not in _REPLACED and not problem.fatal():
+                raise self._faults.refused(problem, "claim the lane", record=record) from error
+            raise self._faults.fenced("another republisher started at the same time") from error
         return record
+
+    def fence(self) -> LedgerRecord | None:
+        """Fence older holders and return the lane's last ledger record, whosever it is; for the driver of a new owner."""
+        self._fences = True
+        return self.open()
 
     def send(self, pieces: Iterable[Piece], view: View | None = None) -> Iterator[LedgerRecord]:
         """Send what the ledger does not hold yet, chunk by chunk; yield each committed ledger record.
@@ -191,14 +176,7 @@ class LaneSender:
     def _give_up(self, state: Any) -> None:
         restart = state.outcome.exception()
         self.close()
-        if restart.problem is not None:
-            raise self._error(restart.problem, restart.doing) from restart
-        raise ClusterUnreachable(
-            f"cluster {self.task.target} did not {restart.doing} within {self.task.patience_s:.0f} s",
-            consequence=f"{self.task.flow} stopped; everything that was confirmed stands in its ledger",
-            remedy=f"bring {self.task.target} back, then run the same command again",
-            alias=self.task.target,
-        ) from restart
+        raise self._faults.never_helped(restart) from restart
 
     def _open_once(self) -> None:
         self.close()
@@ -213,26 +191,42 @@ class LaneSender:
                 self._producer.init_transactions(_CALL_S)
         except KafkaException as error:
             self._fail(error, "start a transactional producer")
+        self._last = self._judged(self._tail())
+        if self._last is not None:
+            self.seq = self._last.seq
+            self.positions = of_lane(self._last.positions, task.lane, lanes=task.lanes)
+
+    def _tail(self) -> LedgerRecord | None:
+        """Read the lane's newest ledger record; up to the high watermark, or not at all."""
+        task, place = self.task, self._ledger
+        # Without transactions, records of a replaced owner may stand after the newest owner's.
+        epoch = 0 if task.exactly_once else 2**63 if self._fences else task.epoch
         try:
-            with LedgerReader(task.target, self._ledger.topic, task.reader_options) as reader:
-                last = reader.last(task.lane)
+            with LedgerReader(task.target, place.topic, task.reader_options) as reader:
+                last, unread = reader.last(task.lane, epoch=epoch), reader.unread
         except ClusterUnreachable as error:
             raise Restart(None, "read the ledger") from error
-        if last is not None and (last.epoch > task.epoch):
+        if unread:
             self.close()
-            raise self._fenced(f"owner {last.owner} took over in epoch {last.epoch}, after this one's {task.epoch}")
-        self._last = last
-        if last is not None:
-            self.seq = last.seq
-            self.positions = of_lane(last.positions, task.lane, lanes=task.lanes)
+            raise Restart(None, f"end the transaction that is open on {place.topic}-{place.partition}")
+        return last
 
-    def _fenced(self, why: str) -> LaneFenced:
-        return LaneFenced(
-            f"lane {self.task.lane} of {self.task.flow} belongs to another republisher: {why}",
-            consequence="this one wrote nothing more and stopped",
-            remedy=f"keep one republisher for {self.task.flow}; `mirrorlake status` shows its progress",
-            flow=self.task.flow,
-        )
+    def _judged(self, last: LedgerRecord | None) -> LedgerRecord | None:
+        """Return the ledger's tail if this task may go on from it."""
+        task = self.task
+        if self._fences:
+            return last
+        mine = last is not None and (last.epoch, last.owner) == (task.epoch, task.owner)
+        if last is not None and last.epoch >= task.epoch and not mine:
+            self.close()
+            raise self._faults.fenced(
+                f"owner {last.owner} took over in epoch {last.epoch}, after this one's {task.epoch}"
+            )
+        known = max(self.seq, -1 if task.seq is None else task.seq)
+        if (last.seq if last is not None else -1) < known or not (mine or task.seq is None):
+            self.close()
+            raise Restart(None, f"show record {known} of the ledger", last=self._faults.tail_lost(known, last))
+        return last
 
     def _chunks(self, pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
         limit = self.task.chunk_records
@@ -376,7 +370,14 @@ class LaneSender:
 
     def _produce_ledger(self, record: LedgerRecord) -> None:
         assert self._producer is not None  # noqa: S101  _begin() ran
-        self._producer.produce(self._ledger.topic, record.to_json(), str(record.lane).encode(), self._ledger.partition)
+        self._refused = None
+        place = self._ledger
+        self._producer.produce(
+            place.topic, record.to_json(), str(record.lane).encode(), place.partition, on_delivery=self._heard
+        )
+
+    def _heard(self, problem: KafkaError | None, _: object) -> None:
+        self._refused = problem
 
     def _begin(self) -> None:
         assert self._producer is not None  # noqa: S101  open() ran
@@ -408,6 +409,9 @@ class LaneSender:
             self._producer.commit_transaction(_CALL_S)
         else:
             self._flush({})
+            if self._refused is not None:
+                # No transaction ties it to its records: what is sent again stands there twice, as the flow's delivery says.
+                raise KafkaException(self._refused)
 
     def _fail(
         self,
@@ -424,38 +428,13 @@ class LaneSender:
         if failed is not None:
             # What failed first may have had no callback; the next attempt hears from every record.
             self._dense.update(target.topic for _, target in sent or {})
+        if self._refused is not None and self._faults.is_too_large(self._refused):
+            raise self._faults.refused(self._refused, doing) from error
         for seen in (failed, problem):
-            if seen is not None and (seen.code() in _TOO_LARGE or "Message size too large" in str(seen)):
-                raise self._too_large(chunk or []) from error
+            if seen is not None and self._faults.is_too_large(seen):
+                raise self._faults.too_large(chunk or []) from error
         for seen in (failed, problem):
             if seen is not None and seen.code() in _PERMANENT:
-                raise self._error(seen, doing, *(piece.target.topic for piece in (chunk or [])[:1])) from error
+                raise self._faults.of(seen, doing, *(piece.target.topic for piece in (chunk or [])[:1])) from error
         log.info("lane.restart flow=%s lane=%s doing=%s why=%s", self.task.flow, self.task.lane, doing, problem)
         raise Restart(problem, doing) from error
-
-    def _error(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
-        needs = [Need(operation="WRITE", resource="TOPIC", name=topic) for topic in topics]
-        needs += [
-            Need(operation="WRITE", resource="TRANSACTIONAL_ID", name=transactional_id(self.task.flow, self.task.lane))
-        ]
-        return Border.of(self.task.target, self.task.options).error(problem, doing, *needs)
-
-    def _too_large(self, chunk: list[Piece]) -> RecordTooLarge:
-        sizes = (
-            (sum(len(piece.records.column(name)[row].as_py() or b"") for name in ("key", "value")), piece, row)
-            for piece in chunk
-            for row in range(len(piece.records))
-        )
-        size, piece, row = max(sizes, key=lambda found: found[0])
-        offset = int(piece.offsets()[row])
-        return RecordTooLarge(
-            f"{self.task.target} refuses record {piece.source}@{offset} of {size} bytes for {piece.target.topic}: "
-            "larger than the topic's max.message.bytes",
-            consequence=f"{self.task.flow} stopped before the chunk that holds it; the relay keeps the record",
-            remedy=f"raise max.message.bytes of {piece.target.topic} on {self.task.target} "
-            f"(kafka-configs --alter --add-config max.message.bytes={2 * size}), then run the same command again",
-            alias=self.task.target,
-            topic=piece.target.topic,
-            partition=piece.target.partition,
-            offset=offset,
-        )

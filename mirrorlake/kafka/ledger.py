@@ -7,7 +7,7 @@ from typing import Any
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.records import RecordReader
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import LedgerRecord, supersedes
 from mirrorlake.model.plan import TopicSpec
 
 # A record is bounded by the chunk that it describes; 16 MiB hold a chunk of 100 000 records with a hole between any two.
@@ -42,28 +42,44 @@ class LedgerReader:
         """Close the connections."""
         self._records.close()
 
-    def last(self, lane: int) -> LedgerRecord | None:
-        """Return the lane's last committed record, None when there never was one.
+    def last(self, lane: int, *, epoch: int = 0) -> LedgerRecord | None:
+        """Return the lane's newest committed record, None when there never was one.
 
         Walks backwards from the end in growing steps: the last offsets of a lane are a record and its commit marker, but
-        aborted chunks may lie behind them.
+        aborted chunks may stand after them.
+
+        Args:
+            lane: the lane.
+            epoch: looks back for a record of this epoch or a later one. Without transactions, records of owners that were
+                replaced may stand after those of the newest (`supersedes`).
         """
         low, high = self.ends(lane)
         step = 4
-        while high > low:
+        while True:
             start = max(low, high - step)
-            found = None
+            found: LedgerRecord | None = None
             for _, record in self._read(lane, start):
-                found = record
-            if found is not None or start == low:
+                found = record if supersedes(record, found) else found
+            if start == low or (found is not None and found.epoch >= epoch):
                 return found
             step *= 8
-        return None
+
+    @property
+    def unread(self) -> int:
+        """How many offsets lie between what was read last and the high watermark: those of an open transaction."""
+        return self._records.unread
 
     def since(self, lane: int, offset: int) -> list[tuple[int, LedgerRecord]]:
-        """Return the committed records of a lane at or after a ledger offset, with their offsets."""
+        """Return the committed records of a lane at or after a ledger offset, with their offsets.
+
+        Records of owners that were replaced before are left out (`supersedes`).
+        """
         low, high = self.ends(lane)
-        return list(self._read(lane, max(low, offset))) if high > max(low, offset) else []
+        found: list[tuple[int, LedgerRecord]] = []
+        for at, record in self._read(lane, max(low, offset)) if high > max(low, offset) else ():
+            if supersedes(record, found[-1][1] if found else None):
+                found.append((at, record))
+        return found
 
     def ends(self, lane: int) -> tuple[int, int]:
         """Return the first offset that the lane still holds and the one after its last committed record."""

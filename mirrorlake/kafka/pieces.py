@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from mirrorlake.errors import MirrorlakeError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run, holes_between
 
@@ -49,11 +50,12 @@ class Piece:
 
 
 class Restart(Exception):
-    """Start the protocol again with a new producer."""
+    """Start the protocol again with a new producer; `last` is what is raised when that never helps."""
 
-    def __init__(self, problem: KafkaError | None, doing: str) -> None:
+    def __init__(self, problem: KafkaError | None, doing: str, *, last: MirrorlakeError | None = None) -> None:
         self.problem = problem
         self.doing = doing
+        self.last = last
         super().__init__(f"{doing}: {problem}")
 
 

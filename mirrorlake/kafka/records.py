@@ -43,10 +43,15 @@ class RecordReader:
         alias: the cluster's alias, for messages.
         options: librdkafka options of a consumer that reach it.
         committed: whether aborted and open transactions are left out (`read_committed`).
+
+    Attributes:
+        unread: how many offsets the last `read` left before the partition's high watermark: those since the first
+            transaction that is open.
     """
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, committed: bool = True) -> None:
         self.alias = alias
+        self.unread = 0
         self._border = Border.of(alias, options)
         self._consumer = Consumer(
             {
@@ -110,6 +115,9 @@ class RecordReader:
                         timestamp_ms=message.timestamp()[1],
                     )
                 elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                    # Known from the fetch that came to the end.
+                    _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+                    self.unread = max(0, int(high) - int(message.offset()))
                     return
                 elif not problem.retriable():
                     raise self._border.error(problem, doing, _reading(topic))

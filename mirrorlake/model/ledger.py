@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
@@ -108,6 +109,17 @@ class LedgerRecord:
             )
         except (KeyError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"not a ledger record: {value[:80]!r}") from error
+
+
+def supersedes(record: LedgerRecord, before: LedgerRecord | None) -> bool:
+    """Tell whether a record, read after another one of its lane, is the newer one.
+
+    Without transactions (`at_least_once`) an owner that was replaced can still append: what it sent is on the target,
+    but the lane does not go on from there. An epoch that nobody can have reached counts for nothing.
+    """
+    if before is None or not is_possible(before.epoch):
+        return True
+    return (record.epoch, record.seq) > (before.epoch, before.seq)
 
 
 def _flat(start: int, ranges: Iterable[tuple[int, int]]) -> list[int]:

@@ -19,9 +19,11 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TakeoverRefused
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.connect import StoredOffsets, stored_offsets
-from mirrorlake.kafka.lane import LaneSender, LaneTask
+from mirrorlake.kafka.lane import LaneSender
+from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
 from mirrorlake.kafka.records import RecordReader
+from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
@@ -325,6 +327,7 @@ def apply_takeover(
         LaneFenced: a republisher of the flow started at the same moment; nothing was changed.
     """
     plan.check()
+    refuse_absurd_clock(now, flow=flow.name)
     lake.create_all([flow.source])
     topics = SourceTopics(lake, flow.source).load()
     positions = {
@@ -358,7 +361,7 @@ def apply_takeover(
             if p.left_source and p.topic not in topics
         ],
     )
-    epoch = int(now.timestamp())
+    epoch = next_epoch([], now)
     target.create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
     owner = f"takeover {uuid.uuid4()}"
     task = LaneTask(

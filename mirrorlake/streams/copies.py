@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
@@ -27,7 +28,8 @@ from mirrorlake.relay.withheld import each_offset
 
 log = logging.getLogger(__name__)
 
-MAP_APP = "mirrorlake.map"
+# Not `mirrorlake.map`: under that name earlier releases wrote versions that end in January 2038.
+_APP = "mirrorlake.ledger"
 # In the order of writing: a table never knows a ledger record that the one before it lacks.
 _TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
 _SOURCE_KEY = ["topic", "generation", "partition"]
@@ -48,6 +50,7 @@ class LedgerCopy:
         self._source = source
         self._epoch = 0
         self._appends = 0
+        self.held_epoch = 0
         self._held: dict[str, dict[int, int]] = {table.name: {} for table in _TABLES}
 
     @property
@@ -62,16 +65,21 @@ class LedgerCopy:
         return self
 
     def load(self) -> dict[int, int]:
-        """Read what the tables hold; return `held`."""
+        """Read what the tables hold, `held` and the newest `held_epoch`; return `held`."""
         self._held = {table.name: {} for table in _TABLES}
         rows = reduce(DataFrame.unionByName, [self._newest(table) for table in _TABLES]).collect()
         for row in rows:
             self._held[row.name][row.lane] = int(row.seq)
+            self.held_epoch = max(self.held_epoch, row.epoch or 0)
         return self.held
 
     def _newest(self, table: Table) -> DataFrame:
         mine = self._lake.meta(table).where(F.col("flow") == self._flow)
-        return mine.groupBy("lane").agg(F.max("ledger_seq").alias("seq")).withColumn("name", F.lit(table.name))
+        # Of the three, the offset map alone tells epochs.
+        epoch = F.col("epoch") if "epoch" in table.columns else F.lit(None).cast("bigint")
+        possible = F.when(epoch < EPOCHS - 1, epoch)
+        newest = mine.groupBy("lane").agg(F.max("ledger_seq").alias("seq"), F.max(possible).alias("epoch"))
+        return newest.withColumn("name", F.lit(table.name))
 
     def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
         """Append what the tables lack; return how many ledger records that were.
@@ -142,12 +150,12 @@ class LedgerCopy:
         # An empty append under this epoch: what an older owner appends from now on is dropped.
         for table in _TABLES:
             empty = self._lake.spark.createDataFrame([], schema=table.ddl)
-            self._append(empty, table, version=self._epoch * 2**32)
+            self._append(empty, table, version=table_version(self._epoch, 0))
 
     def add(self, records: Sequence[LedgerRecord]) -> None:
         """Append what ledger records tell; a zombie's append is dropped, because its epoch is old."""
         self._appends += 1
-        version = self._epoch * 2**32 + self._appends
+        version = table_version(self._epoch, self._appends)
         for table in _TABLES:
             fresh = [record for record in records if self._lacks(table, record)]
             rows = _ROWS[table.name](self._flow, fresh)
@@ -161,7 +169,7 @@ class LedgerCopy:
 
     @property
     def _app(self) -> str:
-        return f"{MAP_APP}.{self._flow}"
+        return f"{_APP}.{self._flow}"
 
     def _append(self, frame: DataFrame, table: Table, *, version: int) -> None:
         location = self._lake.meta_location(table)

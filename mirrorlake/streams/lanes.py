@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake import errors
-from mirrorlake.kafka.lane import LaneSender, LaneTask
+from mirrorlake.kafka.lane import LaneSender
+from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane import LaneSender, LaneTask
+from mirrorlake.kafka.lane import LaneSender
+from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
+from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Remote, Settled
@@ -84,6 +86,7 @@ def take_over(
     choose_checkpoint: Callable[[int, int], int],
     restored: Mapping[SourcePartition, int] | None,
     held: Mapping[int, int],
+    held_epoch: int = 0,
 ) -> Ownership:
     """Fence every lane of the flow, then write one ledger record a lane that names the new owner.
 
@@ -102,10 +105,14 @@ def take_over(
         restored: positions that the lake knows, where the ledger was lost; the furthest of these and the ledger's count.
             None forgets the ledger's own positions, too: for sending what was passed over before.
         held: newest ledger record of each lane that the lake's tables hold.
+        held_epoch: newest epoch that the lake's tables hold.
 
     Raises:
+        SafetyError: the clock of this machine cannot be right; nothing was written.
         LaneFenced: another republisher started at the same moment.
     """
+    now = datetime.now(timezone.utc)
+    refuse_absurd_clock(now, flow=task.flow)
     topic = ledger_topic(task.flow)
     state = admin.describe([topic]).get(topic)
     if state is None:
@@ -114,16 +121,12 @@ def take_over(
         admin.grow(topic, task.lanes)
     lanes = range(max(task.lanes, state.partitions if state else 0))
     owner = str(uuid.uuid4())
-    now = datetime.now(timezone.utc)
-    # As high as it gets, so that nobody's record stops us from fencing; the true epoch is known after reading.
-    senders = {lane: LaneSender(replace(task, lane=lane, owner=owner, epoch=2**53)) for lane in lanes}
+    senders = {lane: LaneSender(replace(task, lane=lane, owner=owner)) for lane in lanes}
     try:
         with ThreadPoolExecutor(max_workers=8) as pool:
-            last = dict(zip(senders, pool.map(LaneSender.open, senders.values()), strict=True))
+            last = dict(zip(senders, pool.map(LaneSender.fence, senders.values()), strict=True))
         check(last)
-        # Seconds since 1970 where the ledger knows nothing later: epochs grow even over a ledger that was lost, and the
-        # table's transaction versions, which are made of them, with them.
-        epoch = max([int(now.timestamp()), *(record.epoch + 1 for record in last.values() if record)])
+        epoch = next_epoch([held_epoch, *(record.epoch for record in last.values() if record)], now)
         used = max((record.checkpoint for record in last.values() if record), default=0)
         batch = max((r.batch for r in last.values() if r and r.checkpoint == used), default=-1)
         positions = {} if restored is None else furthest((merged_positions(last), restored))

@@ -23,7 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane import LaneTask
+from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.remotes import lost
 from mirrorlake.model.carried import Carried
@@ -189,6 +189,7 @@ class Republisher:
             choose_checkpoint=start.choose_checkpoint,
             restored=start.restored(),
             held=held,
+            held_epoch=copy.held_epoch,
         )
         self._own(owned, copy)
         self._checkpoint_path = start.checkpoint_path(owned.checkpoint)
@@ -207,6 +208,7 @@ class Republisher:
         """
         self._topics.load()
         copy = LedgerCopy(self._lake, self._flow.name, self._flow.source)
+        held = copy.load()
         owned = take_over(
             self._target,
             self._task(),
@@ -215,7 +217,8 @@ class Republisher:
             carried=lambda: self._carried.text,
             choose_checkpoint=lambda used, _: used + 1,
             restored=None,
-            held=copy.load(),
+            held=held,
+            held_epoch=copy.held_epoch,
         )
         self._own(owned, copy)
         frame = rows().select("topic", "generation", "partition", *COLUMNS).persist()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError
 from mirrorlake.model.carried import Carried
+from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.lake import Lake
@@ -54,7 +55,8 @@ class Start:
 
         Raises:
             LedgerLost: the ledger lacks records, and is not to be restored.
-            SafetyError: the ledger is to be restored, and lacks nothing.
+            SafetyError: the ledger is to be restored, and lacks nothing; or it names an epoch that nobody can have
+                reached, and is not to be restored.
         """
         self._last = last
         what = what_was_lost(self._flow, last, self._copy.held)
@@ -63,9 +65,12 @@ class Start:
                 f"the ledger {self._flow.ledger_topic} on {self._flow.target} holds nothing, but positions in the lake "
                 f"say that {self._flow.name} took another mirror over"
             )
+        impossible = [record for record in last.values() if record and not is_possible(record.epoch)]
+        if impossible and not self._restore:
+            raise _epoch_impossible(self._flow, impossible[0])
         if what and not self._restore:
             raise _ledger_lost(self._flow, what)
-        if self._restore and not what:
+        if self._restore and not what and not impossible:
             raise _ledger_whole(self._flow)
 
     def restored(self) -> dict[SourcePartition, int]:
@@ -141,6 +146,17 @@ def _ledger_lost(flow: FlowConfig, what: str) -> LedgerLost:
         "--restore-ledger (goes on at the furthest position that the ledger or the lake knows; only what was sent after "
         f"both is sent again); if {flow.target} was emptied: give the flow a new name in the settings, and it gets "
         "everything from the relay",
+        flow=flow.name,
+    )
+
+
+def _epoch_impossible(flow: FlowConfig, record: LedgerRecord) -> SafetyError:
+    return SafetyError(
+        f"lane {record.lane} of the ledger {flow.ledger_topic} on {flow.target} ends in epoch {record.epoch}: no owner of "
+        "the flow can have reached it, unless the clock of its machine was centuries ahead",
+        consequence="a later owner could not be told from an earlier one; nothing was republished",
+        remedy=f"if nobody else writes to {flow.ledger_topic}: mirrorlake republish --flow '{flow.name}' "
+        "--restore-ledger (keeps every position, and counts the epochs from the clock of today)",
         flow=flow.name,
     )
 

@@ -15,7 +15,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from mirrorlake.errors import LaneFenced, RemoteTopicLost, UnsendableRecord
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane import LaneSender, LaneTask
+from mirrorlake.kafka.lane import LaneSender
+from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
 from mirrorlake.kafka.pace import Pace
 from mirrorlake.kafka.pieces import Piece
@@ -248,6 +249,7 @@ def test_the_ledger_reader_finds_the_last_record_behind_aborted_ones(task: LaneT
         (producer.commit_transaction if number == 0 else producer.abort_transaction)(20)
     with LedgerReader("central", topic, task.reader_options) as reader:
         assert reader.last(0) == record
+        assert reader.unread == 0, "what was aborted is over"
         assert [seen for _, seen in reader.since(0, 0)] == [record]
 
 

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime, tzinfo
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, SafetyError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane import LaneSender, LaneTask
+from mirrorlake.kafka.lane import LaneSender
+from mirrorlake.kafka.lane_task import LaneTask
+from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.pieces import Piece
+from mirrorlake.model.epochs import table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Settled
 from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.streams import ownership
 from mirrorlake.streams.ownership import Ownership, take_over
 from tests.flow.kit import consume
 
@@ -56,10 +65,10 @@ class Flow:
         )
         return replace(start, **more)  # type: ignore[arg-type]
 
-    def take_over(self, lanes: int) -> Ownership:
+    def take_over(self, lanes: int, **more: object) -> Ownership:
         return take_over(
             self.admin,
-            self.task(lanes),
+            self.task(lanes, **more),
             check=lambda _: None,
             settle=lambda known, sent: Settled(positions=sent, remotes=known),
             carried=str,
@@ -78,6 +87,10 @@ class Flow:
             sent += list(sender.send(pieces))
             sender.close()
         return sent
+
+    def sender(self, owned: Ownership, **more: object) -> LaneSender:
+        """Hold the only lane, as a worker of an owner does."""
+        return LaneSender(self.task(1, **{"epoch": owned.epoch, "owner": owned.owner, "seq": owned.seqs[0], **more}))
 
     def piece(self, source: SourcePartition, upto: int) -> Piece:
         columns = {
@@ -130,3 +143,117 @@ def test_law_f_a_death_between_two_claims_makes_the_ledger_forget_nothing(
     found = consume(central.bootstrap_servers, flow.remote)
     expected = [b"%d" % offset for offset in range(upto)]
     assert {p: [r.value for r in records] for p, records in found.items()} == dict.fromkeys(range(PARTITIONS), expected)
+
+
+def runs(records: Iterable[LedgerRecord]) -> list[tuple[int, int]]:
+    return [(run.first_upstream, run.count) for record in records for run in record.runs]
+
+
+@pytest.mark.law("F")
+def test_law_f_a_worker_goes_on_only_from_its_own_owners_newest_record(flow: Flow) -> None:
+    first = flow.take_over(1)
+    list(flow.sender(first).send([flow.piece(SOURCES[0], 10)]))
+    owned = flow.take_over(1)
+    assert owned.seqs[0] > first.seqs[0] + 1
+
+    # The driver knows more than the ledger shows: its tail was lost, or is not to be seen yet.
+    ahead = flow.sender(owned, seq=owned.seqs[0] + 1, patience_s=0.5)
+    with pytest.raises(
+        LedgerLost, match=rf"ends at record {owned.seqs[0]} .* has confirmed record {owned.seqs[0] + 1}"
+    ):
+        list(ahead.send([flow.piece(SOURCES[0], 20)]))
+    later = flow.sender(owned, epoch=owned.epoch + 1, owner="its claim is not to be seen yet", patience_s=0.5)
+    with pytest.raises(LedgerLost, match=f"of owner {owned.owner}"):
+        list(later.send([flow.piece(SOURCES[0], 20)]))
+    with pytest.raises(LaneFenced):
+        list(flow.sender(owned, owner="another of the same epoch").send([flow.piece(SOURCES[0], 20)]))
+
+    # A transaction of somebody else hides what is committed after it began.
+    holder = flow.sender(owned)
+    list(holder.send([flow.piece(SOURCES[0], 20)]))
+    stranger = Producer({**flow.options, "transactional.id": f"stranger-{flow.name}"})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(flow.ledger, b"never seen", partition=0)
+    stranger.flush(30)
+    assert runs(holder.send([flow.piece(SOURCES[0], 30)])) == [(20, 10)]
+    with pytest.raises(ClusterUnreachable, match=rf"did not end the transaction that is open on {flow.ledger}-0"):
+        list(flow.sender(owned, patience_s=0.5).send([flow.piece(SOURCES[0], 40)]))
+    stranger.abort_transaction(30)
+    assert runs(flow.sender(owned).send([flow.piece(SOURCES[0], 40)])) == [(30, 10)]
+
+
+@pytest.mark.law("F")
+def test_law_f_without_transactions_a_zombie_is_not_believed_and_what_failed_is_not_counted(flow: Flow) -> None:
+    plain = {"exactly_once": False}
+    first = flow.take_over(1, **plain)
+    zombie = flow.sender(first, **plain)
+    list(zombie.send([flow.piece(SOURCES[0], 10)]))
+    owned = flow.take_over(1, **plain)
+    list(flow.sender(owned, **plain).send([flow.piece(SOURCES[0], 30)]))
+    for upto in range(11, 21):
+        list(zombie.send([flow.piece(SOURCES[0], upto)]))
+    heir = flow.sender(owned, **plain)
+    assert runs(heir.send([flow.piece(SOURCES[0], 40)])) == [(30, 10)], (
+        "the worker goes on after its own owner's record"
+    )
+    for upto in range(21, 26):
+        list(zombie.send([flow.piece(SOURCES[0], upto)]))
+    with LedgerReader("central", flow.ledger, flow.options) as reader:
+        genuine = [record for _, record in reader.since(0, 0)]
+    assert [record.seq for record in genuine] == list(range(len(genuine)))
+    assert runs(genuine) == [(0, 10), (10, 20), (30, 10)]
+    third = flow.take_over(1, **plain)
+    assert third.positions == {SOURCES[0]: 40}
+    assert third.seqs[0] == genuine[-1].seq + 1, "the lake, which holds that record, finds nothing lost"
+
+    limits = AdminClient(flow.options)
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        flow.ledger,
+        incremental_configs=[
+            ConfigEntry("max.message.bytes", "100", incremental_operation=AlterConfigOpType.SET),
+        ],
+    )
+    limits.incremental_alter_configs([resource])[resource].result(30)
+    with pytest.raises(ClusterError, match=rf"refuses a record for the ledger {flow.ledger}"):
+        list(flow.sender(third, **plain).send([flow.piece(SOURCES[0], 50)]))
+
+
+@pytest.mark.law("F")
+def test_law_f_epochs_grow_whatever_the_clocks_say(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(year: int) -> None:
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> datetime:
+                return datetime(year, 1, 1, tzinfo=tz)
+
+        monkeypatch.setattr(ownership, "datetime", Clock)
+
+    for year in (1970, 2100):
+        at(year)
+        with pytest.raises(SafetyError, match=f"clock of this machine says {year}") as refused:
+            flow.take_over(1)
+        assert refused.value.exit_code == 3
+    assert flow.ledger not in flow.admin.topic_names(), "nothing was written"
+    at(2090)
+    ahead = flow.take_over(1)
+    monkeypatch.undo()
+    owned = flow.take_over(1)
+    assert owned.epoch == ahead.epoch + 1
+    assert table_version(ahead.epoch, 9) < table_version(owned.epoch, 0) < 2**63
+    list(flow.sender(owned).send([flow.piece(SOURCES[0], 10)]))
+
+    # Nobody can have come so far: it is told from all others, and a person lets the flow go on over it.
+    producer = Producer(flow.options)
+    with LedgerReader("central", flow.ledger, flow.options) as reader:
+        last = reader.last(0)
+    assert last is not None
+    producer.produce(flow.ledger, replace(last, epoch=2**40, seq=last.seq + 1, runs=()).to_json(), b"0", 0)
+    assert producer.flush(30) == 0
+    restored = flow.take_over(1)
+    assert restored.epoch < 2**33
+    assert restored.positions == {SOURCES[0]: 10}
+    assert runs(flow.sender(restored).send([flow.piece(SOURCES[0], 20)])) == [(10, 10)]
+    with LedgerReader("central", flow.ledger, flow.options) as reader:
+        assert runs(record for _, record in reader.since(0, 0)) == [(0, 10), (10, 10)]

@@ -1,0 +1,105 @@
+"""What stops a lane, in words: who holds it now, what the target refused, what never came."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, MirrorlakeError, RecordTooLarge
+from mirrorlake.kafka.border import Border, Need
+from mirrorlake.kafka.lane_task import LaneTask
+from mirrorlake.kafka.pieces import Piece, Restart
+from mirrorlake.model.flow import ledger_topic, transactional_id
+from mirrorlake.model.ledger import LedgerRecord
+
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+
+
+class Faults:
+    """Make the errors of one lane."""
+
+    def __init__(self, task: LaneTask) -> None:
+        self._task = task
+        self._ledger = ledger_topic(task.flow)
+
+    def fenced(self, why: str) -> LaneFenced:
+        """Say that another owner holds the lane."""
+        task = self._task
+        return LaneFenced(
+            f"lane {task.lane} of {task.flow} belongs to another republisher: {why}",
+            consequence="this one wrote nothing more and stopped",
+            remedy=f"keep one republisher for {task.flow}; `mirrorlake status` shows its progress",
+            flow=task.flow,
+        )
+
+    def tail_lost(self, known: int, last: LedgerRecord | None) -> LedgerLost:
+        """Say that the ledger's tail is older than what this owner has confirmed there."""
+        task = self._task
+        found = "holds nothing" if last is None else f"ends at record {last.seq} of owner {last.owner}"
+        return LedgerLost(
+            f"lane {task.lane} of the ledger {self._ledger} on {task.target} {found}, but its owner {task.owner} has "
+            f"confirmed record {known}",
+            consequence="what was sent since would be sent again; nothing more was sent",
+            remedy=f"run mirrorlake republish --flow '{task.flow}' again: it compares the ledger with the lake before it "
+            "sends",
+            flow=task.flow,
+        )
+
+    def never_helped(self, restart: Restart) -> MirrorlakeError:
+        """Say what a lane waited for in vain."""
+        if restart.last is not None:
+            return restart.last
+        if restart.problem is not None:
+            return self.of(restart.problem, restart.doing)
+        task = self._task
+        return ClusterUnreachable(
+            f"cluster {task.target} did not {restart.doing} within {task.patience_s:.0f} s",
+            consequence=f"{task.flow} stopped; everything that was confirmed stands in its ledger",
+            remedy=f"bring {task.target} back, then run the same command again",
+            alias=task.target,
+        )
+
+    def of(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
+        """Say what the target answered."""
+        task = self._task
+        needs = [Need(operation="WRITE", resource="TOPIC", name=topic) for topic in topics]
+        needs += [Need(operation="WRITE", resource="TRANSACTIONAL_ID", name=transactional_id(task.flow, task.lane))]
+        return Border.of(task.target, task.options).error(problem, doing, *needs)
+
+    def refused(self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None) -> ClusterError:
+        """Say that the target did not take a ledger record."""
+        if not self.is_too_large(problem):
+            return self.of(problem, doing, self._ledger)
+        task, size = self._task, f" of {len(record.to_json())} bytes" if record else ""
+        return ClusterError(
+            f"{task.target} refuses a record{size} for the ledger {self._ledger}: larger than the topic's max.message.bytes",
+            consequence=f"{task.flow} stopped before what the record tells of was confirmed",
+            remedy=f"raise max.message.bytes of {self._ledger} on {task.target}, then run the same command again",
+            alias=task.target,
+        )
+
+    @staticmethod
+    def is_too_large(problem: KafkaError) -> bool:
+        """Tell whether a record was refused for its size."""
+        return problem.code() in _TOO_LARGE or "Message size too large" in str(problem)
+
+    def too_large(self, chunk: list[Piece]) -> RecordTooLarge:
+        """Name the largest record of a chunk that was refused for its size."""
+        task = self._task
+        sizes = (
+            (sum(len(piece.records.column(name)[row].as_py() or b"") for name in ("key", "value")), piece, row)
+            for piece in chunk
+            for row in range(len(piece.records))
+        )
+        size, piece, row = max(sizes, key=lambda found: found[0])
+        offset = int(piece.offsets()[row])
+        return RecordTooLarge(
+            f"{task.target} refuses record {piece.source}@{offset} of {size} bytes for {piece.target.topic}: "
+            "larger than the topic's max.message.bytes",
+            consequence=f"{task.flow} stopped before the chunk that holds it; the relay keeps the record",
+            remedy=f"raise max.message.bytes of {piece.target.topic} on {task.target} "
+            f"(kafka-configs --alter --add-config max.message.bytes={2 * size}), then run the same command again",
+            alias=task.target,
+            topic=piece.target.topic,
+            partition=piece.target.partition,
+            offset=offset,
+        )

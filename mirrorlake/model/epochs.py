@@ -1,0 +1,63 @@
+"""Epochs count the owners of a flow; the transaction versions of the lake's tables are made of them.
+
+An epoch is one above all that are known, and at least the seconds since 1970, so that it also grows over a ledger that
+was lost. A version has room for every clock up to the year 2242 and for 2**30 appends of one owner, 34 years of one a
+second; an owner that outlives even that goes on into the versions of the seconds that passed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+
+from mirrorlake.errors import SafetyError
+
+EPOCHS = 2**33
+_APPENDS = 2**30
+# No release is older; a clock that starts at zero, or at a date that somebody mistyped, is outside.
+_EARLIEST = datetime(2025, 1, 1, tzinfo=timezone.utc)
+_LATEST = datetime(2100, 1, 1, tzinfo=timezone.utc)
+
+
+def next_epoch(known: Iterable[int], now: datetime) -> int:
+    """Count one on from the latest of the known epochs, those that nobody can have reached left out.
+
+    Law F: the epoch of a later owner is above that of every earlier one, whatever their clocks said.
+
+    Example:
+        >>> next_epoch([7, 2**60], datetime(1970, 1, 1, tzinfo=timezone.utc))
+        8
+    """
+    return max([int(now.timestamp()), *(epoch + 1 for epoch in known if is_possible(epoch))])
+
+
+def is_possible(epoch: int) -> bool:
+    """Tell whether an owner can have had an epoch: there must be room for the next one."""
+    return 0 <= epoch < EPOCHS - 1
+
+
+def table_version(epoch: int, append: int) -> int:
+    """Make the transaction version of an owner's append to a table, counted from 0; Delta keeps it in 63 bits.
+
+    Law F: a later owner's versions are above all of an earlier one's, so that what a zombie appends is dropped.
+
+    Example:
+        >>> table_version(3, 5) < table_version(4, 0), table_version(2**33 - 1, 2**30 - 1) < 2**63
+        (True, True)
+    """
+    return epoch * _APPENDS + append
+
+
+def refuse_absurd_clock(now: datetime, *, flow: str) -> None:
+    """Stop before anything is written under a clock that cannot be right.
+
+    Raises:
+        SafetyError: it stands before 2025 or after 2099.
+    """
+    if not _EARLIEST <= now < _LATEST:
+        raise SafetyError(
+            f"the clock of this machine says {now:%Y-%m-%d %H:%M} UTC",
+            consequence=f"{flow} would count its owners and date its records by it; nothing was republished",
+            remedy="set the clock, then run the same command again",
+            flow=flow,
+        )
