@@ -21,7 +21,11 @@ _POLL_S = 30.0
 # A person looks at a few records: without these, librdkafka fetches 64 MiB ahead, of which nobody reads a byte.
 FEW = {"queued.min.messages": "100", "queued.max.messages.kbytes": "4096"}
 # A partition that was just made or has just moved is led by somebody whom not every broker knows yet.
-_LEADER_UNKNOWN = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+_LEADER_UNKNOWN = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
