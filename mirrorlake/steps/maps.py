@@ -30,7 +30,7 @@ from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, WITHHELD, Table
 from mirrorlake.streams.copies import LedgerCopy, map_rows, withheld_rows
 from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
 from mirrorlake.streams.settling import BEGUN_AGAIN, look_at_remotes
-from mirrorlake.streams.topics import SourceTopics
+from mirrorlake.streams.topics import carried_topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def known_maps(
     lives = replace(lives_of(lake, flows), held=tuple(one for _, lost, *_ in found for one in lost))
     return KnownMaps(
         runs=lives.standing(whole(runs, OFFSET_MAP)).join(F.broadcast(names), "flow"),
-        withheld=lives.in_force(whole(withheld, WITHHELD), partial(_topics, lake)).join(
+        withheld=lives.in_force(whole(withheld, WITHHELD), partial(carried_topics, lake)).join(
             F.broadcast(names.select("flow")), "flow"
         ),
         positions={flow.name: positions for flow, (positions, *_) in zip(flows, found, strict=True)},
@@ -184,10 +184,6 @@ def beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[Source
     return found
 
 
-def _topics(lake: Lake, flow: FlowConfig) -> list[str]:
-    return [name for name in SourceTopics(lake, flow.source).load() if flow.carries(name)]
-
-
 def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
     """Return what the tables alone know, where a target is lost and its ledgers with it."""
     flows = list(flows)
@@ -195,10 +191,10 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
     lives = lives_of(lake, flows)
     return KnownMaps(
         runs=lives.standing(lake.meta(OFFSET_MAP)).join(F.broadcast(names), "flow"),
-        withheld=lives.in_force(lake.meta(WITHHELD), partial(_topics, lake)).join(
+        withheld=lives.in_force(lake.meta(WITHHELD), partial(carried_topics, lake)).join(
             F.broadcast(names.select("flow")), "flow"
         ),
-        positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
+        positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions(lives) for flow in flows},
         begins=beginnings(lake, flows) if lives else {},
     )
 

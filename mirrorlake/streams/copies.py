@@ -23,8 +23,10 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.lives import Lives
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, Table
 from mirrorlake.relay.withheld import each_offset
+from mirrorlake.streams.topics import carried_topics
 
 log = logging.getLogger(__name__)
 
@@ -116,19 +118,22 @@ class LedgerCopy:
         }
         return told[table.name] and record.seq > self._held[table.name].get(record.lane, -1)
 
-    def positions(self) -> dict[SourcePartition, int]:
-        """Return the next upstream offset of each source partition as the tables know it.
+    def positions(self, lives: Lives) -> dict[SourcePartition, int]:
+        """Read the next upstream offset of each source partition as the tables know it.
 
-        What was taken over from another mirror counts: a partition of it need not have a run of its own yet.
+        What was taken over from another mirror counts: a partition of it need not have a run of its own yet. What was sent
+        to a remote topic that is gone does not.
         """
-        sent = self._lake.meta(OFFSET_MAP).select(
+        sent = lives.standing(self._lake.meta(OFFSET_MAP)).select(
             "flow",
             F.col("source_topic").alias("topic"),
             "generation",
             F.col("source_partition").alias("partition"),
             F.col("last_upstream").alias("last"),
         )
-        kept = self._lake.meta(WITHHELD).select("flow", *_SOURCE_KEY, F.col("last_offset").alias("last"))
+        kept = lives.in_force(self._lake.meta(WITHHELD), partial(carried_topics, self._lake)).select(
+            "flow", *_SOURCE_KEY, F.col("last_offset").alias("last")
+        )
         rows = (
             sent.unionByName(kept)
             .where(F.col("flow") == self._flow)

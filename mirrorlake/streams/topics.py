@@ -16,6 +16,7 @@ from typing import Protocol
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.gaps import Cut
@@ -217,3 +218,8 @@ class SourceTopics:
     def _differs(self, state: TopicState) -> bool:
         before = self.known.get(state.name)
         return before is None or before.topic_id != state.topic_id or before.partitions != state.partitions
+
+
+def carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
+    """List the topics of the source, as the lake knows them, that a flow carries."""
+    return [name for name in SourceTopics(lake, flow.source).load() if flow.carries(name)]
