@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, MirrorlakeError, RecordTooLarge
+from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, MirrorlakeError
 from mirrorlake.kafka.border import Border, Need
 from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.pieces import Piece, Restart
+from mirrorlake.kafka.pieces import Restart, is_too_large
 from mirrorlake.model.flow import ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
-
-_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 class Faults:
@@ -67,7 +65,7 @@ class Faults:
 
     def refused(self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None) -> ClusterError:
         """Say that the target did not take a ledger record."""
-        if not self.is_too_large(problem):
+        if not is_too_large(problem):
             return self.of(problem, doing, self._ledger)
         task, size = self._task, f" of {len(record.to_json())} bytes" if record else ""
         return ClusterError(
@@ -75,31 +73,4 @@ class Faults:
             consequence=f"{task.flow} stopped before what the record tells of was confirmed",
             remedy=f"raise max.message.bytes of {self._ledger} on {task.target}, then run the same command again",
             alias=task.target,
-        )
-
-    @staticmethod
-    def is_too_large(problem: KafkaError) -> bool:
-        """Tell whether a record was refused for its size."""
-        return problem.code() in _TOO_LARGE or "Message size too large" in str(problem)
-
-    def too_large(self, chunk: list[Piece]) -> RecordTooLarge:
-        """Name the largest record of a chunk that was refused for its size."""
-        task = self._task
-        sizes = (
-            (sum(len(piece.records.column(name)[row].as_py() or b"") for name in ("key", "value")), piece, row)
-            for piece in chunk
-            for row in range(len(piece.records))
-        )
-        size, piece, row = max(sizes, key=lambda found: found[0])
-        offset = int(piece.offsets()[row])
-        return RecordTooLarge(
-            f"{task.target} refuses record {piece.source}@{offset} of {size} bytes for {piece.target.topic}: "
-            "larger than the topic's max.message.bytes",
-            consequence=f"{task.flow} stopped before the chunk that holds it; the relay keeps the record",
-            remedy=f"raise max.message.bytes of {piece.target.topic} on {task.target} "
-            f"(kafka-configs --alter --add-config max.message.bytes={2 * size}), then run the same command again",
-            alias=task.target,
-            topic=piece.target.topic,
-            partition=piece.target.partition,
-            offset=offset,
         )

@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
+from operator import length_hint
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -34,9 +35,20 @@ from mirrorlake.kafka.columns import Unsendable, header_lists, timestamps_ms
 from mirrorlake.kafka.faults import Faults
 from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
-from mirrorlake.kafka.outgoing import outgoing, refusal
+from mirrorlake.kafka.outgoing import Outgoing, outgoing, refusal
 from mirrorlake.kafka.pace import Pace, slices
-from mirrorlake.kafka.pieces import Piece, Restart, Scattered, Sent
+from mirrorlake.kafka.pieces import Piece, Restart, Scattered, Sent, chunked, is_too_large
+from mirrorlake.kafka.refused import (
+    Refused,
+    TooLarge,
+    batches_refused,
+    by_source,
+    error_for,
+    reason,
+    refused_in,
+    suspects,
+    together,
+)
 from mirrorlake.kafka.remotes import require_same
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic, transactional_id
 from mirrorlake.model.lanes import of_lane
@@ -87,9 +99,12 @@ class LaneSender:
         self._view: View | None = None
         self._pace = Pace()
         self._admin: ClusterAdmin | None = None
-        self._refused: KafkaError | None = None
+        self._ledger_refused: KafkaError | None = None
         self._fences = False
         self._faults = Faults(task)
+        self._names = False
+        self._refused: Refused = {}
+        self._is_alone = False
 
     def still_serves(self, task: LaneTask) -> bool:
         """Tell whether this sender may go on with a later task of the same lane, and take the task over.
@@ -144,7 +159,8 @@ class LaneSender:
         self._view = view
         if self._producer is None:
             self.open()
-        chunks = self._chunks(slices(pieces, self.task.rate))
+        most, size = self.task.chunk_records, self.task.chunk_bytes
+        chunks = chunked(slices(pieces, self.task.rate), lambda: self.positions, most_records=most, most_bytes=size)
         chunk = next(chunks, None)
         while chunk is not None:
             upcoming: list[list[Piece] | None] = []
@@ -183,6 +199,8 @@ class LaneSender:
         task = self.task
         # The topic's own limit decides what is too large, not the client's default of 1 MB.
         options = {"message.max.bytes": "104857600", **task.options, "enable.idempotence": "true"}
+        if self._is_alone:
+            options["batch.num.messages"] = "1"
         if task.exactly_once:
             options["transactional.id"] = transactional_id(task.flow, task.lane)
         try:
@@ -228,31 +246,20 @@ class LaneSender:
             raise Restart(None, f"show record {known} of the ledger", last=self._faults.tail_lost(known, last))
         return last
 
-    def _chunks(self, pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-        limit = self.task.chunk_records
-        chunk: list[Piece] = []
-        records = size = 0
-        # A relay that holds a record twice may give it twice, too.
-        reached: dict[SourcePartition, int] = {}
-        for piece in pieces:
-            known = max(self.positions.get(piece.source, 0), reached.get(piece.source, 0))
-            rest = piece.each_once().after(known)
-            if len(rest.records):
-                reached[piece.source] = int(rest.offsets()[-1]) + 1
-            while len(rest.records):
-                taken = rest.records.slice(0, max(1, limit - records))
-                chunk.append(Piece(rest.source, rest.target, taken))
-                records += len(taken)
-                size += taken.get_total_buffer_size() if len(taken) == len(rest.records) else taken.nbytes
-                rest = Piece(rest.source, rest.target, rest.records.slice(len(taken)))
-                if records >= limit or size >= self.task.chunk_bytes:
-                    yield chunk
-                    chunk, records, size = [], 0, 0
-        if chunk:
-            yield chunk
-
     def _send_chunk(self, chunk: list[Piece], read_ahead: Callable[[], None]) -> list[LedgerRecord]:
         committed: list[LedgerRecord] = []
+        self._refused = {}
+        while True:
+            try:
+                self._send_known(chunk, committed, read_ahead)
+            except TooLarge as found:
+                # Each turn finds at least one more, or sends each record alone, so it comes to an end.
+                self._refused = together(self._refused, self._exactly(chunk, found.records))
+            else:
+                return committed
+
+    def _send_known(self, chunk: list[Piece], committed: list[LedgerRecord], read_ahead: Callable[[], None]) -> None:
+        """Send what of a chunk is not known to be refused."""
         for attempt in self._retrying():
             with attempt:
                 if self._producer is None:
@@ -263,12 +270,60 @@ class LaneSender:
                         committed.append(self._last)
                     # Where the topic is gone, every attempt would wait for it until patience ends.
                     self._require_remotes(chunk)
+                # Where something has failed, each record is asked for its own answer.
+                self._names = attempt.retry_state.attempt_number > 1 or bool(self._refused)
                 record = self._try([piece.after(self.positions.get(piece.source)) for piece in chunk], read_ahead)
                 if record is not None:
                     self.seq, self._last = record.seq, record
                     self.positions.update(record.positions)
                     committed.append(record)
-        return committed
+
+    def _exactly(self, chunk: list[Piece], refused: Refused) -> Refused:
+        """Return the records of a chunk that the target refuses alone; raise for the first where they halt the flow."""
+        pieces = (self._outgoing(piece.after(self.positions.get(piece.source))) for piece in chunk)
+        parts = [part for out in pieces for part in out.pieces]
+        limit = int(self.task.options.get("batch.size", "1000000"))
+        found = []
+        for one in suspects(parts, refused, batch_bytes=limit):
+            if self._refuses(one):
+                if not self.task.quarantines:
+                    raise error_for(one, flow=self.task.flow, target=self.task.target)
+                found.append((one.source, int(one.offsets()[0])))
+        self.close()
+        if not found and self._is_alone:
+            raise batches_refused(flow=self.task.flow, target=self.task.target)
+        # A limit that was lowered while this ran: where no record is too large, its company was.
+        self._is_alone = self._is_alone or not found
+        return by_source(found)
+
+    def _refuses(self, one: Piece) -> bool:
+        """Tell whether the target refuses a record because of its size; nothing of it becomes visible."""
+        for attempt in self._retrying():
+            with attempt:
+                if self._producer is None:
+                    self._open_once()
+                sent = Sent()
+                try:
+                    self._begin()
+                    self._produce_piece(one, sent)
+                    self._flush({one.target: sent})
+                    if sent.error is not None:
+                        raise KafkaException(sent.error)
+                except TooLarge:
+                    return True
+                except KafkaException as error:
+                    problem = sent.error or error.args[0]
+                    if not is_too_large(problem):
+                        self._fail(KafkaException(problem), "try a record alone")
+                    self.close()
+                    return True
+                self._abort()
+        return False
+
+    def _outgoing(self, piece: Piece) -> Outgoing:
+        offsets = self._refused.get(piece.source, frozenset())
+        why = reason(piece.target.topic, self.task.target)
+        return outgoing(piece, self._view, quarantines=self.task.quarantines, refused=dict.fromkeys(offsets, why))
 
     def _try(self, chunk: list[Piece], read_ahead: Callable[[], None]) -> LedgerRecord | None:
         if not any(len(piece.records) for piece in chunk):
@@ -278,7 +333,7 @@ class LaneSender:
         try:
             self._begin()
             for piece in chunk:
-                out = outgoing(piece, self._view, quarantines=self.task.quarantines)
+                out = self._outgoing(piece)
                 withheld += out.withheld
                 if out.is_placed:
                     self._dense.add(piece.target.topic)
@@ -350,7 +405,9 @@ class LaneSender:
             headers = header_lists(columns[3])
         except Unsendable as problem:
             raise refusal(piece, problem, flow=self.task.flow) from problem
-        callbacks = sent.callbacks(piece.offsets(), dense=piece.target.topic in self._dense)
+        is_dense = piece.target.topic in self._dense
+        callbacks = sent.callbacks(piece.offsets(), dense=is_dense, named=self._names)
+        asked = iter(stamps)
         assert self._producer is not None  # noqa: S101  _begin() ran
         produce = self._producer.produce
         topic, partition = piece.target.topic, piece.target.partition
@@ -362,22 +419,38 @@ class LaneSender:
             repeat(partition),
             callbacks,
             repeat(None),  # `on_delivery`, the second name of the same argument
-            stamps,
+            asked,
             headers,
         )
-        deque(arguments, maxlen=0)
+        try:
+            deque(arguments, maxlen=0)
+        except KafkaException as error:
+            if not is_too_large(error.args[0]):
+                raise
+            # The client's own limit: the record is the one that was taken last.
+            self.close()
+            row = len(stamps) - length_hint(asked) - 1
+            raise TooLarge(by_source([(piece.source, int(piece.offsets()[row]))])) from error
         self._producer.poll(0)
 
     def _produce_ledger(self, record: LedgerRecord) -> None:
         assert self._producer is not None  # noqa: S101  _begin() ran
-        self._refused = None
+        self._ledger_refused = None
         place = self._ledger
         self._producer.produce(
             place.topic, record.to_json(), str(record.lane).encode(), place.partition, on_delivery=self._heard
         )
 
     def _heard(self, problem: KafkaError | None, _: object) -> None:
-        self._refused = problem
+        self._ledger_refused = problem
+
+    def _abort(self) -> None:
+        assert self._producer is not None  # noqa: S101  _begin() ran
+        if self.task.exactly_once:
+            try:
+                self._producer.abort_transaction(_CALL_S)
+            except KafkaException:
+                self.close()
 
     def _begin(self) -> None:
         assert self._producer is not None  # noqa: S101  open() ran
@@ -409,9 +482,9 @@ class LaneSender:
             self._producer.commit_transaction(_CALL_S)
         else:
             self._flush({})
-            if self._refused is not None:
+            if self._ledger_refused is not None:
                 # No transaction ties it to its records: what is sent again stands there twice, as the flow's delivery says.
-                raise KafkaException(self._refused)
+                raise KafkaException(self._ledger_refused)
 
     def _fail(
         self,
@@ -428,11 +501,14 @@ class LaneSender:
         if failed is not None:
             # What failed first may have had no callback; the next attempt hears from every record.
             self._dense.update(target.topic for _, target in sent or {})
-        if self._refused is not None and self._faults.is_too_large(self._refused):
-            raise self._faults.refused(self._refused, doing) from error
-        for seen in (failed, problem):
-            if seen is not None and self._faults.is_too_large(seen):
-                raise self._faults.too_large(chunk or []) from error
+        if is_too_large(self._ledger_refused):
+            raise self._faults.refused(self._ledger_refused, doing) from error
+        if is_too_large(failed) or is_too_large(problem):
+            if refused := refused_in(sent or {}):
+                raise TooLarge(refused) from error
+            if chunk is not None and not self._names:
+                raise Restart(problem, doing) from error
+            raise self._faults.of(failed or problem, doing) from error
         for seen in (failed, problem):
             if seen is not None and seen.code() in _PERMANENT:
                 raise self._faults.of(seen, doing, *(piece.target.topic for piece in (chunk or [])[:1])) from error

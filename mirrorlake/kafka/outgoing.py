@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -30,25 +31,29 @@ class Outgoing:
     is_placed: bool
 
 
-def outgoing(piece: Piece, view: View | None, *, quarantines: bool) -> Outgoing:
+def outgoing(
+    piece: Piece, view: View | None, *, quarantines: bool, refused: Mapping[int, str] = MappingProxyType({})
+) -> Outgoing:
     """Return what goes out of a piece.
 
     Args:
         piece: records of one source partition; `target` names the remote topic.
         view: the flow's view, None where records go out as they are.
         quarantines: withhold what cannot be sent unchanged; otherwise the sender raises when it meets it.
+        refused: upstream offsets of records that the target has refused, and why; they are withheld, too.
     """
     viewed = Viewed(records=piece.records) if view is None else view(piece.source, piece.records)
     if quarantines:
-        viewed = _sendable(piece, viewed)
+        viewed = _sendable(piece, viewed, refused)
     return Outgoing(tuple(_by_partition(piece, viewed)), viewed.withheld, viewed.partitions is not None)
 
 
-def _sendable(piece: Piece, viewed: Viewed) -> Viewed:
+def _sendable(piece: Piece, viewed: Viewed, refused: Mapping[int, str]) -> Viewed:
     rows = unsendable_rows(viewed.records)
+    offsets = viewed.records.column("offset").to_numpy(zero_copy_only=False)
+    rows |= {int(row): refused[int(offsets[row])] for row in np.flatnonzero(np.isin(offsets, list(refused)))}
     if not rows:
         return viewed
-    offsets = viewed.records.column("offset").to_numpy(zero_copy_only=False)
     by_reason: dict[str, list[int]] = {}
     for row, why in sorted(rows.items()):
         by_reason.setdefault(why, []).append(int(offsets[row]))

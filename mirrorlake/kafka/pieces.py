@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -14,6 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run, holes_between
+
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,41 @@ class Piece:
         return Piece(self.source, self.target, self.records.filter(pa.array(fresh)))
 
 
+def chunked(
+    pieces: Iterable[Piece],
+    positions: Callable[[], Mapping[SourcePartition, int]],
+    *,
+    most_records: int,
+    most_bytes: int,
+) -> Iterator[list[Piece]]:
+    """Yield what lies at or after the positions, as they are then, in chunks of a bounded size."""
+    chunk: list[Piece] = []
+    records = size = 0
+    # A relay that holds a record twice may give it twice, too.
+    reached: dict[SourcePartition, int] = {}
+    for piece in pieces:
+        known = max(positions().get(piece.source, 0), reached.get(piece.source, 0))
+        rest = piece.each_once().after(known)
+        if len(rest.records):
+            reached[piece.source] = int(rest.offsets()[-1]) + 1
+        while len(rest.records):
+            taken = rest.records.slice(0, max(1, most_records - records))
+            chunk.append(Piece(rest.source, rest.target, taken))
+            records += len(taken)
+            size += taken.get_total_buffer_size() if len(taken) == len(rest.records) else taken.nbytes
+            rest = Piece(rest.source, rest.target, rest.records.slice(len(taken)))
+            if records >= most_records or size >= most_bytes:
+                yield chunk
+                chunk, records, size = [], 0, 0
+    if chunk:
+        yield chunk
+
+
+def is_too_large(problem: KafkaError | None) -> bool:
+    """Tell whether an error says that a record, or the batch that holds it, is too large."""
+    return problem is not None and (problem.code() in _TOO_LARGE or "Message size too large" in str(problem))
+
+
 class Restart(Exception):
     """Start the protocol again with a new producer; `last` is what is raised when that never helps."""
 
@@ -76,11 +114,19 @@ class Sent:
         self._each: list[int] = []
         self._is_dense = False
         self.error: KafkaError | None = None
+        self.refused: list[int] = []
 
-    def callbacks(self, offsets: np.ndarray[Any, np.dtype[np.int64]], *, dense: bool) -> Iterable[Any]:
-        """Return the delivery callback, or None, of each of the records that follow the earlier ones."""
+    def callbacks(
+        self, offsets: np.ndarray[Any, np.dtype[np.int64]], *, dense: bool, named: bool = False
+    ) -> Iterable[Any]:
+        """Return the delivery callback, or None, of each of the records that follow the earlier ones.
+
+        `named` has each say which record it is, so that `refused` holds the upstream offsets of those that are too large.
+        """
         self._upstream.append(offsets)
-        self._is_dense = dense
+        self._is_dense = dense or named
+        if named:
+            return [partial(self._on_named, offset) for offset in offsets.tolist()]
         if dense:
             return repeat(self._on_each)
         if len(offsets) == 1:
@@ -94,6 +140,11 @@ class Sent:
     def _on_each(self, error: KafkaError | None, message: Message) -> None:
         self.error = self.error or error
         self._each.append(message.offset())
+
+    def _on_named(self, offset: int, error: KafkaError | None, message: Message) -> None:
+        self._on_each(error, message)
+        if is_too_large(error):
+            self.refused.append(offset)
 
     def runs(self, source: SourcePartition, target: TopicPartition) -> Iterator[Run]:
         """Yield the runs of this chunk, one where the downstream offsets are dense.

@@ -1,0 +1,117 @@
+"""The very records that a target refuses because of their size.
+
+A broker refuses batches, and what counts is a batch's compressed size, so no record's length says whether it is one of them.
+Those of a refused batch, and those that are too long to share one, are therefore tried one by one, each in a transaction of
+its own that is aborted (law E: exactly what cannot be sent is held back, and everything else is sent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrorlake.errors import ClusterError, RecordTooLarge
+from mirrorlake.kafka.pieces import Piece, Sent
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+
+# The length of a record in a batch: its header, and lengths before key, value and headers.
+_OVERHEAD = 128
+
+Refused = Mapping[SourcePartition, frozenset[int]]
+
+
+class TooLarge(Exception):
+    """The target, or the client before it, refused batches that held these records."""
+
+    def __init__(self, records: Refused) -> None:
+        self.records = records
+        super().__init__(f"{sum(map(len, records.values()))} records in batches that are too large")
+
+
+def refused_in(sent: Mapping[tuple[SourcePartition, TopicPartition], Sent]) -> Refused:
+    """Return the records whose own answer said that they are too large."""
+    return by_source((source, offset) for (source, _), one in sent.items() for offset in one.refused)
+
+
+def by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
+    """Return records by their source partition."""
+    found: dict[SourcePartition, set[int]] = {}
+    for source, offset in records:
+        found.setdefault(source, set()).add(offset)
+    return {source: frozenset(offsets) for source, offsets in found.items()}
+
+
+def together(one: Refused, other: Refused) -> Refused:
+    """Return the records of both.
+
+    >>> a, b = SourcePartition("a", 1, 0), SourcePartition("b", 1, 0)
+    >>> found = together({a: frozenset({1})}, {a: frozenset({2}), b: frozenset({3})})
+    >>> {source.topic: sorted(offsets) for source, offsets in found.items()}
+    {'a': [1, 2], 'b': [3]}
+    """
+    none: frozenset[int] = frozenset()
+    return {source: one.get(source, none) | other.get(source, none) for source in {**one, **other}}
+
+
+def suspects(pieces: Iterable[Piece], refused: Refused, *, batch_bytes: int) -> Iterator[Piece]:
+    """Yield, one by one in upstream order, the records that may be too large.
+
+    Args:
+        pieces: what goes out of a chunk.
+        refused: records of batches that were refused.
+        batch_bytes: how much fits into a batch; what is longer travels alone.
+    """
+    for piece in pieces:
+        named = np.isin(piece.offsets(), list(refused.get(piece.source, ())))
+        long = sizes(piece.records) + _OVERHEAD > batch_bytes
+        for row in np.flatnonzero(named | long).tolist():
+            yield Piece(piece.source, piece.target, piece.records.slice(row, 1))
+
+
+def sizes(records: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the bytes of each record's key, value and headers."""
+    total = np.zeros(len(records), dtype=np.int64)
+    for name in ("key", "value"):
+        lengths = pc.fill_null(pc.binary_length(records.column(name)), 0)
+        total += lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    headers = records.column("headers")
+    if headers.null_count < len(headers):
+        for row, pairs in enumerate(headers.to_pylist()):
+            total[row] += sum(len(h["key"] or "") + len(h["value"] or b"") for h in pairs or ())
+    return total
+
+
+def error_for(piece: Piece, *, flow: str, target: str) -> RecordTooLarge:
+    """Return the error for a record, a piece of its own, that the target refuses."""
+    [offset], [size] = piece.offsets().tolist(), sizes(piece.records).tolist()
+    return RecordTooLarge(
+        f"{target} refuses record {piece.source}@{offset} of {size} bytes for {piece.target.topic}: "
+        "larger than the topic's max.message.bytes, or than the producer's message.max.bytes",
+        consequence=f"{flow} stopped before the chunk that holds it; the relay holds the record",
+        remedy=f"raise max.message.bytes of {piece.target.topic} on {target} "
+        f"(kafka-configs --alter --add-config max.message.bytes={2 * size}), then run the same command again; "
+        "or set unsendable: quarantine on the flow to keep such records back and go on",
+        alias=target,
+        topic=piece.target.topic,
+        partition=piece.target.partition,
+        offset=offset,
+    )
+
+
+def batches_refused(*, flow: str, target: str) -> ClusterError:
+    """Return the error for records that are refused in the stream of the others, and taken by themselves."""
+    return ClusterError(
+        f"{target} refuses records of {flow} as too large, and takes each of them when it is tried by itself",
+        consequence=f"{flow} stopped before the chunk that holds them; the relay holds the records",
+        remedy=f"look whether max.message.bytes of the topics on {target} changes just now, then run the same command again",
+        alias=target,
+    )
+
+
+def reason(topic: str, target: str) -> str:
+    """Return why such a record is quarantined."""
+    return f"larger than {topic} on {target} takes (max.message.bytes)"
