@@ -3,7 +3,7 @@
 Every few seconds the table `control` is looked at: paused streams are stopped between two batches, resumed ones started;
 when newer settings were applied, they are taken up from the mirror's own file, and only the streams that they change are
 stopped and started again. Positions live in the ledger and the relay, so a stream that is stopped and started anywhere goes
-on exactly where it was (law F).
+on exactly where it was (law F). A stream that fails is parked (see `Supervisor`), and the table says so to everyone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import starmap
@@ -23,6 +23,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.metrics.run import measured
 from mirrorlake.model.control import ControlState, Intention, Pause
+from mirrorlake.model.parked import landing
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
 from mirrorlake.show import Sheet, Shown, badge, plural
@@ -31,6 +32,7 @@ from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.topics import require_source
 from mirrorlake.streams.duties import Duties, Duty
 from mirrorlake.streams.land import Lander
+from mirrorlake.streams.parking import Notices, Place
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
 from mirrorlake.wiring import Wiring
@@ -70,6 +72,10 @@ class Republishing(Shown):
 
 def _done(name: str, did: str, paused: tuple[Pause, ...]) -> Sheet:
     return Sheet(title=name, badge=badge("paused") if paused else None, facts=(did,), parts=tuple(map(str, paused)))
+
+
+def _refuse(error: MirrorlakeError, _: threading.Event) -> None:
+    raise error
 
 
 class _Ran(NamedTuple):
@@ -119,7 +125,7 @@ class Runner:
             # Edited settings may have given it up.
             return [source] if source in self._wiring.config.sources else []
 
-        landed, _ = self._stay_on(sources, list, stop, outlasts=False, first={"rebuild": rebuild})
+        landed, _ = self._stay_on(sources, list, stop, isolates=False, first={"rebuild": rebuild})
         return landed[0] if landed else Landing(source, 0)
 
     def republish(
@@ -132,7 +138,7 @@ class Runner:
                 return self._republish_once(
                     self._wiring.config.flow(flow), self._state(), stop, tell=board.tell, **first
                 )
-        _, sent = self._stay_on(list, lambda: self._flows(flow), stop, outlasts=False, first=first)
+        _, sent = self._stay_on(list, lambda: self._flows(flow), stop, isolates=False, first=first)
         return sent[0] if sent else Republishing(flow, 0)
 
     def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[Sample], None]) -> None:
@@ -163,7 +169,7 @@ class Runner:
         state = self._state()
         with self._wiring.watching() as board:
             land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
-            landed, failures = drain({f"land {name}": partial(land, name) for name in sources()}, tick=board.tick)
+            landed, failures = drain({landing(name): partial(land, name) for name in sources()}, tick=board.tick)
             # Also where landing failed: what the relay holds is sent.
             send = partial(self._republish_once, state=state, stop=stop, tell=board.tell)
             sent, more = drain({one.name: partial(send, one) for one in self._flows(flow)}, tick=board.tick)
@@ -177,9 +183,11 @@ class Runner:
         self, source: str, state: ControlState, stop: threading.Event, *, tell: Tell, rebuild: bool = False
     ) -> Landing:
         pause = state.of_cluster(source)
-        return (
-            Landing(source, 0, (pause,)) if pause else self._land(source, stop, once=True, tell=tell, rebuild=rebuild)
-        )
+        if pause is not None:
+            return Landing(source, 0, (pause,))
+        done = self._land(source, stop, once=True, tell=tell, rebuild=rebuild)
+        self._clear(landing(source), state)
+        return done
 
     def _republish_once(
         self, flow: FlowConfig, state: ControlState, stop: threading.Event, *, tell: Tell, **options: bool
@@ -188,7 +196,12 @@ class Runner:
         if pause is not None:
             return Republishing(flow.name, 0, (pause,))
         done = self._republish(flow, state, stop, once=True, tell=tell, **options)
+        self._clear(flow.name, state)
         return replace(done, paused=tuple(state.topics_of(flow.name).values()))
+
+    def _clear(self, stream: str, state: ControlState) -> None:
+        """Write down that a stream that was parked has run well."""
+        Notices(self._wiring.control(), lambda _: None).tell(state, {}, frozenset({stream}))
 
     # -- always on ------------------------------------------------------------------------------------------------
 
@@ -198,11 +211,12 @@ class Runner:
         flows: Callable[[], Iterable[FlowConfig]],
         stop: threading.Event,
         *,
-        outlasts: bool = True,
+        isolates: bool = True,
         first: dict[str, bool] | None = None,
     ) -> Ran:
         """Run streams until `stop` is set; `first` are options of the first start only, such as a rebuild."""
         watch, options = Watch(self._wiring), dict(first or {})
+        notices = Notices(self._wiring.control(), self._wiring.on_parked)
 
         def pop() -> dict[str, bool]:
             given = dict(options)
@@ -211,13 +225,16 @@ class Runner:
 
         def wanted() -> list[Stream]:
             state = watch.look()
-            return [self._landing(name, pop) for name in sources() if state.of_cluster(name) is None] + [
+            return [self._landing(name, state, pop) for name in sources() if state.of_cluster(name) is None] + [
                 self._republishing(flow, state, pop)
                 for flow in flows()
                 if state.of_stream(flow.name, flow.target) is None
             ]
 
-        results = Supervisor(wanted, stop, outlasts=outlasts).run()
+        def tell(waiting: Mapping[str, Place], running: frozenset[str]) -> None:
+            notices.tell(watch.state, waiting, running)
+
+        results = Supervisor(wanted, stop, isolates=isolates, now=self._wiring.now, tell=tell).run()
         done = [one for several in results.values() for one in several]
         landed = dict.fromkeys(sources(), 0) | {one.source: 0 for one in done if isinstance(one, Landing)}
         sent = {flow.name: 0 for flow in flows()} | {one.flow: 0 for one in done if isinstance(one, Republishing)}
@@ -228,19 +245,32 @@ class Runner:
                 sent[one.flow] += one.records
         return Ran(list(starmap(Landing, landed.items())), list(starmap(Republishing, sent.items())))
 
-    def _landing(self, source: str, options: Callable[[], dict[str, bool]]) -> Stream:
-        return Stream(
-            name=f"land {source}",
-            made_of=self._wiring.landing_identity(source),
-            call=lambda stop: self._land(source, stop, once=False, tell=silent, **options()),
+    def _landing(self, source: str, state: ControlState, options: Callable[[], dict[str, bool]]) -> Stream:
+        return self._stream(
+            landing(source),
+            state,
+            lambda: self._wiring.landing_identity(source),
+            lambda stop: self._land(source, stop, once=False, tell=silent, **options()),
         )
 
     def _republishing(self, flow: FlowConfig, state: ControlState, options: Callable[[], dict[str, bool]]) -> Stream:
-        return Stream(
-            name=flow.name,
-            made_of=self._wiring.flow_identity(flow, state),
-            call=lambda stop: self._republish(flow, state, stop, once=False, tell=silent, **options()),
+        return self._stream(
+            flow.name,
+            state,
+            lambda: self._wiring.flow_identity(flow, state),
+            lambda stop: self._republish(flow, state, stop, once=False, tell=silent, **options()),
         )
+
+    @staticmethod
+    def _stream(
+        name: str, state: ControlState, identify: Callable[[], str], call: Callable[[threading.Event], object]
+    ) -> Stream:
+        resumed = state.resumed.get(name)
+        try:
+            return Stream(name=name, made_of=identify(), resumed=resumed, call=call)
+        except MirrorlakeError as error:
+            # Settings that one stream cannot be made of, such as a key of a rule that is gone, are that stream's trouble.
+            return Stream(name=name, made_of=f"fault: {error}", resumed=resumed, call=partial(_refuse, error))
 
     # -- a stream -------------------------------------------------------------------------------------------------
 
@@ -303,24 +333,24 @@ class Watch:
         self._known: Intention | None = None
         self._looked = False
         self._said = ""
-        self._state = ControlState()
+        self.state = ControlState()
 
     def look(self) -> ControlState:
         """Return what holds now, after settings that were applied newly have been taken up."""
         try:
-            self._state = self._control.state()
+            self.state = self._control.state()
         except Exception as error:
             # The streams have their own ways to meet a store that fails; this look is not the place to end them.
             self._say(f"the table control cannot be read: {type(error).__name__}: {str(error)[:200]}")
-            return self._state
-        applied = self._state.applied
+            return self.state
+        applied = self.state.applied
         if not self._looked:
             self._looked = True
             if applied is not None and applied.at <= self._wiring.read_at:
                 self._known = applied
         if applied is not None and applied != self._known and self._take_up(applied):
             self._known = applied
-        return self._state
+        return self.state
 
     def _take_up(self, applied: Intention) -> bool:
         config = self._wiring.config

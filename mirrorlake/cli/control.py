@@ -42,11 +42,23 @@ def resume(
     reason: Reason = "",
     as_json: Json = False,
 ) -> int:
-    """End a pause; what was held back is sent in order, without a gap or a repeat."""
+    """End a pause, or start a parked stream again; what was held back is sent in order, without a gap or a repeat."""
     from mirrorlake.mirror import load
 
-    output = Output(as_json=as_json)
-    ended = load(conf).resume(cluster=cluster, flow=flow, topic=topic, reason=reason)
-    output.document({"resumed": ended is not None, "pause": None if ended is None else asdict(ended)})
-    output.say("it was not paused" if ended is None else f"{ended.subject} goes on; it was paused by {ended.who}")
+    output, mirror = Output(as_json=as_json), load(conf)
+    before = mirror.parked()
+    ended = mirror.resume(cluster=cluster, flow=flow, topic=topic, reason=reason)
+    started = [before[name] for name in sorted(before.keys() - mirror.parked().keys())]
+    document = {
+        "resumed": ended is not None or bool(started),
+        "pause": None if ended is None else asdict(ended),
+        "parked": [one.as_dict() for one in started],
+    }
+    output.document(document)
+    for one in started:
+        output.say(f"{one.stream} is started again by the mirror that runs; it was parked: {one.cause}")
+    if ended is not None:
+        output.say(f"{ended.subject} goes on; it was paused by {ended.who}")
+    elif not started:
+        output.say("it was not paused, and nothing of it was parked")
     return 0

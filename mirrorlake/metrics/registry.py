@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mirrorlake.model.lag import Verdict, all_known
+from mirrorlake.model.parked import Parked
 from mirrorlake.steps.judge import HopVerdict
 from mirrorlake.steps.measure import Figures
 
@@ -67,6 +68,12 @@ class Metrics:
             "Looks at the tables that failed; lag is as old as mirrorlake_metrics_timestamp_seconds says.",
             registry=self.registry,
         )
+        self._parked = Gauge(
+            "mirrorlake_stream_parked",
+            "1 for a stream that failed and waits, by the error that ended it; no series where none does.",
+            ["stream", "error", "retried"],
+            registry=self.registry,
+        )
         self._tables = _Tables(per_partition=per_partition, most_series=most_series)
         self.registry.register(self._tables)
 
@@ -87,6 +94,13 @@ class Metrics:
         """Count records that a target has confirmed, by source topic."""
         for topic, count in records.items():
             self._sent.labels(flow, topic).inc(count)
+
+    def parked(self, streams: Mapping[str, Parked]) -> None:
+        """Replace what is parked."""
+        self._parked.clear()
+        for name, one in streams.items():
+            stream = name if name.startswith("land ") else f"republish {name}"
+            self._parked.labels(stream, one.error, str(one.is_retried).lower()).set(1)
 
     def show(self, figures: Figures) -> None:
         """Replace what the last look at the tables found; series that are not in it any more are gone."""

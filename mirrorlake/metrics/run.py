@@ -49,6 +49,7 @@ def measured(wiring: Wiring, *, port: int | None) -> Iterator[Metrics | None]:
             wiring.spark.streams.addListener(listener)
             stack.callback(_quietly, wiring.spark.streams.removeListener, listener)
             wiring.on_commit = committed(metrics)
+            wiring.on_parked = metrics.parked
             stack.callback(wiring.forget_listener)
             every_s = settings.every.total_seconds()
             feed = Feed(metrics, lambda: look(wiring), every_s=every_s, first_s=min(every_s, _FIRST_LOOK_S)).start()

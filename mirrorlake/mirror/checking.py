@@ -54,6 +54,7 @@ class Checking(Part):
                     lake=self.lake,
                     now=self._now,
                     paused=state.covering(each.name, each.source, each.target),
+                    parked=state.of_flow(each.name, each.source),
                 )
             found.append(one)
         return Status(flows=tuple(found), observed_at=self._now())

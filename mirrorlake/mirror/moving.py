@@ -142,13 +142,17 @@ class Moving(Part):
 
         With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
         raised then. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly applied
-        settings. A cluster that goes away is waited for; any other error stops all streams and is raised.
+        settings. A stream that fails is parked and tried again where that can help, and the others never notice; see `parked`
+        and `status` for the reason and `resume` for the way back.
 
         Args:
             flow: one flow; all of them without it.
             once: drain and return.
             stop: set it to return after the batches under way.
             metrics_port: serve metrics there while it runs (docs/metrics.md); `metrics.port` of the settings without it.
+
+        Raises:
+            MirrorlakeError: the worst reason, once every stream is parked and none has a chance by itself.
         """
         self._chosen(flow)
         return self._runner.run(flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from mirrorlake.config.preview import FlowPreview, preview
 from mirrorlake.mirror.part import Part
 from mirrorlake.model.control import Pause
 from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.audit import Audit
 from mirrorlake.steps import control as control_step
@@ -152,9 +154,18 @@ class SettingUp(Part):
     def resume(
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
     ) -> Pause | None:
-        """End a pause and return it, None where there was none; the arguments are those of `pause`."""
+        """End a pause and return it, None where there was none; the arguments are those of `pause`.
+
+        Streams that a running mirror has parked after a failure are started again, too: the flow's, or with `cluster` the
+        landing from it and the flows into it. `status` names them.
+        """
         subject = control_step.subject_of(self.config, cluster=cluster, flow=flow, topic=topic)
+        control_step.resume_parked(self.config, self._wiring.control(), subject, reason=reason)
         return control_step.resume(self._wiring.control(), subject, reason=reason)
+
+    def parked(self) -> Mapping[str, Parked]:
+        """Return the streams that failed in a running mirror while the others went on, by name; asks no cluster."""
+        return self._wiring.control().state().parked
 
     def preview(self, flow: str) -> FlowPreview:
         """Return which topics of its source a flow mirrors under which names, and which it leaves out and why.

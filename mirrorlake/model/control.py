@@ -5,6 +5,8 @@ Intentions are rows of the table `control`, never changed once written; the newe
     settings                        apply           the settings that running mirrors are to take up
     cluster | flow | topic          pause, resume
     remote                          send_again, accept_empty: what becomes of a remote topic that was lost
+    stream                          park, clear     what a running mirror says of a stream of its own that failed
+                                    resume          a person wants a parked stream to start again
 
 """
 
@@ -15,15 +17,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.model.parked import Parked, landing, parked_of
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, Choice
 from mirrorlake.show import Sheet, Shown, badge, clean
 
-APPLY, PAUSE, RESUME = "apply", "pause", "resume"
+APPLY, PAUSE, RESUME, PARK, CLEAR = "apply", "pause", "resume", "park", "clear"
+STREAM = "stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an intention is about: `settings`, a `cluster`, a `flow`, or a `topic` or `remote` topic of a flow.
+    """What an intention is about: `settings`, a `cluster`, a `flow`, a `topic` or `remote` topic of a flow, or a `stream`.
 
     >>> print(Subject(kind="topic", name="orders", flow="east->west"))
     topic orders of east->west
@@ -50,7 +54,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intention:
-    """One row of `control`; `value` is the plain content of the settings for `apply`, None otherwise."""
+    """One row of `control`; `value` is the plain content of the settings for `apply`, the reason for `park`, else None."""
 
     at: datetime
     who: str
@@ -94,12 +98,15 @@ class ControlState:
     """What holds now.
 
     `applied` is the newest `apply`, None where there never was one; `pauses` what is paused; `choices` what was chosen for
-    remote topics that were lost.
+    remote topics that were lost; `parked` the streams that failed; `resumed` when a person last asked for a parked stream,
+    of those that did not fail again after that.
     """
 
     applied: Intention | None = None
     pauses: Mapping[Subject, Pause] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
+    parked: Mapping[str, Parked] = field(default_factory=dict)
+    resumed: Mapping[str, datetime] = field(default_factory=dict)
 
     def of_cluster(self, alias: str) -> Pause | None:
         """Return the pause of a cluster, None where it is not paused."""
@@ -108,6 +115,10 @@ class ControlState:
     def of_stream(self, flow: str, target: str) -> Pause | None:
         """Return the pause that keeps a flow from republishing: its own, or its target's."""
         return self.pauses.get(Subject(kind="flow", name=flow)) or self.of_cluster(target)
+
+    def of_flow(self, flow: str, source: str) -> tuple[Parked, ...]:
+        """Return what is parked of a flow: its own stream, and the landing of its source."""
+        return tuple(self.parked[name] for name in (landing(source), flow) if name in self.parked)
 
     def covering(self, flow: str, source: str, target: str) -> Callable[[str], Pause | None]:
         """Return what tells which pause keeps records of a topic from being mirrored in a flow."""
@@ -146,4 +157,12 @@ def state_of(intentions: Iterable[Intention]) -> ControlState:
             for subject, one in newest.items()
             if one.action in (SEND_AGAIN, ACCEPT_EMPTY)
         ),
+        parked={
+            subject.name: parked_of(subject.name, one.at, one.value or {})
+            for subject, one in newest.items()
+            if (subject.kind, one.action) == (STREAM, PARK)
+        },
+        resumed={
+            subject.name: one.at for subject, one in newest.items() if (subject.kind, one.action) == (STREAM, RESUME)
+        },
     )

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, overload
 
+from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.show import Sheet, Shown, Table, badge, count, duration, plural, table
 
 # The first of these that holds somewhere is the verdict on the whole; `empty` is that on a flow that carries no topic yet.
-_WORST_FIRST = ("held", "behind", "not_started", "paused", "in_step", "empty")
+_WORST_FIRST = ("parked", "held", "behind", "not_started", "paused", "in_step", "empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class _Totals:
 
     @property
     def verdict(self) -> str:
-        """The first that holds somewhere of `held`, `behind`, `not_started`, `paused`, `in_step`; `empty` where nothing is mirrored."""
+        """The first of `parked`, `held`, `behind`, `not_started`, `paused`, `in_step` that holds; `empty` without topics."""
         return min(self._verdicts(), key=_rank, default="empty")
 
     @property
@@ -75,6 +76,8 @@ class _Totals:
 class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
     """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
 
+    `parked` holds its streams that failed in a running mirror, its own and the landing of its source.
+
     Example:
         >>> row = PartitionStatus(topic="orders", partition=0, source_end=9, landed=9, republished=5, offset_lag=4,
         ...                       time_lag_ms=1200, verdict="behind")
@@ -88,6 +91,7 @@ class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
     partitions: tuple[PartitionStatus, ...]
     observed_at: datetime | None
     held: tuple[HeldTopic, ...] = ()
+    parked: tuple[Parked, ...] = ()
 
     @overload
     def __getitem__(self, index: int) -> PartitionStatus: ...
@@ -102,17 +106,22 @@ class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
     def _partitions(self) -> Sequence[PartitionStatus]:
         return self.partitions
 
+    def _verdicts(self) -> Sequence[str]:
+        return [*(["parked"] if self.parked else []), *(row.verdict for row in self.partitions)]
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document."""
         return {
             "flow": self.flow,
             "partitions": [asdict(row) for row in self.partitions],
             "held": [{**asdict(one), "cause": one.cause, "remedy": one.remedy} for one in self.held],
+            "parked": [one.as_dict() for one in self.parked],
         }
 
     def sheet(self) -> Sheet:
         """Return the verdict, the totals, and a row a partition; what is not in step comes first."""
-        parts = (*([_rows([self])] if self.partitions else ["no topic to mirror yet"]), *map(str, self.held))
+        rows = [_rows([self])] if self.partitions else ["no topic to mirror yet"]
+        parts = (*map(str, self.parked), *rows, *map(str, self.held))
         return Sheet(title=self.flow, badge=badge(self.verdict), facts=(*self._facts(), self.observed_at), parts=parts)
 
 
@@ -164,6 +173,7 @@ class Status(_Totals, Shown, Mapping[str, FlowStatus]):
             badge=badge(self.verdict),
             facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
             parts=(
+                *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
                 *([table("", columns, flows)] if len(flows) > 1 else []),
                 *([_rows(self.flows, named=True)] if self._partitions() else []),
                 *(str(one) for flow in self.flows for one in flow.held),

@@ -288,18 +288,22 @@ AUDIT = Table(
 
 CONTROL = Table(
     name="control",
-    comment="What a person wants of the mirror: settings to take up, pauses; the newest row of a subject counts",
+    comment="What a person wants of the mirror, and which of its streams failed; the newest row of a subject counts",
     columns={
         "at": ("timestamp", "Time of the command"),
         "who": ("string", "User and host"),
-        "action": ("string", "apply | pause | resume | send_again | accept_empty (of a remote topic that was lost)"),
-        "kind": ("string", "What it is about: settings | cluster | flow | topic | remote"),
-        "name": ("string", "Its name: alias, flow, source topic or remote topic; empty for settings"),
+        "action": (
+            "string",
+            "apply | pause | resume | send_again | accept_empty (of a remote topic that was lost); park and clear by the "
+            "mirror itself",
+        ),
+        "kind": ("string", "What it is about: settings | cluster | flow | topic | remote | stream"),
+        "name": ("string", "Its name: alias, flow, source topic, remote topic or stream; empty for settings"),
         "flow": ("string", "Flow of a topic, null otherwise"),
         "value": (
             "string",
             "JSON: for apply the settings without defaults, secrets and client options as fingerprints; for a remote topic "
-            "the id that the ledger knew",
+            "the id that the ledger knew; for park the error",
         ),
         "reason": ("string", "Why, where it was said"),
     },

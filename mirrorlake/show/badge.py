@@ -21,7 +21,7 @@ _COLOURS: dict[Mood, str] = {
 _MOODS: dict[str, Mood] = {
     **dict.fromkeys(("ok", "equal", "in_step", "exact", "applied", "nothing to change"), "good"),
     **dict.fromkeys(("warning", "behind", "hold", "held"), "warn"),
-    **dict.fromkeys(("stop", "stall", "rewind", "different", "conflict", "refused", "failed"), "bad"),
+    **dict.fromkeys(("stop", "stall", "rewind", "different", "conflict", "refused", "failed", "parked"), "bad"),
     **dict.fromkeys(("missing", "extra", "doubled", "altered", "out_of_order", "not_republished"), "bad"),
     **dict.fromkeys(("paused", "not_started", "empty"), "off"),
 }

@@ -11,8 +11,9 @@ from typing import Any
 from mirrorlake.config.plain import identity, plain
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.model.control import APPLY, PAUSE, RESUME, Pause, Subject
+from mirrorlake.model.control import APPLY, PAUSE, RESUME, STREAM, Pause, Subject
 from mirrorlake.model.edits import SETTINGS, edits
+from mirrorlake.model.parked import Parked, landing
 from mirrorlake.model.plan import Plan
 from mirrorlake.relay.control import Control
 
@@ -63,6 +64,19 @@ def resume(control: Control, subject: Subject, *, reason: str = "") -> Pause | N
     if held is not None:
         control.append(RESUME, subject, reason=reason)
     return held
+
+
+def resume_parked(config: MirrorConfig, control: Control, subject: Subject, *, reason: str = "") -> tuple[Parked, ...]:
+    """Ask for the parked streams that a cluster or a flow covers, and return them; running mirrors start them again."""
+    covered = {subject.name, landing(subject.name)} if subject.kind == "cluster" else {subject.name}
+    if subject.kind == "cluster":
+        covered |= {flow.name for flow in config.flows_to(subject.name)}
+    found = tuple(
+        parked for name, parked in control.state().parked.items() if name in covered and subject.kind != "topic"
+    )
+    for parked in found:
+        control.append(RESUME, Subject(kind=STREAM, name=parked.stream), reason=reason)
+    return found
 
 
 def settings_plan(config: MirrorConfig, control: Control, *, flow: str | None = None) -> Plan:

@@ -12,6 +12,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.parked import Parked
 from mirrorlake.model.status import FlowStatus, PartitionStatus
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.one_writer import CHECKPOINT_PROPERTY
@@ -32,6 +33,7 @@ def flow_status(
     lake: Lake,
     now: Callable[[], datetime],
     paused: Callable[[str], object] = lambda _: None,
+    parked: tuple[Parked, ...] = (),
 ) -> FlowStatus:
     """Compare the source's ends, the relay and the ledger of a flow.
 
@@ -73,7 +75,7 @@ def flow_status(
                 else _verdict(lag, is_landed=key in landed.reached),
             )
         )
-    return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=now(), held=tuple(held))
+    return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=now(), held=tuple(held), parked=parked)
 
 
 def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:

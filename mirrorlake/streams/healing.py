@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
-from typing import TypeVar
 
 from pyspark.errors import StreamingQueryException
 
@@ -16,11 +13,6 @@ from mirrorlake.model.causes import root_cause
 from mirrorlake.streams.query import met_another
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-# A cluster that is away from the start is a mistake in the settings more often than an outage.
-FIRST_S = 60.0
 
 # Twenty tries with pauses of up to 10 s outlast the restart of a whole cluster.
 MOST_ATTEMPTS = 20
@@ -105,41 +97,6 @@ class Healing:
         ) from error
 
 
-def pause_s(attempts: int) -> float:
+def pause_s(attempts: int, *, most_s: float = 10.0) -> float:
     """Return how long to wait before the next start: 1 s, then twice as long each time, at most 10 s."""
-    return float(min(0.5 * 2 ** min(attempts, 6), 10.0))
-
-
-def outlast(
-    call: Callable[[], T],
-    stop: threading.Event,
-    *,
-    what: str,
-    first_s: float = FIRST_S,
-    clock: Callable[[], float] = time.monotonic,
-) -> T:
-    """Call again, with pauses, while a cluster that was there before is away; until `stop` is set.
-
-    Args:
-        call: a stream that stays on; it returns when `stop` is set.
-        stop: ends it.
-        what: its name, for the log.
-        first_s: seconds in which a cluster must have been there; 0 to wait for one that never was, too.
-        clock: seconds.
-
-    Raises:
-        ClusterUnreachable: the cluster was not there in the first minute (`first_s`): most likely a wrong address.
-        MirrorlakeError: whatever another start would not mend.
-    """
-    begun, attempts = clock(), 0
-    while True:
-        started = clock()
-        try:
-            return call()
-        except ClusterUnreachable as error:
-            if stop.is_set() or (started - begun < first_s and clock() - begun < first_s):
-                raise
-            attempts = 1 if clock() - started > FIRST_S else attempts + 1
-            log.warning("stream.cluster_away what=%s alias=%s why=%s", what, error.facts.get("alias"), error.cause)
-            if stop.wait(pause_s(attempts)):
-                raise
+    return float(min(0.5 * 2 ** min(attempts, 20), most_s))

@@ -117,6 +117,15 @@ class Republisher:
             TopicConflict, UnsendableRecord, RecordTooLarge: a topic or a record does not fit the target.
             ClusterError, StoreError: the target or the lake failed.
         """
+        try:
+            self._run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
+        except MirrorlakeError:
+            raise
+        except Exception as error:
+            # Such as a Python worker that was killed over a backfill: Spark has words of its own for that.
+            raise self._failed(error) from error
+
+    def _run(self, *, once: bool, stop: threading.Event, rebuild: bool, restore_ledger: bool) -> None:
         self._stop = stop
         resumes = self._take_over(rebuild=rebuild, restore_ledger=restore_ledger)
         while True:
@@ -274,12 +283,15 @@ class Republisher:
                     remedy=f"keep one republisher for {self._flow.name}; `mirrorlake status` shows its progress",
                     flow=self._flow.name,
                 ) from error
-            raise StoreError(
-                f"republishing {self._flow.name} failed: {root_cause(str(error))}",
-                consequence="what was confirmed stands in the ledger, and the next start goes on from there",
-                remedy=f"mirrorlake doctor, then mirrorlake republish --flow '{self._flow.name}' again",
-                flow=self._flow.name,
-            ) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"republishing {self._flow.name} failed: {root_cause(str(error))}",
+            consequence="what was confirmed stands in the ledger, and the next start goes on from there",
+            remedy=f"mirrorlake doctor, then mirrorlake republish --flow '{self._flow.name}' again",
+            flow=self._flow.name,
+        )
 
     # -- the two ways to the records ------------------------------------------------------------------------------
 

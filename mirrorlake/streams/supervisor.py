@@ -1,4 +1,4 @@
-"""Run streams side by side, each with a stop of its own, so that one is changed while the others go on untouched."""
+"""Run streams side by side, each with a stop of its own, so that one is changed, or fails, while the others go on untouched."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
-from mirrorlake.streams.healing import FIRST_S, outlast
+from mirrorlake.model.parked import worst
+from mirrorlake.streams.parking import FIRST_S, HEALTHY_S, Place, place_of
 
 log = logging.getLogger(__name__)
 
@@ -19,14 +21,21 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 3.0
 _TICK_S = 0.2
 
+Tell = Callable[[Mapping[str, Place], frozenset[str]], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A stream that should run: `made_of` is the fingerprint of its settings, another one means to start it again."""
+    """A stream that should run.
+
+    `made_of` is the fingerprint of its settings: another one means to start it again. `resumed` is when a person last asked
+    for it after a failure.
+    """
 
     name: str
     made_of: str
     call: Callable[[threading.Event], Any]
+    resumed: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -34,16 +43,23 @@ class _Running:
     stream: Stream
     future: Future[Any]
     stop: threading.Event = field(default_factory=threading.Event)
+    started: float = field(default_factory=time.monotonic)
 
 
 class Supervisor:
     """Keep the streams running that are wanted, until `stop` is set.
 
+    A stream that fails is parked and the others never notice. Where a new start can help it is tried with growing pauses;
+    otherwise it waits until its settings change or a person asks for it. Nothing of a stream that another owner has taken
+    over is started again by itself, so that two mirrors never fight over it.
+
     Args:
         wanted: is asked every `look_every_s` seconds which streams should run.
         stop: ends all of them between two batches.
-        outlasts: wait for a cluster that goes away, instead of raising.
+        isolates: park what fails; otherwise the first failure ends all.
         look_every_s: time between two looks.
+        now: the clock, in UTC.
+        tell: hears after each look what is parked, and which streams run well.
     """
 
     def __init__(
@@ -51,57 +67,79 @@ class Supervisor:
         wanted: Callable[[], Iterable[Stream]],
         stop: threading.Event,
         *,
-        outlasts: bool = True,
+        isolates: bool = True,
         look_every_s: float = LOOK_EVERY_S,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+        tell: Tell = lambda _waiting, _healthy: None,
     ) -> None:
         self._wanted = wanted
         self._stop = stop
-        self._outlasts = outlasts
+        self._isolates = isolates
         self._look_every_s = look_every_s
+        self._now = now
+        self._tell = tell
         self._running: dict[str, _Running] = {}
+        self._parked: dict[str, Place] = {}
         self._results: dict[str, list[Any]] = {}
         self._failure: BaseException | None = None
+        self._began = time.monotonic()
 
     def run(self) -> Mapping[str, Sequence[Any]]:
         """Return what the calls of each stream returned.
 
         Raises:
-            MirrorlakeError: the first failure of a stream, after the others finished their batch.
+            MirrorlakeError: every stream is parked and none is tried again: the worst reason. Without isolation, the first
+                failure, after the others finished their batch.
         """
         wanted: dict[str, Stream] = {}
-        first_s, next_look = FIRST_S, time.monotonic()
+        next_look = self._began = time.monotonic()
         with ThreadPoolExecutor(max_workers=1024, thread_name_prefix="mirrorlake") as pool:
             try:
                 while not self._stop.is_set() and self._failure is None:
-                    if time.monotonic() >= next_look:
+                    if time.monotonic() >= next_look or any(self._is_due(one) for one in wanted.values()):
                         wanted = {stream.name: stream for stream in self._wanted()}
                         next_look = time.monotonic() + self._look_every_s
-                        self._start(pool, wanted, first_s)
-                        # What is added later does not end the others by an address that is wrong.
-                        first_s = 0.0
+                        self._start(pool, wanted)
+                        self._tell(self._parked, self._healthy())
                     if self._stop_unwanted(wanted):
                         next_look = time.monotonic()
                     self._wait()
+                    self._end_where_all_are_parked(wanted)
             finally:
                 for one in self._running.values():
                     one.stop.set()
                 while self._running:
                     self._wait()
         if self._failure is not None:
+            self._tell(self._parked, frozenset())
             raise self._failure
         return self._results
 
-    def _start(self, pool: ThreadPoolExecutor, wanted: Mapping[str, Stream], first_s: float) -> None:
+    def _start(self, pool: ThreadPoolExecutor, wanted: Mapping[str, Stream]) -> None:
+        for name in [name for name in self._parked if name not in wanted]:
+            del self._parked[name]
         for name, stream in wanted.items():
-            if name not in self._running:
-                log.info("stream.start what=%s", name)
-                stop = threading.Event()
-                self._running[name] = _Running(stream, pool.submit(self._call, stream, stop, first_s), stop)
+            place = self._parked.get(name)
+            if name in self._running or not (place is None or place.may_start(stream)):
+                continue
+            if place is not None and (place.retry_at is None or stream.made_of != place.made_of):
+                # A person has done something about it, so what was before does not count any more.
+                del self._parked[name]
+            log.info("stream.start what=%s", name)
+            stop = threading.Event()
+            self._running[name] = _Running(stream, pool.submit(stream.call, stop), stop)
 
-    def _call(self, stream: Stream, stop: threading.Event, first_s: float) -> Any:
-        if not self._outlasts:
-            return stream.call(stop)
-        return outlast(lambda: stream.call(stop), stop, what=stream.name, first_s=first_s)
+    def _is_due(self, stream: Stream) -> bool:
+        place = self._parked.get(stream.name)
+        return place is not None and stream.name not in self._running and place.may_start(stream)
+
+    def _healthy(self) -> frozenset[str]:
+        """Return the streams that run; those among them that failed before have to run for a while first."""
+        since = time.monotonic() - HEALTHY_S
+        for name, one in self._running.items():
+            if one.started <= since and self._parked.pop(name, None) is not None:
+                log.info("stream.recovered what=%s", name)
+        return frozenset(self._running.keys() - self._parked.keys())
 
     def _stop_unwanted(self, wanted: Mapping[str, Stream]) -> bool:
         """Stop what is not wanted as it is; tell whether something is on its way out."""
@@ -126,8 +164,29 @@ class Supervisor:
             elif isinstance(error, ClusterUnreachable) and one.stop.is_set() and not self._stop.is_set():
                 # A flow is often paused because its target is away.
                 log.info("stream.stopped_while_away what=%s", name)
+            elif self._isolates and isinstance(error, Exception):
+                self._park(one, error)
             else:
                 self._failure = self._failure or error
+
+    def _park(self, one: _Running, error: Exception) -> None:
+        """Take a failed stream aside, with its reason."""
+        name, now = one.stream.name, time.monotonic()
+        before = self._parked.get(name)
+        if before is not None and now - one.started >= HEALTHY_S:
+            before = None
+        was_never_there = now - self._began < FIRST_S and before is None
+        never_came = before.never_came if before is not None else was_never_there
+        self._parked[name] = place_of(one.stream, error, before, now=self._now, never_came=never_came)
+
+    def _end_where_all_are_parked(self, wanted: Mapping[str, Stream]) -> None:
+        """Let the command end where no stream is left that runs, or comes back by itself."""
+        places = [self._parked.get(name) for name in wanted]
+        found = {place.parked: place.error for place in places if place is not None and place.is_hopeless}
+        if wanted and len(found) == len(wanted) and self._failure is None:
+            log.warning("run.all_parked streams=%s", len(found))
+            reason = worst(found)
+            self._failure = found[reason] if reason is not None else None
 
 
 def drain(

@@ -21,6 +21,7 @@ from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.mm2 import Mm2Writer
 from mirrorlake.kafka.options import librdkafka_options
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.parked import Parked
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Board, Display
 from mirrorlake.relay.control import Control
@@ -51,7 +52,7 @@ def local_session(*, cores: str = "*") -> SparkSession:
     return session(jars=jars("spark"), cores=cores)
 
 
-def _unheard(_: Sequence[LedgerRecord]) -> None:
+def _unheard(_: object) -> None:
     """Stand for a listener where there is none."""
 
 
@@ -100,8 +101,9 @@ class Places:
         return Lake(self.spark, self.config.lake)
 
     def forget_listener(self) -> None:
-        """Tell nobody any more what targets confirm."""
+        """Tell nobody any more what targets confirm, and what is parked."""
         self.on_commit: Callable[[Sequence[LedgerRecord]], None] = _unheard
+        self.on_parked: Callable[[Mapping[str, Parked]], None] = _unheard
 
     def watching(self) -> Board:
         """Return what hears how far one call's work is; a context manager of the thread that waits for it."""

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +17,28 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.load import load, loads
 from mirrorlake.config.plain import identity, plain
-from mirrorlake.errors import ClusterUnreachable, ConfigError, LaneFenced, UsageError
+from mirrorlake.errors import (
+    ClusterError,
+    ClusterUnreachable,
+    ConfigError,
+    LanderReplaced,
+    LaneFenced,
+    MirrorlakeError,
+    RecordTooLarge,
+    StoreError,
+    TopicConflict,
+    UsageError,
+)
 from mirrorlake.model.carried import Carried
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
 from mirrorlake.model.edits import edits
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.parked import Parked
 from mirrorlake.running import Watch
 from mirrorlake.steps import control as control_step
+from mirrorlake.streams import parking
+from mirrorlake.streams.healing import pause_s
+from mirrorlake.streams.parking import Notices
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -253,12 +269,140 @@ def test_a_stream_whose_cluster_is_away_can_be_taken_out_without_ending_the_othe
     assert streams.run() == {"a": ["1"]}
 
 
-def test_a_failure_stops_the_others_after_their_batch_and_is_raised() -> None:
+def test_without_isolation_a_failure_stops_the_others_after_their_batch_and_is_raised() -> None:
     streams = Streams(a="1", b="fails")
     streams.then = [lambda: None] * 1000
     with pytest.raises(LaneFenced):
-        streams.run()
+        Supervisor(streams.look, streams.stop, look_every_s=0.0, isolates=False).run()
     assert "-a1" in streams.log
+
+
+class Failing:
+    """Streams that do what a test says at each start; the table `control` beside them, and a look that goes on until `done`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **errors: list[Exception | None]) -> None:
+        monkeypatch.setattr(parking, "pause_s", lambda *_, **__: 0.0)
+        monkeypatch.setattr("mirrorlake.streams.supervisor._TICK_S", 0.005)
+        self.errors, self.starts = errors, dict.fromkeys(errors, 0)
+        self.made_of = dict.fromkeys(errors, "1")
+        self.table, self.stop, self.heard = Table(), threading.Event(), dict[str, Parked]()
+        self.done: Callable[[], bool] = lambda: False
+        self.looks = 0
+
+    def look(self) -> list[Stream]:
+        self.looks += 1
+        if self.done() or self.looks > 3000:
+            self.stop.set()
+        resumed = self.table.state().resumed
+        return [
+            Stream(name=name, made_of=made, resumed=resumed.get(name), call=partial(self.call, name))
+            for name, made in self.made_of.items()
+        ]
+
+    def call(self, name: str, stop: threading.Event) -> None:
+        errors, turn = self.errors[name], self.starts[name]
+        self.starts[name] += 1
+        if (error := errors[min(turn, len(errors) - 1)]) is not None:
+            raise error
+        stop.wait(30)
+
+    def run(self, done: Callable[[], bool] = lambda: False) -> None:
+        self.done = done
+        notices = Notices(self.table, lambda parked: self.heard.update(parked))  # type: ignore[arg-type]
+        tell = lambda waiting, running: notices.tell(self.table.state(), waiting, running)  # noqa: E731
+        Supervisor(self.look, self.stop, look_every_s=0.0, now=lambda: NOON, tell=tell).run()
+        assert self.looks < 3000, "what was waited for never came"
+
+    def parked(self) -> dict[str, Parked]:
+        return dict(self.table.state().parked)
+
+
+CONFLICT = TopicConflict("east.orders does not fit", remedy="mend it")
+
+
+@pytest.mark.parametrize("act", ["resume", "edit"])
+def test_a_stream_that_fails_is_parked_with_its_reason_until_a_person_acts(
+    act: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = Failing(monkeypatch, a=[None], b=[CONFLICT, None])
+    asked: list[int] = []
+
+    def done() -> bool:
+        if "b" in streams.parked() and not asked:
+            assert streams.parked()["b"].cause == streams.heard["b"].cause == CONFLICT.cause
+            assert streams.starts == {"a": 1, "b": 1}
+            asked.append(1)
+            if act == "edit":
+                streams.made_of["b"] = "2"
+            else:
+                subject = Subject(kind="flow", name="b")
+                config = SimpleNamespace(flows_to=lambda _: ())
+                [found] = control_step.resume_parked(config, streams.table, subject)  # type: ignore[arg-type]
+                assert "mirrorlake resume --flow 'b'" in str(found)
+        return bool(asked) and streams.starts["b"] == 2 and "b" not in streams.parked()
+
+    streams.run(done)
+    assert streams.starts == {"a": 1, "b": 2}, "the other never noticed, and nothing was tried by itself"
+    assert caplog.text.count("stream.parked what=b") == 1
+    assert [row.action for row in streams.table.rows] == ["park", "clear" if act == "edit" else "resume"]
+
+
+@pytest.mark.parametrize("error", [StoreError("a worker died"), ClusterError("odd answer"), ValueError("who knows")])
+def test_what_a_new_start_can_mend_is_tried_again_and_told_only_where_it_lasts(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = Failing(monkeypatch, a=[None], b=[error, None])
+    once.run(lambda: once.starts["b"] == 2)
+    assert (once.starts["a"], once.table.rows) == (1, [])
+    lasting = Failing(monkeypatch, a=[None], b=[error, error, error, None])
+
+    def recovered() -> bool:
+        if lasting.starts["b"] == 4 and "b" in lasting.parked():
+            monkeypatch.setattr("mirrorlake.streams.supervisor.HEALTHY_S", 0.0)
+        return lasting.starts["b"] == 4 and "b" not in lasting.parked()
+
+    lasting.run(recovered)
+    assert [row.action for row in lasting.table.rows] == ["park", "clear"]
+    assert all(row.value["is_retried"] for row in lasting.table.rows if row.action == "park")
+
+
+def test_a_stream_that_another_owner_took_over_never_fights_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Failing(monkeypatch, a=[None], b=[LaneFenced("another")], c=[LanderReplaced("another")])
+    streams.run(lambda: len(streams.parked()) == 2 and streams.looks > 50)
+    assert streams.starts == {"a": 1, "b": 1, "c": 1}
+
+
+AWAY = ClusterUnreachable("west is away", alias="west")
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ({"a": [CONFLICT], "b": [RecordTooLarge("huge")]}, 3),
+        ({"a": [AWAY], "b": [RecordTooLarge("huge")]}, 4),
+        ({"a": [ConfigError([])], "b": [AWAY]}, 4),
+    ],
+)
+def test_where_all_are_parked_the_run_ends_with_the_worst_reason(
+    errors: dict[str, list[Exception | None]], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Failing(monkeypatch, **errors)
+    with pytest.raises(MirrorlakeError) as ended:
+        streams.run()
+    assert ended.value.exit_code == code
+    assert streams.parked().keys() == errors.keys(), "told before the end"
+
+
+def test_a_cluster_that_was_there_before_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrorlake.streams.supervisor.FIRST_S", 0.0)
+    streams = Failing(monkeypatch, a=[AWAY, AWAY, AWAY, None])
+    streams.run(lambda: streams.starts["a"] == 4)
+
+
+def test_pauses_grow_up_to_a_bound() -> None:
+    pauses = [pause_s(attempts, most_s=300.0) for attempts in range(1, 30)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (1.0, 300.0)
 
 
 def test_a_drain_goes_to_the_end_of_every_call(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,6 +28,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lag import Sample, Verdict
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
+from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.steps.judge import HopPlace, judge_windows
 from mirrorlake.steps.measure import Figures, Latency
@@ -249,6 +250,15 @@ def test_confirmed_records_are_counted_by_topic_and_a_failure_is_swallowed(caplo
     with caplog.at_level(logging.ERROR):
         committed(metrics)([SimpleNamespace()])  # type: ignore[list-item]
     assert "metrics.failed" in caplog.text
+
+
+def test_what_is_parked_has_a_series_until_it_is_over() -> None:
+    metrics = Metrics()
+    labels = {"stream": f"republish {FLOW}", "error": "TopicConflict", "retried": "false"}
+    metrics.parked({FLOW: Parked(stream=FLOW, since=NOON, error="TopicConflict", cause="x")})
+    assert metrics.registry.get_sample_value("mirrorlake_stream_parked", labels) == 1
+    metrics.parked({})
+    assert metrics.registry.get_sample_value("mirrorlake_stream_parked", labels) is None
 
 
 def test_a_look_that_fails_is_counted_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,6 +25,7 @@ from mirrorlake.model.offset_map import (
     Quarantined,
     UnknownPartition,
 )
+from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.status import FlowStatus, PartitionStatus, Status
@@ -217,6 +218,7 @@ def every(text: str) -> list[Shown]:
         Findings([Finding(layer="cluster", subject=text, ok=False, detail=text, fix=text)]),
         MovedPositions(document={text: {"0": 7}}, resumes=(group_position(text).resume,)),
         pause,
+        Parked(stream=text, since=NOON, error=text, cause=text, remedy=text),
         landing,
         sending,
         Ran([landing], [sending]),

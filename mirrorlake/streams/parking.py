@@ -1,0 +1,175 @@
+"""Which failures of a stream are tried again, how soon, and how the table `control` comes to say what is parked."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError, StoreError
+from mirrorlake.model.causes import root_cause
+from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject
+from mirrorlake.model.parked import Parked
+from mirrorlake.relay.control import Control
+from mirrorlake.streams.healing import pause_s
+
+log = logging.getLogger(__name__)
+
+# A cluster that is away from the start is a mistake in the settings more often than an outage.
+FIRST_S = 60.0
+# A stream that has run so long has got over its last failure.
+HEALTHY_S = 60.0
+# A cluster that answers again is found soon; a store, or a worker that dies each time, is not asked so often.
+_MOST_S = {ClusterUnreachable: 10.0, ClusterError: 300.0, StoreError: 300.0}
+# The first new start mends most of what it can mend: what is gone a second later is no news.
+_TOLD_FROM = 2
+
+
+class Wanted(Protocol):
+    """What parking needs to know of a stream; `resumed` says when a person last asked for it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def made_of(self) -> str:
+        """The fingerprint of its settings."""
+
+    @property
+    def resumed(self) -> datetime | None:
+        """When a person last asked for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a failed stream waits: `retry_at` on the monotonic clock, None for a person.
+
+    `never_came` where a cluster was not there in the first minute: most likely a wrong address.
+    """
+
+    parked: Parked
+    error: MirrorlakeError
+    made_of: str
+    resumed: datetime | None
+    attempts: int
+    retry_at: float | None
+    never_came: bool
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether a mirror of nothing but such streams may as well end."""
+        return self.retry_at is None or self.never_came
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is worth a row for others to read."""
+        return self.is_hopeless or self.attempts >= _TOLD_FROM
+
+    def may_start(self, stream: Wanted) -> bool:
+        """Tell whether the stream's time has come, its settings are others, or a person has asked for it since."""
+        is_due = self.retry_at is not None and time.monotonic() >= self.retry_at
+        is_asked = stream.resumed is not None and stream.resumed != self.resumed
+        return is_due or is_asked or stream.made_of != self.made_of
+
+
+def place_of(
+    stream: Wanted, error: Exception, before: Place | None, *, now: Callable[[], datetime], never_came: bool
+) -> Place:
+    """Return where a stream waits after a failure, and say so in the log.
+
+    Args:
+        stream: as it was started.
+        error: what ended it.
+        before: where it waited before this start, None where it had run well.
+        now: the clock, in UTC.
+        never_came: whether it ended so soon that a cluster can never have been there.
+    """
+    own = _own(stream.name, error)
+    kind = next((kind for kind in _MOST_S if _is_retried(own, kind)), None)
+    attempts = before.attempts + 1 if before is not None else 1
+    pause = None if kind is None else pause_s(attempts, most_s=_MOST_S[kind])
+    parked = Parked(
+        stream=stream.name,
+        since=now() if before is None else before.parked.since,
+        error=type(own).__name__,
+        cause=own.cause,
+        remedy=own.remedy,
+        exit_code=own.exit_code,
+        is_retried=pause is not None,
+    )
+    log.warning(
+        "stream.parked what=%s attempt=%s retry_in_s=%s error=%s why=%s next=%s",
+        stream.name,
+        attempts,
+        "never" if pause is None else f"{pause:.0f}",
+        parked.error,
+        parked.cause,
+        parked.next_step,
+    )
+    return Place(
+        parked=parked,
+        error=own,
+        made_of=stream.made_of,
+        resumed=stream.resumed,
+        attempts=attempts,
+        retry_at=None if pause is None else time.monotonic() + pause,
+        never_came=isinstance(own, ClusterUnreachable) and never_came,
+    )
+
+
+def _is_retried(error: MirrorlakeError, kind: type[MirrorlakeError]) -> bool:
+    # A missing permission and a record that is too large are cluster errors, too, and wait for a person.
+    return type(error) is kind if kind is ClusterError else isinstance(error, kind)
+
+
+def _own(name: str, error: Exception) -> MirrorlakeError:
+    if isinstance(error, MirrorlakeError):
+        return error
+    return StoreError(
+        f"{name} failed: {type(error).__name__}: {root_cause(str(error))}",
+        consequence="it stopped where its ledger or its checkpoint location says",
+        remedy="mirrorlake doctor",
+    )
+
+
+class Notices:
+    """Keep what the table `control` says of this process's streams true, with a row only where that changes.
+
+    Args:
+        control: the table.
+        heard: is told of every change, for metrics; it never raises.
+    """
+
+    def __init__(self, control: Control, heard: Callable[[Mapping[str, Parked]], None]) -> None:
+        self._control = control
+        self._heard = heard
+        self._shown: Mapping[str, Parked] = {}
+
+    def tell(self, state: ControlState, waiting: Mapping[str, Place], healthy: frozenset[str]) -> None:
+        """Tell what is parked.
+
+        Args:
+            state: what the table says.
+            waiting: the streams that failed and have not run well since.
+            healthy: the streams that run well.
+        """
+        shown = {name: place.parked for name, place in waiting.items()}
+        if shown != self._shown:
+            self._heard(shown)
+            self._shown = shown
+        for name, place in waiting.items():
+            if place.is_told and not place.parked.is_same(state.parked.get(name)):
+                self._append(PARK, name, place.parked)
+        for name in healthy & state.parked.keys():
+            self._append(CLEAR, name, None)
+
+    def _append(self, action: str, name: str, parked: Parked | None) -> None:
+        try:
+            self._control.append(action, Subject(kind=STREAM, name=name), value=parked and parked.said())
+        except Exception as error:
+            # The log has it; the next look tries again.
+            log.warning("stream.not_told what=%s why=%s", name, root_cause(str(error)))
