@@ -278,6 +278,7 @@ class Runner:
         wiring = self._wiring
         require_source(wiring.admin(source), wiring.config.flows_from(source))
         wiring.lake.create_all([source])
+        tell = wiring.landing_tell(source, tell)
         lander = Lander(wiring.lake, wiring.admin(source), wiring.land_settings(source), now=wiring.now, tell=tell)
         lander.run(once=once, stop=stop, rebuild=rebuild)
         return Landing(source, lander.records)

@@ -34,6 +34,8 @@ from mirrorlake.model.plan import TopicSpec
 _FLUSH_S = 30.0
 # MirrorMaker's readers look at partition 0 only.
 _PARTITION = 0
+# Flows of a target write `heartbeats` in turns, and it says the same thing over and over: its last records are enough.
+_BEATS = 1_000
 # topic, key, value, timestamp in ms
 _Outgoing = tuple[str, bytes | None, bytes | None, int]
 
@@ -88,8 +90,11 @@ class Mm2Writer:
         self._ready: set[str] = set()
         self._checkpoints: dict[tuple[str, str, int], Checkpoint] | None = None
         self._syncs: dict[tuple[str, int], OffsetSync] | None = None
+        self._beaten_ms: int | None = None
 
-    def write_heartbeats(self, *, relayed: Iterable[tuple[str, RawRecord]] = ()) -> int:
+    def write_heartbeats(
+        self, landed_ms: int, *, relayed: Iterable[tuple[str, RawRecord]] = (), is_mirrored: bool = False
+    ) -> int:
         """Write one heartbeat of the flow, and one as if it had come from the source; return how many were written.
 
             heartbeats             source -> target    what the flow's own heartbeat connector writes
@@ -98,20 +103,28 @@ class Mm2Writer:
         Clients derive the topology from the names of these topics (`MirrorClient.upstreamClusters`, `replicationHops`).
 
         Args:
+            landed_ms: when landing last worked, which is what the heartbeats tell; none is written twice.
             relayed: heartbeats that stand on the source, with their topic there; they get one more hop.
+            is_mirrored: `heartbeats` of the source is mirrored with the records, and nobody else writes its remote topic.
         """
-        now, flow = self._now_ms(), self._flow
-        own, back = Heartbeat(flow.source, flow.target, now), Heartbeat(flow.target, flow.source, now)
-        records: list[_Outgoing] = [
-            (HEARTBEATS, own.key(), own.value(), now),
-            (self._names.remote_heartbeats(flow.source), back.key(), back.value(), now),
-        ]
+        flow = self._flow
+        own, back = Heartbeat(flow.source, flow.target, landed_ms), Heartbeat(flow.target, flow.source, landed_ms)
+        if self._beaten_ms is None:
+            held = self._load(HEARTBEATS, Heartbeat.from_record, newest=_BEATS)
+            self._beaten_ms = max((one.timestamp_ms for one in held if one.key() == own.key()), default=-1)
+        if landed_ms <= self._beaten_ms:
+            return 0
+        records: list[_Outgoing] = [(HEARTBEATS, own.key(), own.value(), landed_ms)]
+        if not is_mirrored:
+            records.append((self._names.remote_heartbeats(flow.source), back.key(), back.value(), landed_ms))
         for topic, record in relayed:
             remote = self._names.remote_heartbeats(flow.source, topic)
-            records.append((remote, record.key, record.value, max(record.timestamp_ms, 0) or now))
+            records.append((remote, record.key, record.value, max(record.timestamp_ms, 0) or landed_ms))
         for name in {record[0] for record in records}:
             self._ensure(name)
-        return self._write(records)
+        count = self._write(records)
+        self._beaten_ms = landed_ms
+        return count
 
     def write_checkpoints(self, checkpoints: Iterable[Checkpoint]) -> int:
         """Write the checkpoints that the topic does not hold yet; return how many.
@@ -180,11 +193,14 @@ class Mm2Writer:
         self._ready.add(topic)
         return exists
 
-    def _load(self, topic: str, decode: Callable[[bytes | None, bytes | None], Any]) -> list[Any]:
+    def _load(
+        self, topic: str, decode: Callable[[bytes | None, bytes | None], Any], *, newest: int | None = None
+    ) -> list[Any]:
         if not self._ensure(topic):
             return []
         with RecordReader(self._flow.target, self._reader_options) as reader:
             low, high = reader.ends(topic, _PARTITION)
+            low = low if newest is None else max(low, high - newest)
             found = decode_all(topic, reader.read(topic, _PARTITION, low) if high > low else (), decode)
         for skipped in found.skipped[:10]:
             client_log.warning("mm2.skipped flow=%s count=%s record=%s", self._flow.name, len(found.skipped), skipped)

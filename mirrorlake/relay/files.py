@@ -83,7 +83,7 @@ def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa
         file: the file; `shared` when it holds other source partitions too.
         position: upstream offset to start at, None for all.
     """
-    filesystem, path = _open(file.uri)
+    filesystem, path = open_place(file.uri)
     places = ["offset", *(("topic", "generation", "partition") if file.shared else ())]
     with filesystem.open_input_file(path) as source:
         parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
@@ -135,7 +135,8 @@ def _only(batch: pa.Table, source: SourcePartition) -> pa.Table:
     return batch.filter(mine)
 
 
-def _open(uri: str) -> tuple[fs.FileSystem, str]:
+def open_place(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of an address and the path in it."""
     scheme, _, rest = uri.partition(":")
     if scheme == "file":
         return fs.LocalFileSystem(), "/" + unquote(rest).lstrip("/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
@@ -11,7 +11,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.mm2 import Mm2Writer
 from mirrorlake.kafka.records import RawRecord, RecordReader
-from mirrorlake.model.mm2 import OffsetSync, syncs_of
+from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, syncs_of
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
 from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.sources import TopicSource
@@ -30,8 +30,13 @@ def mm2_duties(
     target: ClusterAdmin,
     source_options: Mapping[str, Any],
     target_options: Mapping[str, Any],
+    landed: Callable[[], int | None],
+    beside: Iterable[FlowConfig] = (),
 ) -> list[Duty]:
     """Return the duties that the flow's `mm2` section asks for.
+
+    Heartbeats have one writer: of several flows between the same ends the first that asks for them, and the records' own
+    way where a flow mirrors `heartbeats` of the source.
 
     Args:
         flow: the flow.
@@ -40,19 +45,34 @@ def mm2_duties(
         target: the target's admin.
         source_options: librdkafka options of a consumer that reach the source.
         target_options: the same for the target.
+        landed: tells when landing last worked, in milliseconds since 1970; a heartbeat says that, so that a lander that
+            stopped is seen.
+        beside: the flows between the same ends, in the order of the file; the flow itself may be one of them.
     """
     duties = []
-    if flow.mm2.heartbeats:
+    asking = [each.name for each in beside if each.mm2.heartbeats] or [flow.name]
+    if flow.mm2.heartbeats and asking[0] == flow.name:
         relay = HeartbeatRelay(flow, source, lambda: RecordReader(flow.source, source_options))
-        every = flow.mm2.heartbeat_interval.total_seconds()
-        duties.append(
-            Duty(name="mm2.heartbeats", every_s=every, do=lambda: writer.write_heartbeats(relayed=relay.new()))
-        )
+        carriers = [each for each in (*beside, flow) if _mirrors_heartbeats(each)]
+
+        def beat() -> int:
+            at = landed()
+            if at is None:
+                return 0
+            is_mirrored = bool(carriers) and bool(source.describe([HEARTBEATS]))
+            return writer.write_heartbeats(at, relayed=relay.new(), is_mirrored=is_mirrored)
+
+        duties.append(Duty(name="mm2.heartbeats", every_s=flow.mm2.heartbeat_interval.total_seconds(), do=beat))
     if flow.mm2.offset_syncs:
         feed = SyncFeed(flow, target, lambda: LedgerReader(flow.target, flow.ledger_topic, target_options))
         every = flow.mm2.offset_sync_interval.total_seconds()
         duties.append(Duty(name="mm2.offset_syncs", every_s=every, do=lambda: feed.emit(writer)))
     return duties
+
+
+def _mirrors_heartbeats(flow: FlowConfig) -> bool:
+    """Tell whether the flow would mirror `heartbeats` of its source to the topic that its own heartbeats go to."""
+    return flow.carries(HEARTBEATS) and flow.remote_topic(HEARTBEATS) == flow.mm2_names.remote_heartbeats(flow.source)
 
 
 class HeartbeatRelay:

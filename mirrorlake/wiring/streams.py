@@ -14,7 +14,9 @@ from mirrorlake.kafka.options import spark_options
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.progress.board import Tell
 from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.signs import LandingSign
 from mirrorlake.rules.build import flow_view
 from mirrorlake.rules.placement import Placer
 from mirrorlake.rules.provenance import provenance_stage
@@ -65,7 +67,8 @@ class Streams(Positions):
         """Return the fingerprint of all settings that landing a source depends on."""
         chosen = {"topics", "exclude_topics", "policy", "source", "target", "start"}
         flows = [flow.model_dump(mode="json", include=chosen) for flow in self.config.flows_from(alias)]
-        return identity([plain(self.config)["clusters"][alias], sorted(flows, key=str)])
+        signs = [every] if (every := self._sign_every(alias)) is not None else []
+        return identity([plain(self.config)["clusters"][alias], sorted(flows, key=str), *signs])
 
     def flow_identity(self, flow: FlowConfig, state: ControlState) -> str:
         """Return the fingerprint of all settings and pauses that republishing a flow depends on."""
@@ -177,6 +180,8 @@ class Streams(Positions):
             target=self.admin(flow.target),
             source_options=self.reader_options(flow.source),
             target_options=self.reader_options(flow.target),
+            landed=self._landed(flow.source),
+            beside=[each for each in self.config.flows_from(flow.source) if each.target == flow.target],
         )
         return [*duties, *self.keeper(flow).duties()]
 
@@ -184,6 +189,21 @@ class Streams(Positions):
         """Find the remote topics of a flow that were lost and wait for a choice."""
         with closing(self.ledger(flow)) as ledger:
             return held_now(flow, target=self.admin(flow.target), ledger=ledger)
+
+    def _landed(self, alias: str) -> Callable[[], int | None]:
+        """Return what tells when landing last worked; what applications publish into a lake cluster needs none."""
+        if self.config.cluster(alias).is_lake:
+            return lambda: int(self.now().timestamp() * 1000)
+        return LandingSign(self.lake, alias).read
+
+    def landing_tell(self, alias: str, tell: Tell) -> Tell:
+        """Return what hears how far landing is, and gives its sign where heartbeats are asked for."""
+        every = self._sign_every(alias)
+        return tell if every is None else LandingSign(self.lake, alias).beside(tell, every_s=every)
+
+    def _sign_every(self, alias: str) -> float | None:
+        every = [flow.mm2.heartbeat_interval for flow in self.config.flows_from(alias) if flow.mm2.heartbeats]
+        return min(every).total_seconds() if every else None
 
     def keeper(self, flow: FlowConfig) -> Keeper:
         """Return what keeps the topics and ACLs of a flow in step."""

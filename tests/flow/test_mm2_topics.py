@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mirrorlake.kafka.records import RecordReader
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import create_topic, produce
+from tests.flow.kit import create_topic, delete_topic, produce
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
 
@@ -63,3 +63,30 @@ def test_a_run_writes_what_mirrormaker_would(
         ("central", alias)
     ]
     assert (alias, "central") in {(b.source, b.target) for b in held("heartbeats", Heartbeat.from_record)}
+
+    def beats() -> list[int]:
+        return [beat.timestamp_ms for beat in held("heartbeats", Heartbeat.from_record) if beat.source == alias]
+
+    told = beats()
+    mirror.republish(handle.name, once=True)
+    assert beats() == told, "landing did not work since, so nothing says that it does"
+    if groups:
+        return
+    # From now on the source has heartbeats of its own: they go through the relay, and nobody else writes beside them.
+    strange = Heartbeat("far", alias, 5)
+    create_topic(east.bootstrap_servers, "heartbeats", 1, cleanup_policy="compact")
+    try:
+        producer = Producer({"bootstrap.servers": east.bootstrap_servers})
+        producer.produce("heartbeats", strange.value(), strange.key(), 0)
+        assert producer.flush(30) == 0
+        mirror = make_mirror({alias: east, "central": central}, [{**flow, "topics": [topic, "heartbeats"]}])
+        for _ in range(2):
+            mirror.run(once=True)
+        mirrored = held(f"{alias}.heartbeats", Heartbeat.from_record)
+        assert mirrored[1:] == [strange], "one writer"
+        assert len(beats()) == len(told) + 2
+        [report] = mirror.verify()
+        assert report.equal, report.differences
+        assert report.verified == 1001
+    finally:
+        delete_topic(east.bootstrap_servers, "heartbeats")

@@ -104,6 +104,7 @@ class Site:
             target=self.target,
             source_options={"bootstrap.servers": self.addresses["source"]},
             target_options={"bootstrap.servers": self.addresses["target"]},
+            landed=lambda: NOW,
         )
         Duties(flow.name, duties).do_all()
 

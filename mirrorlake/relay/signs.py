@@ -1,0 +1,65 @@
+"""The sign that landing works: the time of its last turn, in a small file of the lake beside the checkpoint locations.
+
+A source that nobody writes to leaves no trace in the relay, and no process asks another one how it fares.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from mirrorlake.progress.board import Tell
+from mirrorlake.relay.files import open_place
+from mirrorlake.relay.lake import Lake
+
+log = logging.getLogger(__name__)
+
+
+class LandingSign:
+    """Write and read the sign of one source; one process lands it, any may read.
+
+    Args:
+        lake: the lake.
+        alias: the source.
+        now_ms: the clock, milliseconds since 1970.
+    """
+
+    def __init__(self, lake: Lake, alias: str, *, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+        self._alias = alias
+        self._folder = f"{lake.checkpoint_root()}/signs"
+        self._uri = f"{self._folder}/{alias}"
+        self._now_ms = now_ms
+
+    def write(self) -> None:
+        """Say that landing works now; a store that cannot be written to is logged, since landing itself goes on."""
+        try:
+            filesystem, path = open_place(self._uri)
+            filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            with filesystem.open_output_stream(path) as file:
+                file.write(str(self._now_ms()).encode())
+        except (OSError, ValueError) as error:
+            log.warning("land.no_sign source=%s why=%s", self._alias, str(error)[:200])
+
+    def read(self) -> int | None:
+        """Return when landing last worked, in milliseconds since 1970; None where that cannot be told."""
+        try:
+            filesystem, path = open_place(self._uri)
+            with filesystem.open_input_file(path) as file:
+                return int(file.read().decode() or 0) or None
+        except (OSError, ValueError):
+            return None
+
+    def beside(self, tell: Tell, *, every_s: float) -> Tell:
+        """Make a teller that hears a lander's every turn and gives the sign at an interval, and pass on what it hears."""
+        due = 0.0
+
+        def signing(phase: str, done: int, total: int | None, unit: str = "records") -> None:
+            nonlocal due
+            # A drain says by equal numbers that it is done: its last turn always counts.
+            if time.monotonic() >= due or done == total:
+                self.write()
+                due = time.monotonic() + every_s
+            tell(phase, done, total, unit)
+
+        return signing
