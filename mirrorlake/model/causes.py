@@ -17,15 +17,23 @@ def root_cause(text: str) -> str:
         'IllegalStateException: the log is gone'
         >>> root_cause("PythonException:\nTraceback (most recent call last):\n  File 'a'\nValueError: 3\n\n\tat o.a.s")
         'ValueError: 3'
+        >>> called = "Traceback (most recent call last):\n  File 'a'\npy4j.protocol.Py4JJavaError: An error occurred in o1"
+        >>> java = "\n: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+        >>> root_cause(called + java + "\nCaused by: java.io.EOFException")
+        'SparkException: Python worker exited unexpectedly (crashed)'
     """
     if _TRACEBACK in text:
         after = text.rpartition(_TRACEBACK)[2].splitlines()
         ends = [line for line in after if line.strip() and not line[0].isspace()]
-        if ends:
+        if ends and "Py4JJavaError" not in ends[0]:
             return _short(ends[0])
+        # Python called Java: what failed there follows, as ": org.apache…" and its causes.
+        text = "\n".join(line.removeprefix(": ") for line in after[after.index(ends[0]) + 1 :]) if ends else text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by:").strip() for line in lines if line.startswith("Caused by:")]
-    return _short(causes[-1] if causes else lines[0] if lines else "unknown")
+    # The end of a stream, java.io.EOFException, often comes last and says nothing.
+    told = [cause for cause in causes if ": " in cause]
+    return _short((told or lines[:1] or causes or ["unknown"])[-1])
 
 
 def _short(line: str) -> str:

@@ -461,7 +461,10 @@ class Republisher:
             known = owned.seqs.get(lane, -1)
             if [r.seq for r in records] != list(range(known + 1, known + 1 + len(records))):
                 with self._ledger() as reader:
-                    records = [r for _, r in reader.since(lane, 0) if r.seq > known]
+                    records = [r for _, r in reader.since(lane, 0) if r.seq > known and r.epoch == owned.epoch]
+            if not records:
+                # A stranger's open transaction hides them; the lane waits for its end before it sends more.
+                continue
             complete += records
             owned.seqs[lane] = records[-1].seq
             owned.positions.update(records[-1].positions)

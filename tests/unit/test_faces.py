@@ -131,7 +131,7 @@ def test_html_and_text_say_the_same() -> None:
         assert missing == [], type(value)
 
 
-@pytest.mark.parametrize("name", ["control", "groups", "offset_map", "parked", "plan", "status", "verify"])
+@pytest.mark.parametrize("name", ["causes", "control", "groups", "offset_map", "parked", "plan", "status", "verify"])
 def test_the_examples_are_true(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"mirrorlake.model.{name}")).failed == 0
 
