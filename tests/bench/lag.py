@@ -138,7 +138,7 @@ def measure_sampler(mirror: Mirror, given: argparse.Namespace) -> dict[str, Any]
     lake.append_rows(
         METADATA,
         [
-            ("east", "source", "topic", t.name, 1, t.topic_id, t.partitions, {}, None, True, now)
+            ("east", "source", "topic", t.name, 1, t.topic_id, t.partitions, {}, None, True, now, None, None)
             for t in played.known.values()
         ],
     )
@@ -267,6 +267,7 @@ def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
             F.lit(1).cast("long").alias("epoch"),
             F.col("at").alias("committed_at"),
             F.lit(None).cast("string").alias("view"),
+            F.lit(None).cast("string").alias("target_topic_id"),
         ),
     )
     lag, times = mirror.lag, {}

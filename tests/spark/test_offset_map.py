@@ -59,6 +59,7 @@ def make_line(rng: np.random.Generator, topic: str, generation: int, partition: 
                 1,
                 None,
                 None,
+                None,
             )
         )
         upstream.append(offsets)
