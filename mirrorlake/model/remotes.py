@@ -19,6 +19,8 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.show import Sheet, Shown, badge, clean
 
 SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
+# The kind of a row of `positions`: from here on the new topic holds records.
+BEGUN_AGAIN = "begun_again"
 
 # What a broker without topic ids answers (before Kafka 2.8).
 _NO_IDS = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")

@@ -23,13 +23,13 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.lives import lives_of
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, WITHHELD, Table
 from mirrorlake.streams.copies import LedgerCopy, map_rows, withheld_rows
 from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
-from mirrorlake.streams.settling import BEGUN_AGAIN, look_at_remotes
+from mirrorlake.streams.settling import look_at_remotes
 from mirrorlake.streams.topics import carried_topics
 
 
@@ -194,7 +194,7 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
         withheld=lives.in_force(lake.meta(WITHHELD), partial(carried_topics, lake)).join(
             F.broadcast(names.select("flow")), "flow"
         ),
-        positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions(lives) for flow in flows},
+        positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
         begins=beginnings(lake, flows) if lives else {},
     )
 

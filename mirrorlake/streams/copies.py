@@ -21,12 +21,11 @@ from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.remotes import BEGUN_AGAIN, Remote
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.lives import Lives
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, Table
 from mirrorlake.relay.withheld import each_offset
-from mirrorlake.streams.topics import carried_topics
 
 log = logging.getLogger(__name__)
 
@@ -118,38 +117,67 @@ class LedgerCopy:
         }
         return told[table.name] and record.seq > self._held[table.name].get(record.lane, -1)
 
-    def positions(self, lives: Lives) -> dict[SourcePartition, int]:
-        """Read the next upstream offset of each source partition as the tables know it.
+    def positions(self) -> dict[SourcePartition, int]:
+        """Tell the next upstream offset of each source partition as the tables know it.
 
-        What was taken over from another mirror counts: a partition of it need not have a run of its own yet. What was sent
-        to a remote topic that is gone does not.
+        What was taken over from another mirror counts: a partition of it need not have a run of its own yet. Of a remote
+        topic that was lost and chosen for, only what was sent since counts, and where it was said to begin.
         """
-        sent = lives.standing(self._lake.meta(OFFSET_MAP)).select(
-            "flow",
+        columns = [*_SOURCE_KEY, "last", "target_topic_id", "at"]
+        runs, kept = self._of_flow(OFFSET_MAP), self._of_flow(WITHHELD)
+        sent = runs.select(
             F.col("source_topic").alias("topic"),
             "generation",
             F.col("source_partition").alias("partition"),
             F.col("last_upstream").alias("last"),
+            "target_topic_id",
+            F.col("committed_at").alias("at"),
         )
-        kept = lives.in_force(self._lake.meta(WITHHELD), partial(carried_topics, self._lake)).select(
-            "flow", *_SOURCE_KEY, F.col("last_offset").alias("last")
+        kept = kept.withColumnsRenamed({"last_offset": "last", "withheld_at": "at"}).select(*columns)
+        newest = F.max_by(F.struct("target_topic_id"), "at").alias("newest")
+        lives = sent.groupBy("topic").agg(newest).select("topic", F.col("newest.target_topic_id").alias("life"))
+        begun = self._begun_again()
+        is_known = F.col("target_topic_id").isNotNull() & F.col("life").isNotNull()
+        counts = F.when(is_known, F.col("target_topic_id") == F.col("life")).otherwise(
+            F.col("since").isNull() | (F.col("at") >= F.col("since"))
         )
+        done = sent.unionByName(kept).join(lives, "topic", "left").join(begun, _SOURCE_KEY, "left").where(counts)
+        taken = self._taken_over().join(begun, _SOURCE_KEY, "left_anti").withColumn("last", F.col("position") - 1)
+        begins = begun.where("begins > 0").withColumn("last", F.col("begins") - 1)
+        everything = [frame.select(*_SOURCE_KEY, "last") for frame in (done, taken, begins)]
         rows = (
-            sent.unionByName(kept)
-            .where(F.col("flow") == self._flow)
-            .unionByName(self._taken_over().select("flow", *_SOURCE_KEY, (F.col("position") - 1).alias("last")))
-            .groupBy(*_SOURCE_KEY)
-            .agg(F.max("last").alias("last"))
-            .collect()
+            reduce(DataFrame.unionByName, everything).groupBy(*_SOURCE_KEY).agg(F.max("last").alias("last")).collect()
         )
         return {SourcePartition(r.topic, r.generation, r.partition): int(r["last"]) + 1 for r in rows}
+
+    def remotes(self) -> dict[str, Remote]:
+        """Tell the remote topic that each source topic was sent to last, where its id was kept."""
+        last = F.max_by(F.struct("target_topic", "target_topic_id"), "committed_at").alias("last")
+        rows = self._of_flow(OFFSET_MAP).groupBy("source_topic").agg(last).collect()
+        return {
+            row.source_topic: Remote(row["last"].target_topic, row["last"].target_topic_id)
+            for row in rows
+            if row["last"].target_topic_id
+        }
+
+    def _of_flow(self, table: Table) -> DataFrame:
+        return self._lake.meta(table).where(F.col("flow") == self._flow)
+
+    def _begun_again(self) -> DataFrame:
+        """Return from where on, and since when, the present life of a lost remote topic holds records."""
+        return (
+            self._of_flow(POSITIONS)
+            .where(F.col("kind") == BEGUN_AGAIN)
+            .groupBy(*_SOURCE_KEY)
+            .agg(F.max_by("position", "observed_at").alias("begins"), F.max("observed_at").alias("since"))
+        )
 
     def has_takeover(self) -> bool:
         """Tell whether the flow began where another mirror had ended."""
         return bool(self._taken_over().limit(1).collect())
 
     def _taken_over(self) -> DataFrame:
-        return self._lake.meta(POSITIONS).where((F.col("flow") == self._flow) & (F.col("kind") == "taken_over"))
+        return self._of_flow(POSITIONS).where(F.col("kind") == "taken_over")
 
     def _fence(self) -> None:
         # An empty append under this epoch: what an older owner appends from now on is dropped.

@@ -193,7 +193,7 @@ class Republisher:
             self._target,
             self._task(),
             check=start.check,
-            settle=self._settle,
+            settle=lambda known, positions: self._settle(start.known(known), positions),
             carried=lambda: self._carried.text,
             choose_checkpoint=start.choose_checkpoint,
             restored=start.restored(),

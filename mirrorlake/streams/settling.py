@@ -9,14 +9,22 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.remotes import describe_surely
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.remotes import ACCEPT_EMPTY, Choice, HeldTopic, Remote, Settled, held_topics, known_id, settle
+from mirrorlake.model.remotes import (
+    ACCEPT_EMPTY,
+    BEGUN_AGAIN,
+    Choice,
+    HeldTopic,
+    Remote,
+    Settled,
+    held_topics,
+    known_id,
+    settle,
+)
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.streams.observations import Observations
 
 Positions = Mapping[SourcePartition, int]
-
-BEGUN_AGAIN = "begun_again"
 
 
 def look_at_remotes(

@@ -10,8 +10,8 @@ from mirrorlake.model.carried import Carried
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.remotes import Remote
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.lives import lives_of
 from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
 from mirrorlake.streams.copies import LedgerCopy
 
@@ -76,7 +76,11 @@ class Start:
 
     def restored(self) -> dict[SourcePartition, int]:
         """Tell the positions that the lake adds to those of the ledger; none where nothing is restored."""
-        return self._copy.positions(lives_of(self._lake, [self._flow])) if self._restore else {}
+        return self._copy.positions() if self._restore else {}
+
+    def known(self, remotes: Mapping[str, Remote]) -> dict[str, Remote]:
+        """Tell the remote topics by the ledger, and where it is restored by the lake, of what the ledger lost."""
+        return {**(self._copy.remotes() if self._restore else {}), **remotes}
 
     def choose_checkpoint(self, used: int, batch: int) -> int:
         """Choose the number of the checkpoint location.

@@ -149,3 +149,15 @@ def test_law_f_a_remote_topic_lost_while_running_is_parked_and_a_choice_is_heard
     assert_equal_topics(consume(here, lost), consume(there, remote))
     assert_equal_topics(consume(here, kept), consume(there, f"east.{kept}"))
     assert mirror.verify()[0].equal
+
+    # What is restored after the ledger is lost, too, holds for the present life of the topic, and for no other.
+    delete_topic(there, "mirrorlake.east.central.ledger")
+    produce(here, lost, 10, seed=3)
+    mirror.land("east", once=True)
+    mirror.republish(FLOW, once=True, restore_ledger=True)
+    assert_equal_topics(consume(here, lost), consume(there, remote))
+    delete_topic(there, "mirrorlake.east.central.ledger")
+    recreate(there, remote)
+    with pytest.raises(RemoteTopicLost, match="created again"):
+        mirror.republish(FLOW, once=True, restore_ledger=True)
+    assert count(there, remote) == 0
