@@ -132,7 +132,7 @@ class FlowConfig(Settings):
             raise finding_error(
                 Finding(
                     (),
-                    f"'{name}' is no flow name",
+                    f"'{name}' is not a name for a flow",
                     "use letters, digits, . _ - and ->, a letter, digit or _ in front, at most 200",
                 )
             )

@@ -140,7 +140,7 @@ class _Resource:
 
 
 def _login(kind: str, login: Mapping[str, Any], place: str) -> list[tuple[str, str, Any]]:
-    """Return what a cluster's `authentication` says: label, client setting, value; what is not known stays refused."""
+    """Read a cluster's `authentication`: label, client setting, value; what is not known stays refused."""
     found: list[tuple[str, str, Any]] = []
     if not login:
         return found

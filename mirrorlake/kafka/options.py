@@ -64,7 +64,7 @@ _JAVA = {
 
 
 def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return what confluent-kafka takes for a cluster: texts, and the call-back that signs tokens where MSK asks for them.
+    """Make the options of confluent-kafka for a cluster: texts, and the call-back that signs tokens where MSK asks for them.
 
     Args:
         cluster: from the settings.

@@ -117,7 +117,7 @@ class ControlState:
         return self.pauses.get(Subject(kind="flow", name=flow)) or self.of_cluster(target)
 
     def of_flow(self, flow: str, source: str) -> tuple[Parked, ...]:
-        """Return what is parked of a flow: its own stream, and the landing of its source."""
+        """List what is parked of a flow: its own stream, and the landing of its source."""
         return tuple(self.parked[name] for name in (landing(source), flow) if name in self.parked)
 
     def covering(self, flow: str, source: str, target: str) -> Callable[[str], Pause | None]:

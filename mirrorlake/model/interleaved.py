@@ -229,7 +229,7 @@ class Interleaved:
         return None
 
     def _first_own(self, place: Place, unread: Sequence[Span], read: Mapping[Place, int], known_to: int) -> int | None:
-        """Return the first offset of these that is, or may be, a record that was born at the place.
+        """Find the first offset of these that is, or may be, a record of the place's own.
 
         The flow that takes them on has told markers and records apart up to where it is; past that nobody has.
         """
@@ -287,7 +287,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def common(one: Sequence[Span], two: Sequence[Span]) -> list[Span]:
-    """Return what two lists of ordered spans have in common.
+    """Intersect two lists of ordered spans.
 
     >>> common([(0, 5), (8, 12)], [(3, 9)])
     [(3, 5), (8, 9)]
@@ -306,7 +306,7 @@ def common(one: Sequence[Span], two: Sequence[Span]) -> list[Span]:
 
 
 def without(span: Span, taken: Sequence[Span]) -> list[Span]:
-    """Return what is left of a span.
+    """Cut spans out of a span.
 
     >>> without((0, 10), [(2, 4), (8, 12)])
     [(0, 2), (4, 8)]

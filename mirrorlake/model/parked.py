@@ -62,7 +62,7 @@ class Parked(Shown):
         return self.said() == other.said() or (self.is_retried and other.is_retried and self.error == other.error)
 
     def said(self) -> dict[str, Any]:
-        """Return what the table `control` holds of it."""
+        """Write it as the table `control` holds it."""
         return {
             "error": self.error,
             "cause": self.cause,
@@ -76,7 +76,7 @@ class Parked(Shown):
         return {"stream": self.stream, "since": self.since.isoformat(), **self.said(), "next": self.next_step}
 
     def sheet(self) -> Sheet:
-        """Return what failed, since when and why, and what brings it back."""
+        """Say what failed, since when and why, and what brings it back."""
         return Sheet(
             title=self.stream,
             badge=badge("parked"),

@@ -90,7 +90,7 @@ class HeldTopic(Shown):
         )
 
     def sheet(self) -> Sheet:
-        """Return what happened and the two ways on."""
+        """Say what happened, and the two ways on."""
         return Sheet(title=self.remote, badge=badge("held"), facts=(self.cause,), parts=(self.remedy,))
 
     def __str__(self) -> str:
@@ -192,7 +192,7 @@ def settle(
     found: Mapping[str, str],
     remote_topic: Callable[[str], str],
 ) -> Settled:
-    """Return what the new owner of a flow claims, by what was found and what a person chose.
+    """Decide what the new owner of a flow claims, by what was found and what a person chose.
 
     A topic that waits keeps the id that the ledger knows, so that it is still found to be lost at the next start; where the
     ledger knows none, it is claimed as one that no topic can be.

@@ -131,6 +131,6 @@ def _is_other(life: Life, at: str) -> Column:
 
 
 def lives_of(lake: Lake, flows: Iterable[FlowConfig]) -> Lives:
-    """Return what the lake knows of the remote topics of flows."""
+    """Read what the lake knows of the remote topics of flows."""
     flows = tuple(flows)
     return Lives(flows=flows, recorded=recorded_lives(lake, flows))

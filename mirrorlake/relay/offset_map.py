@@ -159,7 +159,7 @@ def with_fallen(
     fallen: DataFrame | None,
     look_up: Callable[[DataFrame, DataFrame], DataFrame],
 ) -> DataFrame:
-    """Return what the present remote topics hold, with the status `in_a_deleted_topic` where only an earlier one held it.
+    """Keep the answers that the present remote topics hold, with the status `in_a_deleted_topic` where only an earlier one held it.
 
     Args:
         offsets: what is asked.

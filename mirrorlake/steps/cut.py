@@ -48,7 +48,7 @@ class Relays:
         self._landed: dict[str, dict[SourcePartition, Landed]] = {}
 
     def landed(self, alias: str) -> Mapping[SourcePartition, Landed]:
-        """Return what the relay holds, per source partition."""
+        """Count what the relay holds, per source partition."""
         with self._locks[alias]:
             if alias not in self._landed:
                 self._landed[alias] = self._count(alias)

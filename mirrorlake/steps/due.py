@@ -97,7 +97,7 @@ def owed(
 def still_waiting(
     relay: DataFrame, waiting: Mapping[SourcePartition, Waiting], tails: Tails
 ) -> dict[SourcePartition, Waiting]:
-    """Return what of the waiting records the flow has not come to by now; a flow that moves is given time to.
+    """Wait for the flow, and name the records that it has not come to by then; a flow that moves is given time to.
 
     Args:
         relay: the records of the source, each once.

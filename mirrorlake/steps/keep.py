@@ -103,7 +103,7 @@ class Keeper:
             self._seen.topics(flow.target, ends.remote, ends.remote_configs, scope=scope)
 
     def _allowed(self, changes: Sequence[Change], ends: BothEnds) -> list[Change]:
-        """Return what is corrected without asking.
+        """Pick what is corrected without asking.
 
         To grow somebody else's topic would move that one's keys: a person decides that, with `apply`. A topic that was on the
         target before and is missing now is no empty topic: to make it again would hide that its records are gone (law E).

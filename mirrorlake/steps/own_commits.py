@@ -111,7 +111,7 @@ def progress_of(lake: Lake, kin: Family, positions: FamilyPositions, *, now: dat
 
 
 def histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[Site, History]:
-    """Return what is recorded of the positions of groups: which ones mirrorlake set, and since when others stand there."""
+    """Read what is recorded of the positions of groups: which ones mirrorlake set, and since when others stand there."""
     groups = sorted(set(groups))
     if not groups:
         return {}

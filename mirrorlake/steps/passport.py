@@ -245,7 +245,7 @@ def _told(
 
 
 def _gone(told: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    """Return what was told of a record whose remote topic was deleted since."""
+    """Answer for a record whose remote topic was deleted since."""
     return {
         flow: replace(
             one, status="in_a_deleted_topic", words=f"{one.words}, in an earlier life of the topic that was deleted"

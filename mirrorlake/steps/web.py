@@ -75,7 +75,7 @@ Hops = Mapping[tuple[Place, Place], FlowConfig]
 """The flow that leads from one place straight to another."""
 
 Ways = Mapping[tuple[Place, Place], tuple[Place, ...]]
-"""The places on the way from where records were born to where they come."""
+"""The places on the way of records, from their origin to where they come."""
 
 
 def hops_of(kin: Family) -> Hops:
@@ -202,7 +202,7 @@ class Web:
         positions: Mapping[str, Mapping[SourcePartition, int]],
         verdicts: Mapping[tuple[str, Asked], Verdict],
     ) -> tuple[dict[Place, int], list[Verdict]]:
-        """Return what a reader has read by place, and what is said of its positions where they lead straight to the target."""
+        """Find what a reader has read by place, and what is said of its positions where they lead straight to the target."""
         flows = {flow.name: flow for flow in self._kin.all_flows}
         straight = {flow.name for flow in self._kin.flows}
         read: dict[Place, int] = {}

@@ -67,7 +67,7 @@ def suspects(
 
 
 def gap_of(topic: KnownTopic, cut: Cut, landed: int) -> Gap:
-    """Return what a cut explains: the range that the relay keeps and the source has lost."""
+    """Name what a cut explains: the range that the relay keeps and the source has lost."""
     old = SourcePartition(topic.name, topic.generation_of(cut.partition), cut.partition)
     return Gap(source=old, first_offset=cut.first_offset, last_offset=landed - 1, missing=0, kind="truncated")
 

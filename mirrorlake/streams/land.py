@@ -64,7 +64,7 @@ class LandSettings:
 
     @property
     def source_options(self) -> dict[str, str]:
-        """Return what Spark's Kafka source is told, beside where to start."""
+        """Make the options of Spark's Kafka source, beside where to start."""
         return {
             **self.kafka_options,
             "subscribePattern": self.subscribe_pattern,

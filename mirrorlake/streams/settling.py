@@ -78,7 +78,7 @@ class Settling:
         self._now = now
 
     def settle(self, known: Mapping[str, Remote], positions: Positions) -> Settled:
-        """Return what is claimed; lost topics that a person has chosen for are there afterwards.
+        """Decide what is claimed; lost topics that a person has chosen for are there afterwards.
 
         The lake hears of a new life before the ledger does: what is known of the old one counts no more in between.
 

@@ -191,13 +191,13 @@ class Streams(Positions):
             return held_now(flow, target=self.admin(flow.target), ledger=ledger)
 
     def _landed(self, alias: str) -> Callable[[], int | None]:
-        """Return what tells when landing last worked; what applications publish into a lake cluster needs none."""
+        """Make the clock of when landing last worked; what applications publish into a lake cluster needs none."""
         if self.config.cluster(alias).is_lake:
             return lambda: int(self.now().timestamp() * 1000)
         return LandingSign(self.lake, alias).read
 
     def landing_tell(self, alias: str, tell: Tell) -> Tell:
-        """Return what hears how far landing is, and gives its sign where heartbeats are asked for."""
+        """Make the listener that hears how far landing is, and gives its sign where heartbeats are asked for."""
         every = self._sign_every(alias)
         return tell if every is None else LandingSign(self.lake, alias).beside(tell, every_s=every)
 

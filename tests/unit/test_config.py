@@ -299,10 +299,10 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ("topics: []", "topics", "nothing is selected", "orders"),
         ("topics: {a: b}", "topics", "is no selection", "list"),
         ("topics: a, groups: '('", "groups", "unclosed group", ""),
-        ("topics: a, name: 'a b'", "name", "'a b' is no flow name", "letters"),
-        ("topics: a, name: '>'", "name", "'>' is no flow name", "letters"),
+        ("topics: a, name: 'a b'", "name", "'a b' is not a name for a flow", "letters"),
+        ("topics: a, name: '>'", "name", "'>' is not a name for a flow", "letters"),
         *(
-            (f"topics: a, name: '{name}'", "name", f"'{name}' is no flow name", "in front")
+            (f"topics: a, name: '{name}'", "name", f"'{name}' is not a name for a flow", "in front")
             for name in (".", "..", "-", "--conf", "../up", "->b", ".hidden")
         ),
         ("topics: 'a, b', policy: {template: all}", "policy", "gives every topic of the flow one name", "{topic}"),
