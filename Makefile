@@ -22,9 +22,10 @@ lab: env ## JupyterLab with the notebooks
 	$(BIN)/jupyter lab --notebook-dir=notebooks
 
 # The tests of one law: .venv/bin/python -m pytest --law A; those of all laws: -m law.
-# Two at a time: a flow keeps one core busy and waits for commits on the other. Each has its own brokers and its own Spark.
+# Three at a time, each with brokers and a Spark of its own: flows wait for commits, and two of them leave a quarter of two
+# cores idle (vmstat, 2026-11-22). A worker takes about 3.5 GB.
 test: env browser lint ## lint and the whole test suite (real brokers, Spark and Delta)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Without one, the browser tests fail and say what installs it; everything else is tested all the same.
 browser: ## a Chromium for the browser tests, from Debian where none is found
