@@ -8,13 +8,13 @@ Law A (never ahead): a position is never taken from a topic that is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
@@ -37,25 +37,32 @@ def recorded_lives(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, s
     if not lake.exists(location):
         return {}
     targets = sorted({flow.target for flow in flows})
-    newest = F.max_by(F.struct("topic_id", "present"), "observed_at").alias("newest")
-    seen = lake.meta(METADATA).where(
-        F.col("cluster").isin(targets) & (F.col("role") == "target") & (F.col("kind") == "topic")
-    )
-    firsts = seen.where("present").groupBy("cluster", "topic", "topic_id").agg(F.min("observed_at").alias("since"))
+    # A row for each change of a remote topic: few enough to be looked at here, without a shuffle.
     rows = (
-        firsts.groupBy("cluster", "topic")
-        .agg(F.map_from_entries(F.collect_list(F.struct("topic_id", "since"))).alias("lives"))
-        .join(seen.groupBy("cluster", "topic").agg(newest), ["cluster", "topic"], "right")
+        lake.meta(METADATA)
+        .where(F.col("cluster").isin(targets) & (F.col("role") == "target") & (F.col("kind") == "topic"))
+        .select("cluster", "topic", "topic_id", "present", "observed_at")
         .collect()
     )
-    return {
-        (row.cluster, row.topic): Life(
-            topic_id=row.newest.topic_id if row.newest.present else None,
-            since=lives.get(row.newest.topic_id) if len(lives) > 1 else None,
-        )
-        for row in rows
-        if len(lives := dict(row.lives or {})) > 1 or not row.newest.present
-    }
+    seen: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.observed_at):
+        seen.setdefault((row.cluster, row.topic), []).append(row)
+    return {place: life for place, several in seen.items() if (life := _present_life(several)) is not None}
+
+
+def _present_life(rows: Sequence[Row]) -> Life | None:
+    """Tell the present life of a remote topic from its rows, oldest first; None where there was no other one."""
+    since: dict[str, datetime] = {}
+    for row in rows:
+        if row.present:
+            since.setdefault(row.topic_id, row.observed_at)
+    newest = rows[-1]
+    if len(since) <= 1 and newest.present:
+        return None
+    return Life(
+        topic_id=newest.topic_id if newest.present else None,
+        since=since.get(newest.topic_id) if len(since) > 1 else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
