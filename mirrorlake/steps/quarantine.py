@@ -7,7 +7,7 @@ law D holds among those of one partition that are re-driven together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.remotes import lost
+from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress.board import Board
 from mirrorlake.relay.audit import Audit
@@ -62,6 +64,7 @@ class Quarantine:
         settings: how the flow is republished; its view is what judges the records again.
         audit: where topics that were made are recorded.
         watching: makes what hears how far a re-drive is.
+        held: finds the flow's remote topics that were lost and wait for a choice.
 
     Example:
         >>> mirror["east->central"].quarantine.summary()  # doctest: +SKIP
@@ -77,6 +80,7 @@ class Quarantine:
         *,
         audit: Audit,
         watching: Callable[[], Board],
+        held: Callable[[], Sequence[HeldTopic]],
     ) -> None:
         self._lake = lake
         self._target = target
@@ -84,6 +88,7 @@ class Quarantine:
         self._flow: FlowConfig = settings.flow
         self._audit = audit
         self._watching = watching
+        self._held = held
 
     def records(self) -> DataFrame:
         """Return the quarantined records that were neither sent nor filtered since, with bytes and reason."""
@@ -129,10 +134,15 @@ class Quarantine:
         Killed at any instruction and called again it goes on: what was sent is known by its ledger (law F).
 
         Raises:
+            RemoteTopicLost: the remote topic of some of them waits for a choice; nothing was sent (law F).
             LaneFenced: another re-drive of the flow started meanwhile.
             UnsendableRecord, RecordTooLarge, TopicConflict: as for the flow itself.
             ClusterError, StoreError: the target or the lake failed.
         """
+        if held := self._held():
+            topics = {one.topic for one in self.summary()}
+            if waiting := [one for one in held if topics & set(one.topics)]:
+                raise lost(*waiting)
         self._audit.record(rule_changes(self._flow, self._audit), command="redrive")
         with self._watching() as board:
             again = self._settings.redriving()

@@ -151,7 +151,12 @@ class Streams(Positions):
         """Return the quarantined records of a flow, and what sends them again."""
         audit = Audit(self.lake, now=self.now)
         return Quarantine(
-            self.lake, self.admin(flow.target), self.sending_settings(flow), audit=audit, watching=self.watching
+            self.lake,
+            self.admin(flow.target),
+            self.sending_settings(flow),
+            audit=audit,
+            watching=self.watching,
+            held=partial(self.held, flow),
         )
 
     def with_redrives(self, flows: Iterable[FlowConfig]) -> list[FlowConfig]:

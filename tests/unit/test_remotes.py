@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.history import Seen
@@ -21,6 +24,8 @@ from mirrorlake.model.remotes import (
     known_id,
     settle,
 )
+from mirrorlake.steps import quarantine
+from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.streams.observations import unseen_lives
 from mirrorlake.streams.ownership import merged_positions, merged_remotes
 from tests.unit.values import NOON
@@ -143,3 +148,19 @@ def test_the_newest_choice_for_a_remote_topic_counts() -> None:
         for hour, action in ((3, ACCEPT_EMPTY), (2, SEND_AGAIN))
     ]
     assert state_of(chosen).choices == (Choice(flow="f", remote="east.a", known="1", action=ACCEPT_EMPTY),)
+
+
+@pytest.mark.law("F")
+def test_law_f_a_redrive_sends_nothing_to_a_topic_that_waits_for_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    waits = HeldTopic(flow="f", target="west", remote="east.a", topics=("a",))
+    given: Any = SimpleNamespace(flow=None, record=lambda *_, **__: sent.append(_))
+    desk = Quarantine(given, given, given, audit=given, watching=lambda: given, held=lambda: [waits])
+    monkeypatch.setattr(desk, "summary", lambda: [SimpleNamespace(topic="a")])
+    with pytest.raises(RemoteTopicLost, match=r"--send-again"):
+        desk.redrive()
+    assert not sent
+    monkeypatch.setattr(desk, "summary", lambda: [SimpleNamespace(topic="b")])
+    monkeypatch.setattr(quarantine, "rule_changes", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        desk.redrive()
