@@ -12,6 +12,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
+from mirrorlake.errors import StoreError
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
@@ -145,7 +146,7 @@ def test_law_f_copies_that_a_crash_kept_from_the_lake_are_made_at_the_next_start
 
     with monkeypatch.context() as patch:
         patch.setattr(LedgerCopy, "_append", crash)
-        with pytest.raises(OSError, match="the lake is away"):
+        with pytest.raises(StoreError, match="the lake is away"):
             mirror.run(once=True)
     assert mirror.lake.meta(QUARANTINE).count() == 0
     mirror.run(once=True)

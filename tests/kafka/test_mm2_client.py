@@ -116,9 +116,11 @@ class Site:
             producer.produce(topic, value, key, 0)
         assert producer.flush(30) == 0
 
-    def commit(self, flow: FlowConfig, lane: int, *runs: Run) -> None:
+    def commit(self, flow: FlowConfig, lane: int, *runs: Run, seq: int = 0) -> None:
         """Write a ledger record as a lane would."""
-        record = LedgerRecord(flow=flow.name, lane=lane, lanes=2, epoch=1, owner="test", seq=0, checkpoint=1, runs=runs)
+        record = LedgerRecord(
+            flow=flow.name, lane=lane, lanes=2, epoch=1, owner="test", seq=seq, checkpoint=1, runs=runs
+        )
         producer = Producer(self.options("target"))
         producer.produce(flow.ledger_topic, record.to_json(), str(lane).encode(), lane)
         assert producer.flush(30) == 0
@@ -283,7 +285,7 @@ def test_nothing_is_said_twice_and_nothing_back(answers: Mapping[str, str], site
     held = [Checkpoint(c.group, "orders", *_rest(c)) for c in EDGE]
     assert site.writer(region).write_checkpoints(held) == 0, "also past a record that cannot be read"
     assert site.syncs("mm2-offset-syncs.edge.internal") == before
-    site.commit(edge, 0, run_of(0, 21, 22, 108))
+    site.commit(edge, 0, run_of(0, 21, 22, 108), seq=1)
     site.do_duties(edge, writer)
     site.do_duties(edge, writer)
     assert site.syncs("mm2-offset-syncs.edge.internal")[len(before) :] == [
