@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import AUDIT
@@ -77,11 +75,11 @@ class Audit:
         """Return what was done to objects of a kind on a cluster, oldest first; nothing where there is no table yet."""
         if not self._lake.exists(self._lake.meta_location(AUDIT)):
             return []
-        rows = (
-            self._lake.meta(AUDIT)
-            .where((F.col("where") == where) & F.col("object").startswith(f"{kind} "))
-            .orderBy("at")
-            .collect()
+        rows = self._lake.ask(
+            "SELECT object, action, flow, before, after FROM {audit} "
+            "WHERE `where` = :cluster AND startswith(object, :kind) ORDER BY at",
+            cluster=where,
+            kind=f"{kind} ",
         )
         return [
             Entry(

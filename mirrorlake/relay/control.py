@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 from mirrorlake.model.control import ControlState, Intention, Subject, state_of
@@ -33,7 +33,7 @@ class Control:
     def state(self) -> ControlState:
         """Return what holds now.
 
-        A look at an unchanged table costs 20 ms of a core: it asks for the next version, and runs no job.
+        A look at an unchanged table asks for the next version: 2 ms in a folder, 20 ms through Spark, and no job.
         """
         self._is_there = self._is_there or self._lake.exists(self._location)
         if not self._is_there:
@@ -41,7 +41,7 @@ class Control:
         if self._lake.has_version(self._location, self._version + 1):
             # The version first: a row that comes in between is then read twice, not never.
             self._version = self._lake.version(self._location)
-            self._rows = [_intention(row) for row in self._lake.meta(CONTROL).collect()]
+            self._rows = [_intention(row) for row in self._lake.ask("SELECT * FROM {control}")]
         return state_of(self._rows)
 
     def append(self, action: str, subject: Subject, *, value: Any = None, reason: str = "") -> None:
@@ -55,8 +55,7 @@ class Control:
 
 def _intention(row: Any) -> Intention:
     return Intention(
-        # Spark hands over the moment in the driver's zone, without saying so.
-        at=row.at.astimezone(timezone.utc),
+        at=row.at,
         who=row.who,
         action=row.action,
         subject=Subject(kind=row.kind, name=row.name, flow=row.flow or ""),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +18,10 @@ from pyspark.sql.streaming import DataStreamReader
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.config.schema import LakeConfig
+from mirrorlake.relay.arrow_types import arrow_table, arrow_types
+from mirrorlake.relay.ask import answer_from_files, answer_from_spark, tables_of
+from mirrorlake.relay.delta_rs import FolderTables
+from mirrorlake.relay.part import RelayPart
 from mirrorlake.relay.schema import RELAY, SIDE_TABLES, Table
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
@@ -32,6 +40,8 @@ class Lake:
         self._root = config.location()
         self._namespace = config.namespace()
         self._checkpoints = config.checkpoint_location()
+        self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
+        self._folder = FolderTables()
 
     def relay_location(self, alias: str) -> str:
         """Return the relay of a source cluster as SQL names it."""
@@ -60,6 +70,8 @@ class Lake:
 
     def exists(self, location: str) -> bool:
         """Tell whether a table is there."""
+        if self._needs_no_spark(location):
+            return True
         from delta.tables import DeltaTable
 
         if self._root is None:
@@ -70,7 +82,10 @@ class Lake:
         """Create what is missing: a relay per source alias, and the side tables. Return what was created."""
         missing = self._missing(aliases)
         with ThreadPoolExecutor(max_workers=4) as pool:
-            list(pool.map(lambda item: self._create(*item), missing.items()))
+            # Relays first: where Spark puts them into a folder of this machine, the rest needs no Spark.
+            for is_relay in (True, False):
+                chosen = [item for item in missing.items() if (item[1] is RELAY) == is_relay]
+                list(pool.map(lambda item: self._create(*item), chosen))
         return list(missing)
 
     def create_side_table(self, table: Table) -> None:
@@ -112,6 +127,55 @@ class Lake:
             name: F.lit(None).cast(kind) for name, (kind, _) in table.columns.items() if name not in frame.columns
         }
         return frame.withColumns(lacking) if lacking else frame
+
+    def ask(
+        self,
+        text: str,
+        *,
+        relay: str = "",
+        part: RelayPart | None = None,
+        tables: Mapping[str, pa.Table] = MappingProxyType({}),
+        **values: Any,
+    ) -> list[Any]:
+        """Answer a question about tables as they are now, without Spark where the lake is a folder of this machine.
+
+        Args:
+            text: a query in Spark's SQL; `{offset_map}` stands for that side table, `{relay}` for a relay, `:name` for a value.
+                Both engines take it; no time of the relay is compared with a value but by `unix_micros`, since file
+                statistics cut times to milliseconds.
+            relay: the alias of the source whose relay is meant.
+            part: the part of it that matters, so that files without a record of it need not be read.
+            tables: what else the question names in braces.
+            values: the values.
+
+        Returns:
+            The rows, their columns as attributes.
+
+        Example:
+            >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
+            [namespace(epoch=1795338937)]
+        """
+        known = {table.name: table for table in (RELAY, *SIDE_TABLES)}
+        asked = {name: known[name] for name in tables_of(text) if name not in tables}
+        places = {
+            name: self.relay_location(relay) if table is RELAY else self.meta_location(table)
+            for name, table in asked.items()
+        }
+        if all(self._needs_no_spark(place) for place in places.values()):
+            datasets = {
+                name: self._folder.dataset(places[name], arrow_types(table), part if table is RELAY else None)
+                for name, table in asked.items()
+            }
+            return answer_from_files(text, {**datasets, **tables}, values)
+        frames = {name: self.meta(table) for name, table in asked.items() if table is not RELAY}
+        frames |= {name: F.broadcast(self.spark.createDataFrame(rows)) for name, rows in tables.items()}
+        if RELAY.name in asked:
+            frames[RELAY.name] = self.relay(relay) if part is None else part.rows(self.relay(relay))
+        return answer_from_spark(text, self.spark, frames, values)
+
+    def _needs_no_spark(self, location: str) -> bool:
+        # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
+        return self._has_folder and self._folder.has(location)
 
     def read_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
         """Load the relay of a source cluster as a stream."""
@@ -160,16 +224,42 @@ class Lake:
     def append_rows(self, table: Table, rows: Sequence[Any], *, app_id: str = "", version: int = 0) -> None:
         """Append Python tuples to a side table; nothing happens for no rows."""
         if rows:
-            frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
-            self.append(frame, self.meta_location(table), app_id=app_id, version=version, adds_columns=True)
+            self._append_rows(table, rows, app_id, version)
+
+    def fence(self, table: Table, *, app_id: str, version: int) -> None:
+        """Append nothing under an application id: what comes with an older version from now on is dropped."""
+        self._append_rows(table, [], app_id, version)
+
+    def _append_rows(self, table: Table, rows: Sequence[Any], app_id: str, version: int) -> None:
+        location = self.meta_location(table)
+        if self._needs_no_spark(location):
+            self._folder.append(location, arrow_table(table, rows), app_id=app_id, version=version)
+            return
+        frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
+        self.append(frame, location, app_id=app_id, version=version, adds_columns=True)
+
+    def commits(self, location: str, *, limit: int | None = None) -> list[tuple[int, str]]:
+        """Return version and user metadata of a table's newest commits, newest first; empty text where a commit has none."""
+        if self._needs_no_spark(location):
+            return [
+                (commit["version"], commit.get("userMetadata", "")) for commit in self._folder.history(location, limit)
+            ]
+        bounded = "" if limit is None else f" LIMIT {limit}"
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
+        rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
+        return [(int(row.version), row.userMetadata or "") for row in rows]
 
     def version(self, location: str) -> int:
         """Return the newest version of a table."""
+        if self._needs_no_spark(location):
+            return self._folder.version(location)
         [row] = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)} LIMIT 1").select("version").collect()
         return int(row.version)
 
     def has_version(self, location: str, version: int) -> bool:
         """Tell whether a table has a version; cheap, because no job runs."""
+        if self._needs_no_spark(location):
+            return self._folder.version(location) >= version
         reader = self.spark.read.option("versionAsOf", version)
         try:
             # Over Spark Connect nothing is looked up until something is asked.
@@ -182,6 +272,8 @@ class Lake:
 
     def properties(self, location: str) -> dict[str, str]:
         """Return the table properties."""
+        if self._needs_no_spark(location):
+            return self._folder.properties(location)
         # DESCRIBE DETAIL would count files and bytes, too.
         rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql_name(location)}").collect()
         return {row.key: row.value for row in rows}
@@ -202,6 +294,9 @@ class Lake:
 
     def _create(self, location: str, table: Table) -> None:
         """Create a table; another process may be at it too, or may have died over it."""
+        if table is not RELAY and self._has_relays():
+            self._folder.create(location, table)
+            return
         columns = ", ".join(
             f"`{name}` {kind} COMMENT {quote(comment)}" for name, (kind, comment) in table.columns.items()
         )
@@ -224,6 +319,9 @@ class Lake:
                     self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
                     return
                 self.spark.sql(statement)
+
+    def _has_relays(self) -> bool:
+        return self._has_folder and any(Path(f"{self._root}/relay").glob("*/_delta_log/*.json"))
 
     def _place(self, folder: str, table: str) -> str:
         if self._namespace is None:

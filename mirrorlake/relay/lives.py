@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
@@ -38,19 +39,18 @@ def recorded_lives(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, s
         return {}
     targets = sorted({flow.target for flow in flows})
     # A row for each change of a remote topic: few enough to be looked at here, without a shuffle.
-    rows = (
-        lake.meta(METADATA)
-        .where(F.col("cluster").isin(targets) & (F.col("role") == "target") & (F.col("kind") == "topic"))
-        .select("cluster", "topic", "topic_id", "present", "observed_at")
-        .collect()
+    rows = lake.ask(
+        "SELECT cluster, topic, topic_id, present, observed_at FROM {metadata} "
+        "WHERE array_contains(:targets, cluster) AND role = 'target' AND kind = 'topic' ORDER BY observed_at",
+        targets=targets,
     )
-    seen: dict[tuple[str, str], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row.observed_at):
+    seen: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
         seen.setdefault((row.cluster, row.topic), []).append(row)
     return {place: life for place, several in seen.items() if (life := _present_life(several)) is not None}
 
 
-def _present_life(rows: Sequence[Row]) -> Life | None:
+def _present_life(rows: Sequence[Any]) -> Life | None:
     """Tell the present life of a remote topic from its rows, oldest first; None where there was no other one."""
     since: dict[str, datetime] = {}
     for row in rows:

@@ -9,17 +9,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import reduce
-from operator import and_
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import POSITIONS
+from mirrorlake.relay.part import RelayPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +123,10 @@ class Landed:
 
 def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     """Return the next offset of each partition as the newest samples of `positions` tell it; the relay may hold more."""
-    samples = (
-        lake.meta(POSITIONS)
-        .where((F.col("source") == alias) & (F.col("kind") == "landed"))
-        .groupBy("topic", "generation", "partition")
-        .agg(F.max("position").alias("position"))
-        .collect()
+    samples = lake.ask(
+        "SELECT topic, generation, partition, max(position) AS position FROM {positions} "
+        "WHERE source = :source AND kind = 'landed' GROUP BY topic, generation, partition",
+        source=alias,
     )
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in samples}
 
@@ -170,47 +166,19 @@ def spans_after(
     Rows: `topic, generation, partition, first, last, records, newest` (the newest record timestamp), `landed_at` (the newest
     batch).
     """
-    relay = lake.relay(alias)
-    if since is not None:
-        relay = relay.where(F.col("landed_at") > F.lit(since))
-    if until is not None:
-        relay = relay.where(F.col("landed_at") <= F.lit(until))
-    relay = beyond(relay, positions)
-    if len(positions) > _MOST_CONDITIONS:
-        rows = [(s.topic, s.generation, s.partition, offset) for s, offset in positions.items()]
-        known = lake.spark.createDataFrame(rows, "topic string, generation int, partition int, position bigint")
-        relay = relay.join(F.broadcast(known), ["topic", "generation", "partition"], "left").where(
-            F.col("position").isNull() | (F.col("offset") >= F.col("position"))
-        )
-    return list(_spans(relay).collect())
+    part = RelayPart(positions, since=since, until=until)
+    return lake.ask(_SPANS, relay=alias, part=part, tables={"known": part.known()}, since=part.since, until=part.until)
 
 
-# Each position is a condition of the query; beyond so many, planning the query costs more than reading the offsets.
-_MOST_CONDITIONS = 300
-
-
-def beyond(relay: DataFrame, positions: Mapping[SourcePartition, int]) -> DataFrame:
-    """Return the records at or after each position; file statistics spare reading the files that lie before them."""
-    if not 0 < len(positions) <= _MOST_CONDITIONS:
-        return relay
-    conditions = [
-        (F.col("topic") != source.topic)
-        | (F.col("generation") != source.generation)
-        | (F.col("partition") != source.partition)
-        | (F.col("offset") >= position)
-        for source, position in sorted(positions.items())
-    ]
-    return relay.where(reduce(and_, conditions))
-
-
-def _spans(relay: DataFrame) -> DataFrame:
-    return relay.groupBy("topic", "generation", "partition").agg(
-        F.min("offset").alias("first"),
-        F.max("offset").alias("last"),
-        F.count("*").alias("records"),
-        F.max("timestamp").alias("newest"),
-        F.max("landed_at").alias("landed_at"),
-    )
+_SPANS = """
+    SELECT r.topic, r.generation, r.partition, min(r.`offset`) AS first, max(r.`offset`) AS last, count(*) AS records,
+        max(r.timestamp) AS newest, max(r.landed_at) AS landed_at
+    FROM {relay} AS r LEFT JOIN {known} AS k
+        ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition
+    WHERE (k.position IS NULL OR r.`offset` >= k.position)
+        AND unix_micros(r.landed_at) > :since AND unix_micros(r.landed_at) <= :until
+    GROUP BY r.topic, r.generation, r.partition
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +191,10 @@ class Commit:
 
 def commits(lake: Lake, location: str, *, limit: int | None = None) -> list[Commit]:
     """Return the newest commits of a table, newest first; all that its history still holds without a limit."""
-    bounded = "" if limit is None else f" LIMIT {limit}"
-    history = lake.spark.sql(f"DESCRIBE HISTORY {lake.sql_name(location)}{bounded}")
-    rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
-    return [Commit(int(row.version), _signature(row.userMetadata)) for row in rows]
+    return [Commit(version, _signature(text)) for version, text in lake.commits(location, limit=limit)]
 
 
-def _signature(text: str | None) -> Mapping[str, Any]:
+def _signature(text: str) -> Mapping[str, Any]:
     try:
         document = json.loads(text or "{}")
     except ValueError:

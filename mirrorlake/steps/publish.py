@@ -238,14 +238,14 @@ class Publisher:
                 PublishedRange(
                     topic=source.topic,
                     partition=source.partition,
-                    first_offset=int(span["first"]),
-                    last_offset=int(span["last"]),
+                    first_offset=int(span.first),
+                    last_offset=int(span.last),
                 )
                 for source, span in sorted(places.items())
             ),
             batch_id=signature.batch_id,
         )
-        return done, {source: int(span["last"]) + 1 for source, span in places.items()}
+        return done, {source: int(span.last) + 1 for source, span in places.items()}
 
     def _batch(self, batch_id: str | None, *, is_new: bool) -> Published | None:
         """Return what a named batch published before, None where it is new."""

@@ -34,6 +34,13 @@ _APP = "mirrorlake.ledger"
 # In the order of writing: a table never knows a ledger record that the one before it lacks.
 _TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
 _SOURCE_KEY = ["topic", "generation", "partition"]
+# Of the three, the offset map alone tells epochs; one that a mad clock made is not one to go on from.
+_NEWEST = """
+    SELECT 'offset_map' AS name, lane, max(ledger_seq) AS seq, max(CASE WHEN epoch < :epochs THEN epoch END) AS epoch
+    FROM {offset_map} WHERE flow = :flow GROUP BY lane
+    UNION ALL SELECT 'withheld', lane, max(ledger_seq), NULL FROM {withheld} WHERE flow = :flow GROUP BY lane
+    UNION ALL SELECT 'quarantine', lane, max(ledger_seq), NULL FROM {quarantine} WHERE flow = :flow GROUP BY lane
+"""
 
 
 class LedgerCopy:
@@ -68,19 +75,10 @@ class LedgerCopy:
     def load(self) -> dict[int, int]:
         """Read what the tables hold, `held` and the newest `held_epoch`; return `held`."""
         self._held = {table.name: {} for table in _TABLES}
-        rows = reduce(DataFrame.unionByName, [self._newest(table) for table in _TABLES]).collect()
-        for row in rows:
+        for row in self._lake.ask(_NEWEST, flow=self._flow, epochs=EPOCHS - 1):
             self._held[row.name][row.lane] = int(row.seq)
             self.held_epoch = max(self.held_epoch, row.epoch or 0)
         return self.held
-
-    def _newest(self, table: Table) -> DataFrame:
-        mine = self._lake.meta(table).where(F.col("flow") == self._flow)
-        # Of the three, the offset map alone tells epochs.
-        epoch = F.col("epoch") if "epoch" in table.columns else F.lit(None).cast("bigint")
-        possible = F.when(epoch < EPOCHS - 1, epoch)
-        newest = mine.groupBy("lane").agg(F.max("ledger_seq").alias("seq"), F.max(possible).alias("epoch"))
-        return newest.withColumn("name", F.lit(table.name))
 
     def repair(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
         """Append what the tables lack; return how many ledger records that were.
@@ -174,16 +172,21 @@ class LedgerCopy:
 
     def has_takeover(self) -> bool:
         """Tell whether the flow began where another mirror had ended."""
-        return bool(self._taken_over().limit(1).collect())
+        taken = "SELECT 1 AS one FROM {positions} WHERE flow = :flow AND kind = 'taken_over' LIMIT 1"
+        return bool(self._lake.ask(taken, flow=self._flow))
 
     def _taken_over(self) -> DataFrame:
         return self._of_flow(POSITIONS).where(F.col("kind") == "taken_over")
 
     def _fence(self) -> None:
         # An empty append under this epoch: what an older owner appends from now on is dropped.
+        version = table_version(self._epoch, 0)
         for table in _TABLES:
-            empty = self._lake.spark.createDataFrame([], schema=table.ddl)
-            self._append(empty, table, version=table_version(self._epoch, 0))
+            if table is QUARANTINE:
+                # Its records come from the relay through Spark: one engine writes a table.
+                self._append(self._lake.spark.createDataFrame([], schema=table.ddl), table, version=version)
+            else:
+                self._lake.fence(table, app_id=self._app, version=version)
 
     def add(self, records: Sequence[LedgerRecord]) -> None:
         """Append what ledger records tell; a zombie's append is dropped, because its epoch is old."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-
-from pyspark.sql import functions as F
+from typing import Any
 
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import Seen, state_of
 from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.part import micros
 from mirrorlake.relay.schema import METADATA
 
 
@@ -19,15 +19,19 @@ def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datet
     """Return what was seen, oldest first; of some clusters, and up to a time where they are given."""
     if not lake.exists(lake.meta_location(METADATA)):
         return []
-    rows = lake.meta(METADATA)
+    chosen: list[str] = []
+    values: dict[str, Any] = {}
     if clusters is not None:
-        rows = rows.where(F.col("cluster").isin(list(clusters)))
+        chosen.append("array_contains(:clusters, cluster)")
+        values["clusters"] = sorted(clusters)
     if until is not None:
-        rows = rows.where(F.col("observed_at") <= F.lit(until))
-    found = rows.withColumn("micros", F.unix_micros("observed_at")).orderBy("observed_at").collect()
+        chosen.append("unix_micros(observed_at) <= :until")
+        values["until"] = micros(until)
+    where = f"WHERE {' AND '.join(chosen)}" if chosen else ""
+    found = lake.ask(f"SELECT * FROM {{metadata}} {where} ORDER BY observed_at", **values)  # noqa: S608
     return [
         Seen(
-            at=moment(row.micros),
+            at=row.observed_at,
             cluster=row.cluster,
             role=row.role,
             topic=row.topic,
@@ -35,7 +39,7 @@ def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datet
             topic_id=row.topic_id or "",
             partitions=row.partitions or 0,
             configs=dict(row.configs or {}),
-            acl=None if row.acl is None else Acl(**row.acl.asDict()),
+            acl=None if row.acl is None else Acl(**row.acl),
             present=row.present,
         )
         for row in found

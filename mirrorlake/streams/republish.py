@@ -37,7 +37,7 @@ from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS, RelayFile
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import beyond
+from mirrorlake.relay.part import RelayPart
 from mirrorlake.streams.backfill import between, rounds
 from mirrorlake.streams.copies import LedgerCopy
 from mirrorlake.streams.duties import Duties
@@ -354,7 +354,7 @@ class Republisher:
     def _files(self, relay: DataFrame) -> list[RelayFile]:
         positions = self._ownership.positions
         columns = ["topic", "generation", "partition", "offset"]
-        rows = beyond(relay, positions).select(*columns, F.input_file_name().alias("file"))
+        rows = RelayPart(positions).rows(relay).select(*columns, F.input_file_name().alias("file"))
         return self._plan(rows, shared=bool(positions))
 
     # -- a batch --------------------------------------------------------------------------------------------------

@@ -13,15 +13,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from pyspark.sql import functions as F
-from pyspark.sql.window import Window
-
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.gaps import Cut
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import METADATA
+
+_NEWEST = """
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY topic ORDER BY generation DESC, observed_at DESC) AS rank
+        FROM {metadata} WHERE cluster = :cluster AND role = 'source' AND kind = 'topic'
+    ) WHERE rank = 1
+"""
 
 
 class Describes(Protocol):
@@ -77,14 +81,6 @@ class SourceTopics:
 
     def load(self) -> dict[str, KnownTopic]:
         """Read the newest row of every topic from the lake."""
-        newest = Window.partitionBy("topic").orderBy(F.desc("generation"), F.desc("observed_at"))
-        rows = (
-            self._lake.meta(METADATA)
-            .where((F.col("cluster") == self._alias) & (F.col("role") == "source") & (F.col("kind") == "topic"))
-            .withColumn("rank", F.row_number().over(newest))
-            .where("rank = 1")
-            .collect()
-        )
         self.known = {
             row.topic: KnownTopic(
                 name=row.topic,
@@ -93,12 +89,12 @@ class SourceTopics:
                 partitions=row.partitions,
                 configs=dict(row.configs or {}),
                 cuts=tuple(
-                    Cut(partition=cut.partition, generation=cut.generation, first_offset=cut.first_offset)
+                    Cut(partition=cut["partition"], generation=cut["generation"], first_offset=cut["first_offset"])
                     for cut in row.cuts or ()
                 ),
                 epochs=dict(row.leader_epochs or {}),
             )
-            for row in rows
+            for row in self._lake.ask(_NEWEST, cluster=self._alias)
         }
         return self.known
 

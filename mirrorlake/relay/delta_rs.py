@@ -1,0 +1,135 @@
+"""Delta tables in a folder of this machine, read and appended to by delta-rs: no Spark job, and no JVM.
+
+An append of 8 rows costs 15 to 40 ms of CPU here and 1 830 ms cold through Spark, a look-up 50 ms and 700 ms (2026-11-22).
+Spark reads these appends at once, and each engine sees the application transactions of the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from mirrorlake.relay.arrow_types import arrow_types
+from mirrorlake.relay.part import RelayPart
+from mirrorlake.relay.schema import Table
+
+_ZSTD = WriterProperties(compression="ZSTD")
+
+
+class FolderTables:
+    """Open tables by their path, and keep them open: to look for newer commits then costs 2 ms, not 13."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, DeltaTable] = {}
+        self._locks: dict[str, threading.RLock] = {}
+
+    def has(self, path: str) -> bool:
+        """Tell whether a table stands in a folder of this machine."""
+        return path in self._open or DeltaTable.is_deltatable(path)
+
+    def version(self, path: str) -> int:
+        """Return the newest version of a table."""
+        with self._newest(path) as table:
+            return table.version()
+
+    def properties(self, path: str) -> dict[str, str]:
+        """Return the table properties."""
+        with self._newest(path) as table:
+            return {key: str(value) for key, value in table.metadata().configuration.items()}
+
+    def history(self, path: str, limit: int | None) -> list[dict[str, Any]]:
+        """Return what the newest commits say of themselves, newest first, each with its `version`."""
+        with self._newest(path) as table:
+            return table.history(limit)
+
+    def dataset(self, path: str, columns: Mapping[str, pa.DataType], part: RelayPart | None = None) -> Any:
+        """Return the newest version to be read, of a relay perhaps only the files that hold a part; lacking columns are null.
+
+        File statistics stand for the files' contents: a comparison with a time must allow for their cut to milliseconds.
+        """
+        with self._newest(path) as table:
+            held = pa.schema(table.schema().to_arrow())
+            lacking = [pa.field(name, kind) for name, kind in columns.items() if name not in held.names]
+            schema = pa.schema([*held, *lacking])
+            if part is None:
+                return table.to_pyarrow_dataset(schema=schema if lacking else None)
+            files = part.files(pa.table(table.get_add_actions(flatten=True)))
+        return ds.dataset([f"{path}/{unquote(file)}" for file in files], schema=schema, format="parquet")
+
+    def create(self, path: str, table: Table) -> None:
+        """Create a table where there is none."""
+        fields = [
+            pa.field(name, kind, metadata={"comment": table.columns[name][1]})
+            for name, kind in arrow_types(table).items()
+        ]
+        DeltaTable.create(
+            path,
+            pa.schema(fields),
+            mode="ignore",
+            description=table.comment,
+            configuration=dict(table.properties),
+            raise_if_key_not_exists=False,
+        )
+
+    def append(self, path: str, rows: pa.Table, *, app_id: str = "", version: int = 0) -> None:
+        """Append rows; with `app_id`, a version that is not above the last one of that id is dropped.
+
+        The version is looked up in the snapshot that the commit is then made on: of two commits at the same moment with the
+        same id, Delta refuses the second (Delta protocol, SetTransaction), and its version is looked up again.
+        """
+        transactions = [Transaction(app_id, version)] if app_id else None
+        properties = CommitProperties(app_transactions=transactions)
+        for attempt in _attempts():
+            with attempt, self._newest(path) as table:
+                if app_id and _is_done(table, app_id, version):
+                    return
+                if rows.num_rows:
+                    write_deltalake(
+                        table,
+                        rows,
+                        mode="append",
+                        schema_mode="merge",
+                        writer_properties=_ZSTD,
+                        commit_properties=properties,
+                    )
+                else:
+                    table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+
+    @contextmanager
+    def _newest(self, path: str) -> Iterator[DeltaTable]:
+        # One lock a table: an open table is not made for several threads, and commits of one process need not collide.
+        with self._locks.setdefault(path, threading.RLock()):
+            table = self._open.get(path)
+            try:
+                if table is None:
+                    table = self._open[path] = DeltaTable(path)
+                else:
+                    table.update_incremental()
+                yield table
+            except DeltaError:
+                # What failed may have left the open table between two versions.
+                self._open.pop(path, None)
+                raise
+
+
+def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:
+    last = table.transaction_version(app_id)
+    return last is not None and last >= version
+
+
+def _attempts() -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(CommitFailedError),
+        stop=stop_after_attempt(8),
+        wait=wait_random_exponential(multiplier=0.05, max=1),
+        reraise=True,
+    )

@@ -1,0 +1,90 @@
+"""The part of a relay that a question is about: at or past positions, in batches of a time. Statistics find its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mirrorlake.model.flow import SourcePartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_EVER = 2**62
+# Each position is a condition of Spark's query; past so many, planning the query costs more than reading the offsets.
+_MOST_CONDITIONS = 300
+_KEY = ("topic", "generation", "partition")
+
+
+def micros(at: datetime) -> int:
+    """Return a time as microseconds since 1970; one without a zone is the driver's own, as Spark hands it over."""
+    return (at.astimezone(timezone.utc) - _EPOCH) // timedelta(microseconds=1)
+
+
+class RelayPart:
+    """Records at or past the position of their partition, those of other partitions too, landed after `since` up to `until`.
+
+    Args:
+        positions: next offsets by source partition.
+        since: the time of a batch; later ones belong to the part.
+        until: the time of the last batch of the part.
+    """
+
+    def __init__(
+        self,
+        positions: Mapping[SourcePartition, int],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> None:
+        self._positions = positions
+        self.since = -_EVER if since is None else micros(since)
+        self.until = _EVER if until is None else micros(until)
+
+    def known(self) -> pa.Table:
+        """Return the positions as a table: `topic, generation, partition, position`."""
+        sources = list(self._positions)
+        return pa.table(
+            {
+                "topic": pa.array([source.topic for source in sources], pa.string()),
+                "generation": pa.array([source.generation for source in sources], pa.int32()),
+                "partition": pa.array([source.partition for source in sources], pa.int32()),
+                "position": pa.array([self._positions[source] for source in sources], pa.int64()),
+            }
+        )
+
+    def files(self, actions: pa.Table) -> list[str]:
+        """Choose, from a table's add actions with their statistics, the files that may hold a record of the part."""
+        if not {"max.landed_at", "max.offset"} <= set(actions.column_names):
+            return list(actions.column("path").to_pylist())
+        names = ["path", "max.landed_at", "max.offset", *(f"{end}.{key}" for key in _KEY for end in ("min", "max"))]
+        found = actions.select(names).to_pandas()
+        known = self.known().to_pandas()
+        found = found.merge(known, how="left", left_on=[f"min.{key}" for key in _KEY], right_on=list(_KEY))
+        is_of_one = reduce(and_, (found[f"min.{key}"] == found[f"max.{key}"] for key in _KEY))
+        lies_before = is_of_one & (found["max.offset"] < found["position"])
+        # Times in statistics are cut to milliseconds.
+        landed_by = found["max.landed_at"] + timedelta(milliseconds=1)
+        is_old = landed_by <= _EPOCH + timedelta(microseconds=self.since) if self.since > -_EVER else False
+        return list(found.loc[~(lies_before | is_old), "path"])
+
+    def rows(self, relay: DataFrame) -> DataFrame:
+        """Leave out what Spark can skip by file statistics; past 300 positions nothing."""
+        from pyspark.sql import functions as F
+
+        if not 0 < len(self._positions) <= _MOST_CONDITIONS:
+            return relay
+        conditions = [
+            (F.col("topic") != source.topic)
+            | (F.col("generation") != source.generation)
+            | (F.col("partition") != source.partition)
+            | (F.col("offset") >= position)
+            for source, position in sorted(self._positions.items())
+        ]
+        return relay.where(reduce(and_, conditions))

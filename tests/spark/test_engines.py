@@ -1,0 +1,186 @@
+"""One text for a question: delta-rs with DuckDB, and Spark, give the same answers on the same tables (DESIGN 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.schema import FlowConfig, LakeConfig
+from mirrorlake.model.control import Subject
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.relay.arrow_types import arrow_table
+from mirrorlake.relay.audit import Audit
+from mirrorlake.relay.control import Control
+from mirrorlake.relay.delta_rs import FolderTables
+from mirrorlake.relay.lake import Lake
+from mirrorlake.relay.lives import recorded_lives
+from mirrorlake.relay.progress import accounted_positions, commits, landed_positions, spans_after
+from mirrorlake.relay.schema import AUDIT, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE, RELAY, SIDE_TABLES, WITHHELD
+from mirrorlake.streams.copies import LedgerCopy
+from mirrorlake.streams.observations import read_seen
+from mirrorlake.streams.topics import SourceTopics
+
+FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
+AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)
+# Statistics hold the first 32 letters of a text.
+LONG = "orders-of-a-region-whose-name-takes-more-than-the-first-32-letters-"
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path_factory.mktemp("engines") / "lake")))
+    lake.create_all(["east"])
+    for version, rows in enumerate(_RELAY):
+        lake.append(
+            spark.createDataFrame(arrow_table(RELAY, rows)).coalesce(1),
+            lake.relay_location("east"),
+            signature=f'{{"version": {version}}}',
+        )
+    for table in SIDE_TABLES:
+        rows = _ROWS.get(table.name, [])
+        for version, half in enumerate((rows[::2], rows[1::2])):
+            lake.append_rows(table, half, app_id="mirrorlake.ledger.a->b", version=version)
+    Control(lake, now=lambda: AT).append("pause", Subject(kind="flow", name="a->b"), reason="why not")
+    return lake
+
+
+@pytest.fixture(scope="module")
+def through_spark(lake: Lake) -> Lake:
+    """The same tables, asked as they are on a catalog or a distributed file system."""
+    other = Lake(lake.spark, LakeConfig(root=str(Path(lake.checkpoint_root()).parent)))
+    other._has_folder = False
+    return other
+
+
+def _relay(topic: str, partition: int, first: int, count: int, at: datetime) -> list[tuple[Any, ...]]:
+    return [
+        (topic, 1, partition, first + n, AT, 0, b"k", b"v", [("h", None), ("h", b"")] if n else None, at)
+        for n in range(count)
+    ]
+
+
+TICK = timedelta(microseconds=1)
+_RELAY = [
+    _relay(f"{LONG}a", 0, 0, 5, AT),
+    # A lander whose clock was set back: the next batch is a microsecond later, in the same millisecond.
+    _relay(f"{LONG}a", 0, 5, 5, AT + TICK),
+    [*_relay(f"{LONG}a", 0, 10, 3, AT + 2 * TICK), *_relay(f"{LONG}b", 1, 0, 4, AT + 2 * TICK)],
+]
+_ACL = ("TOPIC", "t", "LITERAL", "User:a", "*", "READ", "ALLOW")
+_HOLES = [(3, 2), (9, 1)]
+_ROWS: dict[str, list[tuple[Any, ...]]] = {
+    OFFSET_MAP.name: [
+        ("a->b", "t", 1, 0, 0, 9, _HOLES, "a.t", 0, 0, 7, 0, seq, epoch, AT, None, "id1")
+        for seq, epoch in ((1, 10), (2, 11), (3, 2**40))
+    ],
+    WITHHELD.name: [("a->b", "t", 1, 0, 3, 4, [(3, 2)], 2, "filtered", "r", "1", "", 1, 7, AT, "id1")],
+    QUARANTINE.name: [("a->b", "t", 1, 0, 3, AT, None, b"", [("h", b"x")], "r", "1", "why", 0, 5, AT)],
+    POSITIONS.name: [
+        ("east", None, LONG + name, 1, 0, "landed", None, position, None, AT + TICK * position)
+        for name in "ab"
+        for position in (3, 5)
+    ]
+    + [("east", "a->b", "t", 1, 0, "taken_over", None, 4, AT, AT)],
+    METADATA.name: [
+        ("east", "source", "topic", "t", 1, "id1", 2, {"cleanup.policy": "compact"}, None, True, AT, None, None),
+        ("east", "source", "topic", "t", 1, "id1", 3, {}, None, True, AT + TICK, [(0, 2, 150)], {0: 4, 1: 5}),
+        ("central", "target", "topic", "a.t", 1, "id8", 2, {}, None, True, AT, None, None),
+        ("central", "target", "topic", "a.t", 2, "id9", 2, {}, None, True, AT + TICK, None, None),
+        ("central", None, "acl", None, None, None, None, None, _ACL, True, AT, None, None),
+    ],
+    AUDIT.name: [(AT, "me@here", "plan", "hash", "central", None, "topic a.t", "create", "null", '{"configs": {}}')],
+}  # fmt: skip
+
+QUESTIONS: dict[str, Callable[[Lake], Any]] = {
+    "tables": lambda lake: [lake.exists(lake.meta_location(table)) for table in SIDE_TABLES],
+    "versions": lambda lake: [lake.version(lake.meta_location(table)) for table in SIDE_TABLES],
+    "properties": lambda lake: lake.properties(lake.relay_location("east")).items() >= RELAY.properties.items(),
+    "next version": lambda lake: [lake.has_version(lake.relay_location("east"), n) for n in (3, 4)],
+    "commits": lambda lake: commits(lake, lake.relay_location("east"), limit=3),
+    "topics": lambda lake: SourceTopics(lake, "east").load(),
+    "seen": lambda lake: read_seen(lake, clusters=["central", "east"], until=AT),
+    "lives": lambda lake: recorded_lives(lake, [FLOW]),
+    "positions": lambda lake: accounted_positions(lake, "east"),
+    "landed": lambda lake: landed_positions(lake, "east"),
+    "since a batch": lambda lake: _sorted(spans_after(lake, "east", {}, AT + TICK)),
+    "of one batch": lambda lake: _sorted(spans_after(lake, "east", {}, AT, AT + TICK)),
+    "past positions": lambda lake: _sorted(
+        spans_after(lake, "east", {SourcePartition(LONG + "a", 1, 0): 10, SourcePartition(LONG + "b", 1, 1): 4}, None)
+    ),
+    "ledger copies": lambda lake: (copy := LedgerCopy(lake, "a->b", "east")).load() | {-1: copy.held_epoch},
+    "takeover": lambda lake: [LedgerCopy(lake, name, "east").has_takeover() for name in ("a->b", "b->a")],
+    "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
+    "control": lambda lake: Control(lake, now=lambda: AT).state(),
+    **{
+        f"rows of {table.name}": lambda lake, table=table: _sorted(lake.ask(f"SELECT * FROM {{{table.name}}}"))  # noqa: S608
+        for table in SIDE_TABLES
+    },
+}
+
+
+def _sorted(rows: list[Any]) -> list[str]:
+    return sorted(repr(sorted(vars(row).items())).replace("<UTC>", "").lower() for row in rows)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_both_engines_answer_alike(lake: Lake, through_spark: Lake, question: str) -> None:
+    answer = QUESTIONS[question](lake)
+    assert answer == QUESTIONS[question](through_spark)
+
+
+def test_the_answers_are_right(lake: Lake) -> None:
+    assert landed_positions(lake, "east").reached == {
+        SourcePartition(f"{LONG}a", 1, 0): 13,
+        SourcePartition(f"{LONG}b", 1, 0): 5,
+        SourcePartition(f"{LONG}b", 1, 1): 4,
+    }
+    [span] = spans_after(lake, "east", {}, AT, AT + TICK)
+    assert (span.first, span.last, span.records) == (5, 9, 5), "statistics cut both batches to one millisecond"
+    copy = LedgerCopy(lake, "a->b", "east")
+    assert (copy.load(), copy.held_epoch) == ({0: 5, 1: 7}, 11), "an epoch that a mad clock made does not count"
+
+
+@pytest.mark.law("F")
+def test_law_f_an_older_version_of_an_application_is_dropped_whoever_wrote_the_newer(
+    lake: Lake, through_spark: Lake
+) -> None:
+    """Delta protocol, SetTransaction: each engine sees the transactions of the other."""
+    first, second = FolderTables(), FolderTables()
+    place, rows = lake.meta_location(WITHHELD), arrow_table(WITHHELD, _ROWS[WITHHELD.name])
+
+    def count() -> int:
+        return lake.meta(WITHHELD).count()
+
+    before = count()
+    for table in (first, second):
+        # Both hold the table as it is now, before either writes.
+        assert table.version(place) == lake.version(place)
+    first.append(place, rows, app_id="owner", version=5)
+    second.append(place, rows, app_id="owner", version=5)
+    second.append(place, rows, app_id="owner", version=4)
+    through_spark.append_rows(WITHHELD, _ROWS[WITHHELD.name], app_id="owner", version=5)
+    assert count() == before + 1, "law F: told twice"
+    through_spark.fence(WITHHELD, app_id="owner", version=7)
+    first.append(place, rows, app_id="owner", version=6)
+    assert count() == before + 1, "law F: a fenced owner has written"
+    first.append(place, pa.table(rows).slice(0, 0), app_id="owner", version=9)
+    through_spark.append_rows(WITHHELD, _ROWS[WITHHELD.name], app_id="owner", version=8)
+    assert count() == before + 1, "law F: a fenced owner has written"
+
+
+def test_two_writers_of_one_table_lose_nothing(lake: Lake) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    place, rows = lake.meta_location(AUDIT), arrow_table(AUDIT, _ROWS[AUDIT.name])
+    before = lake.meta(AUDIT).count()
+    with ThreadPoolExecutor(4) as pool:
+        list(
+            pool.map(lambda tables: [tables.append(place, rows) for _ in range(5)], [FolderTables() for _ in range(4)])
+        )
+    assert lake.meta(AUDIT).count() == before + 20
