@@ -19,7 +19,7 @@ from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.one_writer import CLUSTER_PROPERTY
 from mirrorlake.show import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.topics import Admins, Sources
-from mirrorlake.steps.web import refused
+from mirrorlake.streams.group_refusal import refused
 from mirrorlake.streams.land_start import refuse_other_cluster
 from mirrorlake.streams.sources import TopicSource
 

@@ -23,7 +23,7 @@ from mirrorlake.relay.schema import METADATA
 from mirrorlake.steps.acls import TargetAcls, acl_plan, read_target
 from mirrorlake.steps.rules import rule_changes, rule_notes
 from mirrorlake.steps.topics import Admins, Sources, look, name_conflicts, topic_plan
-from mirrorlake.steps.web import refused
+from mirrorlake.streams.group_refusal import refused
 from mirrorlake.streams.topics import SourceTopics
 
 

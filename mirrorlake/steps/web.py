@@ -6,7 +6,7 @@ skipped; which of them a reader has read is told by all maps of the web (`mirror
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from mirrorlake.relay.offset_map import segments
 from mirrorlake.rules.provenance import RULE
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family
+from mirrorlake.streams.group_refusal import refused
 
 Readers = Mapping[str, Mapping[str, Mapping[SourcePartition, int]]]
 """Positions (next offset to read) by reader, flow and source partition."""
@@ -46,29 +47,6 @@ class Verdict:
 def asked_of(readers: Readers, flow: str) -> set[Asked]:
     """Return the positions of all readers on the source of a flow."""
     return {asked for positions in readers.values() for asked in positions.get(flow, {}).items()}
-
-
-def refused(flow: FlowConfig, beside: Iterable[FlowConfig]) -> str:
-    """Return why groups of a flow cannot be kept in step where clusters mirror each other; empty where they can.
-
-    Law A: what cannot be told apart is refused, not guessed.
-
-    Args:
-        flow: the flow.
-        beside: all flows of the settings.
-    """
-    if not flow.adds_hops:
-        return ""
-    web = [flow, *(each for each in beside if each.adds_hops and each.name != flow.name)]
-    moved = sorted(each.name for each in web if each.placement.kind != "keep")
-    doubling = sorted(each.name for each in web if each.target == flow.target and each.delivery != "exactly_once")
-    if moved:
-        return f"{', '.join(moved)} places records in other partitions: {flow.target}'s own are not told apart there"
-    if doubling:
-        return (
-            f"{', '.join(doubling)} delivers at least once: {flow.target}'s own records are not told apart from copies"
-        )
-    return ""
 
 
 Hops = Mapping[tuple[Place, Place], FlowConfig]
