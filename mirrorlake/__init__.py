@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mirrorlake import errors as errors
+    from mirrorlake import render as show
     from mirrorlake import sandbox as sandbox
-    from mirrorlake import show as show
     from mirrorlake.config.mm2_import import import_mm2 as import_mm2
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
     from mirrorlake.handles import FlowHandle as FlowHandle

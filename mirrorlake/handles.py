@@ -13,8 +13,8 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.status import FlowStatus
 from mirrorlake.model.verify import VerifyReport
+from mirrorlake.render import Sheet, Shown
 from mirrorlake.running import Ran, Republishing
-from mirrorlake.show import Sheet, Shown
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.quarantine import Quarantine

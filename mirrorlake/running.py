@@ -26,7 +26,7 @@ from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.model.parked import landing
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
-from mirrorlake.show import Sheet, Shown, badge, plural
+from mirrorlake.render import Sheet, Shown, badge, plural
 from mirrorlake.steps.rules import rule_changes
 from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.topics import require_source

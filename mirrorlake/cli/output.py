@@ -14,7 +14,7 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Display
 from mirrorlake.progress.lines import LOGGER, LogLines
-from mirrorlake.show import Shown, table
+from mirrorlake.render import Shown, table
 
 
 class Output:

@@ -10,7 +10,7 @@ from mirrorlake.config.flow import FlowConfig
 from mirrorlake.config.topics import NameMatcher
 from mirrorlake.model.patterns import INTERNAL_TOPICS
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.show import Sheet, Shown, badge, count, table
+from mirrorlake.render import Sheet, Shown, badge, count, table
 
 Verdict = Literal["mirrored", "excluded", "never_leaves", "internal", "comes_back", "no_name"]
 _WORDS: dict[Verdict, str] = {

@@ -7,7 +7,7 @@ import re
 from mirrorlake.config.plain import plain
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.secrets import MASK
-from mirrorlake.show import Sheet, plural, table
+from mirrorlake.render import Sheet, plural, table
 
 # What `Mirror.sheet` shows in a column of its own; whatever else differs from the defaults is one more line of the flow's.
 _FLOW = ("flow", "topics", "policy", "groups", "delivery", "start", "lanes")

@@ -19,7 +19,7 @@ from mirrorlake.mirror.moving import Moving
 from mirrorlake.mirror.setting_up import SettingUp
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Display
-from mirrorlake.show import Sheet, Shown
+from mirrorlake.render import Sheet, Shown
 
 __all__ = ["Mirror", "from_settings", "load"]
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.show import Mood, Sheet, Shown, badge, headers, payload, size, table
+from mirrorlake.render import Mood, Sheet, Shown, badge, headers, payload, size, table
 
 Side = Literal["cluster", "relay"]
 Status = Literal[

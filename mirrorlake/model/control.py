@@ -19,7 +19,7 @@ from typing import Any
 
 from mirrorlake.model.parked import Parked, landing, parked_of
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, Choice
-from mirrorlake.show import Sheet, Shown, badge, clean
+from mirrorlake.render import Sheet, Shown, badge, clean
 
 APPLY, PAUSE, RESUME, PARK, CLEAR = "apply", "pause", "resume", "park", "clear"
 STREAM = "stream"

@@ -12,7 +12,7 @@ from typing import Literal
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import goes_on
 from mirrorlake.model.own_commits import Freedom
-from mirrorlake.show import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Sheet, Shown, badge, plural, table
 
 Action = Literal["move", "in_step", "hold"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Note, Plan
-from mirrorlake.show import Sheet, Shown, plural, table
+from mirrorlake.render import Sheet, Shown, plural, table
 
 _ANY_TIME = datetime.min.replace(tzinfo=timezone.utc)
 

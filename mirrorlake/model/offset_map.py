@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.show import Mood, Sheet, Shown, badge
+from mirrorlake.render import Mood, Sheet, Shown, badge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.show import Sheet, Shown, badge, clean
+from mirrorlake.render import Sheet, Shown, badge, clean
 
 
 def landing(source: str) -> str:

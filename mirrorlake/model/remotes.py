@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.show import Sheet, Shown, badge, clean
+from mirrorlake.render import Sheet, Shown, badge, clean
 
 SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
 # The kind of a row of `positions`: from here on the new topic holds records.

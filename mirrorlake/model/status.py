@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.show import Sheet, Shown, Table, badge, count, duration, plural, table
+from mirrorlake.render import Sheet, Shown, Table, badge, count, duration, plural, table
 
 # The first of these that holds somewhere is the verdict on the whole; `empty` is that on a flow that carries no topic yet.
 _WORST_FIRST = ("parked", "held", "behind", "not_started", "paused", "in_step", "empty")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mirrorlake.show import Badge, Sheet, Shown, Table, badge, plural, table
+from mirrorlake.render import Badge, Sheet, Shown, Table, badge, plural, table
 
 # More of them say nothing more, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000

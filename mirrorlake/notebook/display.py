@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import tzinfo
 from typing import Any
 
-from mirrorlake.show import MOST_ROWS, Sheet, Shown, Table
+from mirrorlake.render import MOST_ROWS, Sheet, Shown, Table
 
 
 def show(value: Any, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> None:

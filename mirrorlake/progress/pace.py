@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mirrorlake.show import count, duration
+from mirrorlake.render import count, duration
 
 # Long enough to smooth batches of a few seconds, short enough to follow a source that slows down.
 WINDOW_S = 30.0

@@ -17,7 +17,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.one_writer import CLUSTER_PROPERTY
-from mirrorlake.show import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.topics import Admins, Sources
 from mirrorlake.streams.group_refusal import refused
 from mirrorlake.streams.land_start import refuse_other_cluster

@@ -16,8 +16,8 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.forecast import CatchUp, Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.model.lag import HOPS, WINDOW_SAMPLES, Judgement, Sample, Verdict, completeness, judge, worst
-from mirrorlake.show import Shown, badge, table
-from mirrorlake.show.table import Sheet
+from mirrorlake.render import Shown, badge, table
+from mirrorlake.render.table import Sheet
 from mirrorlake.streams.observations import moment
 
 log = logging.getLogger(__name__)

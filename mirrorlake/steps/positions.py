@@ -17,7 +17,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import kafka_positions, last_kafka_offsets
-from mirrorlake.show import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family
 from mirrorlake.steps.resume import Ends, resume_readers

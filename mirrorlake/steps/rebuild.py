@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.merge_order import Stretch, in_recorded_order, remaining
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.lake import Lake
-from mirrorlake.show import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import family, known_to
 from mirrorlake.streams.in_order import InOrder

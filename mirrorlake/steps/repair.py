@@ -19,7 +19,7 @@ from mirrorlake.model.plan import Change
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake, quote
 from mirrorlake.relay.one_writer import OneWriter
-from mirrorlake.show import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Sheet, Shown, badge, plural, table
 
 _PLACE = ["topic", "generation", "partition", "offset"]
 _CONTENT = ["timestamp", "timestamp_type", "key", "value", "headers"]

@@ -1,6 +1,6 @@
 """Report: lag, latency, RPO, verdicts and proofs of a stretch of time on one page that needs no network and no script.
 
-The page is made of tables and still pictures (`show/chart.py`), so that it reads the same in a mail, in an archive and where
+The page is made of tables and still pictures (`render/svg_chart.py`), so that it reads the same in a mail, in an archive and where
 JavaScript is off; its own policy forbids it to load or to run anything. Everything that others wrote is escaped.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.model.lag import Verdict, all_known
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.show import Shown, badge, count, duration, escape, moment, table
-from mirrorlake.show.chart import Line, chart
-from mirrorlake.show.table import Sheet, Table
+from mirrorlake.render import Shown, badge, count, duration, escape, moment, table
+from mirrorlake.render.svg_chart import Line, chart
+from mirrorlake.render.table import Sheet, Table
 from mirrorlake.steps.judge import LagVerdict
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.report_points import (

@@ -8,7 +8,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.show.chart import MOST_POINTS
+from mirrorlake.render.svg_chart import MOST_POINTS
 from mirrorlake.streams.observations import moment as utc
 
 

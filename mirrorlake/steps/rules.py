@@ -21,8 +21,8 @@ from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS
 from mirrorlake.relay.lake import Lake
+from mirrorlake.render import Sheet, Shown, count, plural, table
 from mirrorlake.rules.viewed import View
-from mirrorlake.show import Sheet, Shown, count, plural, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

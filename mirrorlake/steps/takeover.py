@@ -32,7 +32,7 @@ from mirrorlake.model.takeover import Found
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import GAPS, POSITIONS
-from mirrorlake.show import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.takeover_look import Comparison, OtherMirror, Sites, Watch
 from mirrorlake.streams.ownership import read_lanes
 from mirrorlake.streams.topics import SourceTopics

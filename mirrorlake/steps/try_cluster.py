@@ -9,7 +9,7 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.options import librdkafka_options
-from mirrorlake.show import Sheet, Shown, badge, count
+from mirrorlake.render import Sheet, Shown, badge, count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

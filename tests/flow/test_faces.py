@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from mirrorlake.render import Shown, clean, headers, payload, payload_html, table
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.show import Shown, clean, headers, payload, payload_html, table
 from tests.flow.kit import commit, create_topic, run_cli
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.show.chart import MOST_LINES, MOST_POINTS, Line, chart, frame_of
-from mirrorlake.show.numbers import duration
+from mirrorlake.render.numbers import duration
+from mirrorlake.render.svg_chart import MOST_LINES, MOST_POINTS, Line, chart, frame_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 

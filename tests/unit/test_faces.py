@@ -28,7 +28,7 @@ from mirrorlake.model.offset_map import Exact, Filtered, InHole
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.status import Status
 from mirrorlake.model.verify import MOST_DIFFERENCES, VerifyReports
-from mirrorlake.show import Shown, clean
+from mirrorlake.render import Shown, clean
 from tests.unit.markup import ATTACKS, Markup
 from tests.unit.values import NOON, every, group_position, partition_status, report, status
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mirrorlake as ml
-import mirrorlake.show as package
-from mirrorlake.show import (
+import mirrorlake.render as package
+from mirrorlake.render import (
     Sheet,
     badge,
     clean,
@@ -45,7 +45,7 @@ KNOWN_STYLES = {
 CELLS = st.one_of(NASTY, NASTY.map(str.encode), st.binary(), st.none(), st.integers(), st.booleans(), st.floats())
 
 
-@pytest.mark.parametrize("name", [found.name for found in pkgutil.iter_modules(package.__path__, "mirrorlake.show.")])
+@pytest.mark.parametrize("name", [found.name for found in pkgutil.iter_modules(package.__path__, "mirrorlake.render.")])
 def test_the_examples_are_true(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.failed == 0

@@ -30,8 +30,8 @@ from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
+from mirrorlake.render import Shown
 from mirrorlake.running import Landing, Ran, Republishing
-from mirrorlake.show import Shown
 from mirrorlake.steps.doctor import Finding, Findings
 from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows
 from mirrorlake.steps.positions import MovedPositions

@@ -10,7 +10,7 @@ from mirrorlake.config.secrets import is_reference, keep_for_session
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk
-from mirrorlake.show import badge, escape, table
+from mirrorlake.render import badge, escape, table
 from mirrorlake.steps.try_cluster import Tried, try_cluster
 
 _NEW = "a new cluster"

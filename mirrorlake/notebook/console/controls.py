@@ -55,7 +55,7 @@ def button(name: str, label: str, *, tip: str = "", main: bool = False) -> widge
 
 
 def html(name: str, value: str = "") -> widgets.HTML:
-    """Return a place for what `mirrorlake.show` makes; everything in it is escaped there."""
+    """Return a place for what `mirrorlake.render` makes; everything in it is escaped there."""
     return _named(widgets.HTML(value), name)
 
 

@@ -15,7 +15,7 @@ import ipywidgets as widgets
 
 from mirrorlake.config.secrets import redact, typed_values
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.show import escape, moment
+from mirrorlake.render import escape, moment
 
 T = TypeVar("T")
 Action = Callable[[], Coroutine[Any, Any, None]]

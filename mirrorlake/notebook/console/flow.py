@@ -12,7 +12,7 @@ from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk, told
-from mirrorlake.show import badge, escape, table
+from mirrorlake.render import badge, escape, table
 from mirrorlake.steps.try_cluster import group_names, try_cluster
 
 _NEW = "a new flow"

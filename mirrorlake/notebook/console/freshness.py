@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from mirrorlake.notebook.console.store import Reading
-from mirrorlake.show import badge, duration, escape, moment
+from mirrorlake.render import badge, duration, escape, moment
 
 
 def freshness(reading: Reading, now: datetime, limit: timedelta) -> str:

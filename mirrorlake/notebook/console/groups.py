@@ -9,7 +9,7 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPlan, GroupPosition
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk
-from mirrorlake.show import Table, badge, table
+from mirrorlake.render import Table, badge, table
 
 _WORDS = {"move": ("would move", "note"), "in_step": ("in_step", "good"), "hold": ("held back", "warn")}
 

@@ -1,7 +1,7 @@
 """The record browser: source, relay and target side by side; choosing a record shows its passport.
 
 Record content comes from whoever may write to a topic: lists show it as text of an option, never as markup, and the passport
-through `mirrorlake.show`, which escapes it.
+through `mirrorlake.render`, which escapes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.browse import Beside, BrowsedRecord, Page, Passport
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk
-from mirrorlake.show import escape, payload
+from mirrorlake.render import escape, payload
 
 SIDES = ("source", "relay", "target")
 _SEEKS = (("the newest", "newest"), ("from an offset", "offset"), ("from a time", "time"))

@@ -15,7 +15,7 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk
 from mirrorlake.notebook.console.flow import escape_lines
-from mirrorlake.show import badge, escape
+from mirrorlake.render import badge, escape
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from html import escape as _escape
 from unicodedata import category
 
-from mirrorlake.show.numbers import NOTHING, count, plural
+from mirrorlake.render.numbers import NOTHING, count, plural
 
 # Joiners belong to letters (Persian) and to emoji; all other format characters can turn what is read around (U+202E).
 _KEPT = {"\u200c", "\u200d"}

@@ -1,6 +1,6 @@
 """How values show themselves: tables, badges, numbers with units, record content; the standard library only.
 
-    from mirrorlake.show import badge, payload, table
+    from mirrorlake.render import badge, payload, table
 
     table("lag", ["partition", "verdict"], [("0", badge("behind"))]).html()
 
@@ -14,10 +14,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from mirrorlake.show.badge import Badge, Mood, badge
-from mirrorlake.show.content import brief, clean, escape, headers, payload, payload_html
-from mirrorlake.show.numbers import count, duration, moment, plural, rate, size
-from mirrorlake.show.table import MOST_ROWS, Sheet, Shown, Table, cell, cell_html, table
+from mirrorlake.render.badge import Badge, Mood, badge
+from mirrorlake.render.content import brief, clean, escape, headers, payload, payload_html
+from mirrorlake.render.numbers import count, duration, moment, plural, rate, size
+from mirrorlake.render.table import MOST_ROWS, Sheet, Shown, Table, cell, cell_html, table
 
 __all__ = [
     "MOST_ROWS",
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class _Callable(ModuleType):
-    """`ml.show(value)` and the package `mirrorlake.show` have one name, and importing the package claims it: so it is called.
+    """`ml.show(value)` and the package `mirrorlake.render` have one name, and importing the package claims it: so it is called.
 
     The call goes to `mirrorlake.notebook`, which knows the surroundings and which nothing down here imports.
     """

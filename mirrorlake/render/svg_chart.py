@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from mirrorlake.show.content import escape
-from mirrorlake.show.numbers import count
+from mirrorlake.render.content import escape
+from mirrorlake.render.numbers import count
 
 # https://jfly.uni-koeln.de/color/ ; black is left to the axes, yellow out: it cannot be read on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mirrorlake.show.content import clean, escape
+from mirrorlake.render.content import clean, escape
 
 Mood = Literal["good", "note", "warn", "bad", "off"]
 

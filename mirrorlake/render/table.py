@@ -13,9 +13,9 @@ from itertools import zip_longest
 from typing import Any
 from unicodedata import category, east_asian_width
 
-from mirrorlake.show.badge import Badge
-from mirrorlake.show.content import brief, clean, escape, payload, payload_html
-from mirrorlake.show.numbers import NOTHING, count, duration, moment, plural
+from mirrorlake.render.badge import Badge
+from mirrorlake.render.content import brief, clean, escape, payload, payload_html
+from mirrorlake.render.numbers import NOTHING, count, duration, moment, plural
 
 # A notebook stays readable; whoever wants every row asks for it.
 MOST_ROWS = 50
