@@ -27,10 +27,10 @@ from mirrorlake.model.parked import landing
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.audit import Audit
 from mirrorlake.render import Sheet, Shown, badge, plural
+from mirrorlake.runtime.background import Duties, Duty
 from mirrorlake.steps.rules import rule_changes
 from mirrorlake.steps.sample import Sample
 from mirrorlake.steps.topics import require_source
-from mirrorlake.streams.duties import Duties, Duty
 from mirrorlake.streams.land import Lander
 from mirrorlake.streams.parking import Notices, Place
 from mirrorlake.streams.republish import Republisher

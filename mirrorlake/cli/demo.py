@@ -23,8 +23,8 @@ from mirrorlake.config.load import load as load_config
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.config.tracking import TrackingConfig
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.runtime.jars import jars
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all
-from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.properties import JAVA_OPTIONS
 from mirrorlake.sandbox.traffic import SampleTraffic, write_sample_traffic
 

@@ -22,9 +22,9 @@ from confluent_kafka.admin import AdminClient
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.sandbox.cache import write_atomically
-from mirrorlake.sandbox.jars import classpath
-from mirrorlake.sandbox.java import find_java
+from mirrorlake.runtime.cache import write_atomically
+from mirrorlake.runtime.jars import classpath
+from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import start_process
 from mirrorlake.sandbox.properties import (

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 from mirrorlake.errors import SandboxError
+from mirrorlake.runtime.jars import jars
 from mirrorlake.sandbox.broker import Broker
-from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.ports import free_ports, is_free
 from mirrorlake.sandbox.process import wait_stopped
 from mirrorlake.sandbox.properties import JAVA_OPTIONS, Listener

@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mirrorlake.errors import SandboxError
+from mirrorlake.runtime.cache import locked, write_atomically
+from mirrorlake.runtime.jars import jars
 from mirrorlake.sandbox.broker import Broker
-from mirrorlake.sandbox.cache import locked, write_atomically
 from mirrorlake.sandbox.cluster import START_SECONDS, STOP_SECONDS, port_in_use
-from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.ports import LOOPBACK, is_free
 from mirrorlake.sandbox.process import identity, is_alive, send_signal
 from mirrorlake.sandbox.properties import Listener

@@ -15,10 +15,10 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import OFFSET_MAP
+from mirrorlake.runtime.background import Duty
 from mirrorlake.steps.acls import acl_plan, read_target
 from mirrorlake.steps.set_up import carry_out, recorded_topics
 from mirrorlake.steps.topics import Admins, BothEnds, Sources, look, name_conflicts, topic_plan
-from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.observations import Observations
 from mirrorlake.streams.topics import SourceTopics
 

@@ -13,7 +13,7 @@ from mirrorlake.kafka.mm2 import Mm2Writer
 from mirrorlake.kafka.records import RawRecord, RecordReader
 from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, syncs_of
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
-from mirrorlake.streams.duties import Duty
+from mirrorlake.runtime.background import Duty
 from mirrorlake.streams.sources import TopicSource
 
 # MirrorMaker looks for new topics every 600 s (`refresh.topics.interval.seconds`).

@@ -38,9 +38,9 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS, RelayFile
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.part import RelayPart
+from mirrorlake.runtime.background import Duties
 from mirrorlake.streams.backfill import between, rounds
 from mirrorlake.streams.copies import LedgerCopy
-from mirrorlake.streams.duties import Duties
 from mirrorlake.streams.in_order import InOrder
 from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import Ownership, take_over

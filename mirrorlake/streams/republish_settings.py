@@ -11,7 +11,7 @@ from mirrorlake.model.carried import Carried
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Choice
 from mirrorlake.rules.viewed import View
-from mirrorlake.streams.duties import Duty
+from mirrorlake.runtime.background import Duty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Board, Display
 from mirrorlake.relay.control import Control
 from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.session import prepare, session
-from mirrorlake.sandbox.jars import jars
-from mirrorlake.sandbox.java import find_java
+from mirrorlake.runtime.jars import jars
+from mirrorlake.runtime.java import find_java
+from mirrorlake.runtime.session import prepare, session
 from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Publisher
 from mirrorlake.streams.sources import LakeTopics, TopicSource

@@ -21,10 +21,10 @@ from mirrorlake.rules.build import flow_view
 from mirrorlake.rules.placement import Placer
 from mirrorlake.rules.provenance import provenance_stage
 from mirrorlake.rules.viewed import View
+from mirrorlake.runtime.background import Duty
 from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.remotes import held_now
-from mirrorlake.streams.duties import Duty
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.streams.republish_settings import RepublishSettings

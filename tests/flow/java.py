@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
+from mirrorlake.runtime.jars import classpath
 from mirrorlake.sandbox import find_java
-from mirrorlake.sandbox.jars import classpath
 
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

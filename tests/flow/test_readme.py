@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from mirrorlake.runtime.jars import jars
 from mirrorlake.sandbox import find_java
-from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.ports import free_ports
 from tests.flow.kit import environment, run_cli
 

@@ -16,9 +16,9 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import parse_patterns
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.model.topic_configs import RULES
+from mirrorlake.runtime.jars import classpath
+from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.jars import classpath
-from mirrorlake.sandbox.java import find_java
 from tests.flow.kit import wait_until
 from tests.servers.guarded import admin_as
 

@@ -25,11 +25,11 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.plan import TopicSpec
+from mirrorlake.runtime.background import Duties
+from mirrorlake.runtime.jars import classpath, jars
+from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.jars import classpath, jars
-from mirrorlake.sandbox.java import find_java
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
-from mirrorlake.streams.duties import Duties
 from mirrorlake.streams.mm2 import mm2_duties
 
 SOURCE_FILE = Path(__file__).with_name("java") / "ClientCheck.java"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mirrorlake.runtime.trust import trust_store
 from mirrorlake.sandbox import KafkaCluster, find_java
-from mirrorlake.sandbox.trust import trust_store
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from mirrorlake.runtime.jars import jars
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.jars import jars
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 
 ALIASES = ("east", "west", "central")

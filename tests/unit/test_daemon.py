@@ -1,4 +1,4 @@
-from mirrorlake.relay.daemon import prefer_package
+from mirrorlake.runtime.daemon import prefer_package
 
 
 def test_the_zip_of_an_installed_pyspark_is_left_out() -> None:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.streams.duties import Duties, Duty
+from mirrorlake.runtime.background import Duties, Duty
 
 AWAY = ClusterUnreachable("west is away", consequence="", remedy="", alias="west")
 

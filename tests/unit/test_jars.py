@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import SandboxError, UsageError
-from mirrorlake.sandbox import jars as jars_module
-from mirrorlake.sandbox.jars import (
+from mirrorlake.runtime import jars as jars_module
+from mirrorlake.runtime.jars import (
     JAR_SETS,
     JarSet,
     check_sums,

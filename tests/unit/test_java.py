@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.sandbox import java as java_module
-from mirrorlake.sandbox.java import Java, find_java, parse_java
+from mirrorlake.runtime import java as java_module
+from mirrorlake.runtime.java import Java, find_java, parse_java
 
 ANSWER = """\
 Property settings:

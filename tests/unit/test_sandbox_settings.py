@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import SandboxError
+from mirrorlake.runtime.trust import jks
 from mirrorlake.sandbox.detached import loopback_listener
 from mirrorlake.sandbox.ports import _RANGE
 from mirrorlake.sandbox.properties import Listener, properties_text, server_properties
-from mirrorlake.sandbox.trust import jks
 
 
 def test_each_listener_is_bound_advertised_and_given_its_protocol() -> None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.sandbox.cache import cache_directory, write_atomically
+from mirrorlake.runtime.cache import cache_directory, write_atomically
 
 # Kafka 4 and Spark 4 both run on these two; Spark 4.0 does not start on later ones.
 SUPPORTED = (17, 21)

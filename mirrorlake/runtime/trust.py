@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from mirrorlake.sandbox.cache import write_atomically
+from mirrorlake.runtime.cache import write_atomically
 
 _PASSWORD = "changeit"  # noqa: S105 - Java's public default; it guards nothing, all certificates are public
 _HEADER = struct.Struct(">III")

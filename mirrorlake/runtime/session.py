@@ -27,7 +27,7 @@ _LOCAL = {
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
     # 140 ms of CPU for each Python task without it, 40 ms with it (2026-11-22, 40 warm tasks, 2 cores).
-    "spark.python.daemon.module": "mirrorlake.relay.daemon",
+    "spark.python.daemon.module": "mirrorlake.runtime.daemon",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
     # G1 spends a third core on a driver of two cores; ParallelGC does not.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC "

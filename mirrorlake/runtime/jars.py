@@ -26,9 +26,9 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 
 from mirrorlake.errors import SandboxError, UsageError
-from mirrorlake.sandbox.cache import cache_directory, locked
-from mirrorlake.sandbox.java import find_java
-from mirrorlake.sandbox.trust import trust_store
+from mirrorlake.runtime.cache import cache_directory, locked
+from mirrorlake.runtime.java import find_java
+from mirrorlake.runtime.trust import trust_store
 
 _KAFKA = "org.apache.kafka"
 _KAFKA_VERSION = "4.3.1"
