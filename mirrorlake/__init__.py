@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from mirrorlake.model.groups import GroupPlan as GroupPlan
     from mirrorlake.model.history import HistoryChange as HistoryChange
     from mirrorlake.model.history import HistoryState as HistoryState
-    from mirrorlake.model.hops import Hop as Hop
-    from mirrorlake.model.hops import hops as hops
+    from mirrorlake.model.loops.hops import Hop as Hop
+    from mirrorlake.model.loops.hops import hops as hops
     from mirrorlake.model.offset_map import BeforeFirst as BeforeFirst
     from mirrorlake.model.offset_map import DeletedTopic as DeletedTopic
     from mirrorlake.model.offset_map import Exact as Exact
@@ -72,7 +72,7 @@ _HOME = {
     "GroupPlan": "mirrorlake.model.groups",
     "HistoryChange": "mirrorlake.model.history",
     "HistoryState": "mirrorlake.model.history",
-    "Hop": "mirrorlake.model.hops",
+    "Hop": "mirrorlake.model.loops.hops",
     "InHole": "mirrorlake.model.offset_map",
     "Landing": "mirrorlake.running",
     "Mirror": "mirrorlake.mirror",
@@ -95,7 +95,7 @@ _HOME = {
     "console": "mirrorlake.notebook.console",
     "errors": "",
     "from_settings": "mirrorlake.mirror",
-    "hops": "mirrorlake.model.hops",
+    "hops": "mirrorlake.model.loops.hops",
     "import_mm2": "mirrorlake.config.mm2_import",
     "load": "mirrorlake.mirror",
     "original_topic": "mirrorlake.model.policy",

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from mirrorlake.config.faults import Finding, did_you_mean
-from mirrorlake.model.cycles import FlowLike
 from mirrorlake.model.flow import kafka_name
+from mirrorlake.model.loops.collisions import ProvenanceLike, Survey, survey
+from mirrorlake.model.loops.cycles import FlowLike
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import DefaultPolicy
-from mirrorlake.model.provenance import ProvenanceLike, Survey, survey
 
 # Both become names of folders; `-` in front reads like an option of a command.
 _ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")

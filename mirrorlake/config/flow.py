@@ -27,6 +27,7 @@ from mirrorlake.config.rules import RuleConfig, check_names, named
 from mirrorlake.config.sync import SyncConfig
 from mirrorlake.config.topics import NameMatcher, TopicMatcher
 from mirrorlake.model.flow import ledger_topic
+from mirrorlake.model.loops.collisions import intended, merges_sources
 from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import (
     DEFAULT_EXCLUDE_GROUPS,
@@ -36,7 +37,6 @@ from mirrorlake.model.patterns import (
     shape_of,
 )
 from mirrorlake.model.policy import ReplicationPolicy, TemplatePolicy
-from mirrorlake.model.provenance import intended, merges_sources
 from mirrorlake.model.rate import Rate
 
 _REDRIVE = ".redrive"
@@ -226,7 +226,7 @@ class FlowConfig(Settings):
 
     @property
     def adds_hops(self) -> bool:
-        """Return whether the flow appends a header that says where the record has been (`model/hops.py`)."""
+        """Return whether the flow appends a header that says where the record has been (`model/loops/hops.py`)."""
         return self._adds_hops
 
     def may_share(self, other: FlowConfig) -> bool:

@@ -6,7 +6,7 @@ Every log then holds records of several origins, in another order on each cluste
     west   W1 W2 W3 E1 E2        one that has read all five goes to 5
 
 A record is read where its copy stands before one of the reader's own positions. The records of one origin come to every
-cluster in their own order, over one way (`model/routes.py`), so what is read of them is told by offsets on that way alone.
+cluster in their own order, over one way (`model/loops/routes.py`), so what is read of them is told by offsets on that way alone.
 
 Law A (never ahead): no position skips a record, of whatever origin, that the reader has not read on any cluster. What the
 maps do not know yet counts as not read.
@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mirrorlake.model.loops.routes import Place
 from mirrorlake.model.offset_map import goes_on
-from mirrorlake.model.routes import Place
 
 Span = tuple[int, int]
 """Offsets from the first up to, not including, the second."""

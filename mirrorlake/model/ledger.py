@@ -30,7 +30,7 @@ class LedgerRecord:
     `seq` counts the records of the lane without a break, so that a missing copy in the table is noticed.
     `checkpoint` numbers the checkpoint location that the owner uses, `batch` is the newest batch sent from it, -1 for none.
     `withheld` are records of this chunk that the flow's view kept back; `view` is the view's version, empty without one.
-    `carried` says what the flow carried there (`model/carried.py`). `remotes` are the remote topics, by source topic, in which
+    `carried` says what the flow carried there (`model/checkpoint_scope.py`). `remotes` are the remote topics, by source topic, in which
     the positions were reached (`model/remotes.py`).
     """
 

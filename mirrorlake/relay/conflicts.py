@@ -14,7 +14,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.model.hops import HOP_KEY
+from mirrorlake.model.loops.hops import HOP_KEY
 
 _PLACE = ("source", "topic", "generation", "partition", "offset", "timestamp", "value_hash")
 

@@ -1,7 +1,7 @@
 """Keep records from going round and from coming twice, and write where they have been (DESIGN 9, Loops).
 
 A record that has been on the target, or that comes there over another flow, is withheld as `filtered` by the rule `loop`.
-All others get one more header that says where this flow read them (`model/hops.py`). Most batches hold records without
+All others get one more header that says where this flow read them (`model/loops/hops.py`). Most batches hold records without
 headers, all of them born on the source: these cost one column of header values and nothing row by row.
 """
 
@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from mirrorlake.config.flow import FlowConfig
 from mirrorlake.config.route import Route
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.hops import HOP_KEY, HOP_PATTERN
-from mirrorlake.model.routes import Place, Tree, fingerprint, forwards, tree_from
+from mirrorlake.model.loops.hops import HOP_KEY, HOP_PATTERN
+from mirrorlake.model.loops.routes import Place, Tree, fingerprint, forwards, tree_from
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
 from mirrorlake.rules.viewed import View, Viewed
 

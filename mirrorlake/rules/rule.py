@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from mirrorlake.config.predicates import Predicate
 from mirrorlake.config.topics import NameMatcher
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.hops import HOP_KEY
 from mirrorlake.model.json_path import Path
+from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.rules.calls import call_function
 from mirrorlake.rules.conditions import AMBIGUOUS, FAILED, FALSE, NOT_ASKED, NOT_JSON, TRUE, answers

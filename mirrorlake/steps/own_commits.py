@@ -15,8 +15,8 @@ from pyspark.sql.window import Window
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
+from mirrorlake.model.loops.routes import Place
 from mirrorlake.model.own_commits import Freedom, Held, History, may_move
-from mirrorlake.model.routes import Place
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.merged import Family

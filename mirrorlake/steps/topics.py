@@ -8,8 +8,8 @@ from functools import partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
-from mirrorlake.model.provenance import collide
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.topic_configs import given_up
 from mirrorlake.streams.sources import TopicSource

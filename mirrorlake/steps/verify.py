@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.hops import HOP_KEY
+from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.relay.lake import Lake
@@ -275,7 +275,7 @@ def _against_target(
 def _with_own_records(cut: Cut, pieces: Iterable[_Piece]) -> dict[str, list[str]]:
     """Return the remote topics that the target itself may write to, each with the aliases that its flows come from.
 
-    Every record that such a flow writes says so in its last hop (`model/hops.py`); one without is the target's own, or
+    Every record that such a flow writes says so in its last hop (`model/loops/hops.py`); one without is the target's own, or
     another mirror's, and none of the flow's.
     """
     writers: dict[str, set[str]] = {}

@@ -17,7 +17,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.interleaved import END, Answer, Carried, Interleaved
-from mirrorlake.model.routes import MOST_PLACES, Place, arrival, tree_from, way
+from mirrorlake.model.loops.routes import MOST_PLACES, Place, arrival, tree_from, way
 from mirrorlake.relay.offset_map import segments
 from mirrorlake.rules.provenance import RULE
 from mirrorlake.steps.maps import KnownMaps

@@ -26,8 +26,8 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.ledger import LedgerReader
 from mirrorlake.kafka.remotes import lost
-from mirrorlake.model.carried import Carried
 from mirrorlake.model.causes import root_cause
+from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord

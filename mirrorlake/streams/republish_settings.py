@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.model.carried import Carried
+from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Choice
 from mirrorlake.rules.viewed import View

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError
-from mirrorlake.model.carried import Carried
+from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.ledger import LedgerRecord

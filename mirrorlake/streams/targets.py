@@ -11,8 +11,8 @@ from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.changes import apply_change
 from mirrorlake.kafka.remotes import describe_surely, lost, require_same
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import TopicSpec, topic_changes
-from mirrorlake.model.provenance import collide
 from mirrorlake.model.remotes import HeldTopic, Remote, is_other, known_id
 from mirrorlake.model.topic_configs import merged
 from mirrorlake.relay.audit import Audit
@@ -46,7 +46,7 @@ def rival(
 ) -> tuple[FlowConfig, str] | None:
     """Return another flow that writes the same remote topic without intent, with its source topic.
 
-    What the settings alone show is refused when they are read (`model/provenance.py`); this is what real topics show.
+    What the settings alone show is refused when they are read (`model/loops/collisions.py`); this is what real topics show.
 
     Args:
         flow: the flow.

@@ -29,7 +29,7 @@ from mirrorlake.errors import (
     TopicConflict,
     UsageError,
 )
-from mirrorlake.model.carried import Carried
+from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
 from mirrorlake.model.edits import edits
 from mirrorlake.model.ledger import LedgerRecord

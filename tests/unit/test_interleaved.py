@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.model.interleaved import Answer, Carried, Interleaved
+from mirrorlake.model.loops.routes import Place, forwards, tree_from, way
 from mirrorlake.model.own_commits import Held, last_own, may_move
-from mirrorlake.model.routes import Place, forwards, tree_from, way
 
 TOPIC = "orders"
 PAIR = (("east", "west"), ("west", "east"))

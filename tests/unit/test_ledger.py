@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import SafetyError
-from mirrorlake.model.carried import Carried
+from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord, supersedes

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.config.topics import TopicMatcher
-from mirrorlake.model.cycles import round_trips
+from mirrorlake.model.loops.cycles import round_trips
 from mirrorlake.model.patterns import TopicPattern, parse_patterns
 from mirrorlake.model.policy import (
     DefaultPolicy,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.hops import HOP_KEY, hops
-from mirrorlake.model.routes import Place, forwards, tree_from
+from mirrorlake.model.loops.hops import HOP_KEY, hops
+from mirrorlake.model.loops.routes import Place, forwards, tree_from
 from mirrorlake.rules.provenance import ProvenanceStage, provenance_stage
 from mirrorlake.rules.viewed import Viewed
 

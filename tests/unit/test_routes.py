@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.topics import TopicMatcher
-from mirrorlake.model.hops import Hop, hops
+from mirrorlake.model.loops.collisions import survey
+from mirrorlake.model.loops.hops import Hop, hops
+from mirrorlake.model.loops.routes import MOST_PLACES, Place, fingerprint, forwards, tree_from
 from mirrorlake.model.patterns import TopicPattern, parse_patterns
 from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, is_cycle
-from mirrorlake.model.provenance import survey
-from mirrorlake.model.routes import MOST_PLACES, Place, fingerprint, forwards, tree_from
 
 
 @dataclass(frozen=True)

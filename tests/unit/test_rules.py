@@ -23,8 +23,8 @@ from mirrorlake.config.load import load, loads
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.hops import HOP_KEY
 from mirrorlake.model.json_path import parse_path
+from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.rules.build import flow_view
 from mirrorlake.rules.hiding import Hider, NotJson, keyed_hash, masked, nulled, removed

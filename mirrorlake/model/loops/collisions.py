@@ -1,12 +1,12 @@
 """Which flows must write where a record has been, and which flows meet in one remote topic without intent.
 
 Names of the default policy tell every hop. Where they do not, two things can go wrong, and a header for each hop
-(`model/hops.py`) mends both:
+(`model/loops/hops.py`) mends both:
 
     a round trip      a ──orders──> b ──orders──> a                     records would go round for ever
     two ways          a ──orders──> b ──orders──> c,  a ──orders──> c   records would come to c twice
 
-Both are found before anything runs. Round trips are found for certain (`model/cycles.py`); two ways and collisions by the
+Both are found before anything runs. Round trips are found for certain (`model/loops/cycles.py`); two ways and collisions by the
 names that the flows select, and by one or two sample names of each expression. What only real topics show is a conflict in
 the plan.
 """
@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from mirrorlake.model.cycles import FlowLike, round_trips
+from mirrorlake.model.loops.cycles import FlowLike, round_trips
+from mirrorlake.model.loops.routes import Place, RouteLike, arrival
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import IdentityPolicy, TemplatePolicy, is_legal_topic
-from mirrorlake.model.routes import Place, RouteLike, arrival
 
 # A full mesh of default flows names more than n! places; past this many, real topics in the plan tell the rest.
 _MOST_PLACES = 2_000
