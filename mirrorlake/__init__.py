@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mirrorlake import errors as errors
     from mirrorlake import render as show
     from mirrorlake import sandbox as sandbox
-    from mirrorlake.config.mm2_import import import_mm2 as import_mm2
+    from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
     from mirrorlake.handles import FlowHandle as FlowHandle
     from mirrorlake.mirror import Mirror as Mirror
@@ -96,7 +96,7 @@ _HOME = {
     "errors": "",
     "from_settings": "mirrorlake.mirror",
     "hops": "mirrorlake.model.loops.hops",
-    "import_mm2": "mirrorlake.config.mm2_import",
+    "import_mm2": "mirrorlake.config.mm2.importer",
     "load": "mirrorlake.mirror",
     "original_topic": "mirrorlake.model.policy",
     "params": "mirrorlake.notebook.params",

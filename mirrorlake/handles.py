@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake.config.schema import FlowConfig
-from mirrorlake.config.shown import flow_sheet
+from mirrorlake.config.display import flow_sheet
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation

@@ -17,9 +17,9 @@ from functools import partial
 from itertools import starmap
 from typing import NamedTuple
 
+from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.load import load
-from mirrorlake.config.plain import identity, plain
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.metrics.run import measured
 from mirrorlake.model.control import ControlState, Intention, Pause

@@ -20,8 +20,8 @@ from mirrorlake.cli.demo_place import claim_lake, demo_clusters, scratch_directo
 from mirrorlake.cli.demo_report import Progress, Story, Translated, document, show
 from mirrorlake.cli.output import Output
 from mirrorlake.config.load import load as load_config
-from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.config.tracking import TrackingConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.runtime.jars import jars
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import SandboxError, UsageError
 from mirrorlake.sandbox.detached import loopback_listener
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports, is_free

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from mirrorlake.cli.output import Output
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Exact, InHole, Translation
 from mirrorlake.sandbox.traffic import SampleTraffic

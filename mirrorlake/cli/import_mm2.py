@@ -27,7 +27,7 @@ def import_mm2(
 ) -> int:
     """Turn a MirrorMaker 2 file into a settings file, and tell what became of every key."""
     from mirrorlake.config.load import loads
-    from mirrorlake.config.mm2_import import import_mm2
+    from mirrorlake.config.mm2.importer import import_mm2
 
     output = Output(as_json=as_json)
     found = import_mm2(file)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.document import Document, read
 from mirrorlake.config.faults import Finding, dotted, findings_of
-from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig, told_flows
+from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig, told_flows
 from mirrorlake.errors import ConfigError, Fault
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from mirrorlake.config.display import mirror_sheet
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
-from mirrorlake.config.shown import mirror_sheet
 from mirrorlake.handles import FlowHandle
 from mirrorlake.mirror.asking import Asking
 from mirrorlake.mirror.checking import Checking

@@ -8,8 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrorlake.config.plain import identity, plain
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.fingerprint import identity, plain
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
 from mirrorlake.mirror.part import Part
 from mirrorlake.model.status import Status

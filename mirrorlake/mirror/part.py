@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.progress.bars import display_here

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from mirrorlake.config.preview import FlowPreview, preview
+from mirrorlake.config.edit.preview import FlowPreview, preview
 from mirrorlake.mirror.part import Part
 from mirrorlake.model.control import Pause
 from mirrorlake.model.edits import SETTINGS

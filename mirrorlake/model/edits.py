@@ -1,6 +1,6 @@
 """The difference between two settings as a plan: what was added, changed and removed, by flow and by cluster.
 
-Settings are compared in their plain content (`config/plain.py`): what differs from the defaults, secrets as fingerprints.
+Settings are compared in their plain content (`config/fingerprint.py`): what differs from the defaults, secrets as fingerprints.
 """
 
 from __future__ import annotations

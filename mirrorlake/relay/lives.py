@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.schema import METADATA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.relay.lag import LAG, LATENCY, RPO, WAITED, with_bucket
 from mirrorlake.relay.lake import Lake, quote
 from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Table

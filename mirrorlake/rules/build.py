@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mirrorlake.config.flow import FlowConfig
-from mirrorlake.config.rules import RuleConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.rules import RuleConfig
 from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.rules.functions import find_function
 from mirrorlake.rules.rule import Rule

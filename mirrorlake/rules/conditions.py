@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.engine import engine
-from mirrorlake.config.predicates import Predicate
+from mirrorlake.config.predicates.engine import engine
+from mirrorlake.config.predicates.parse import Predicate
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.records import Flags, header_text, text_of
 from mirrorlake.rules.repeats import names_twice

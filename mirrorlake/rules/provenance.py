@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.flow import FlowConfig
-from mirrorlake.config.route import Route
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.route import Route
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, HOP_PATTERN
 from mirrorlake.model.loops.routes import Place, Tree, fingerprint, forwards, tree_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.acls import Acl, AclFlow, LeftOut, translate
 from mirrorlake.model.ownership import Ownership, acl_changes, ownership_of, simulate

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.model.browse import Beside, Page
 from mirrorlake.model.flow import SourcePartition, TopicPartition

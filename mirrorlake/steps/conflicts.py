@@ -8,7 +8,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.relay.conflicts import same_key_conflicts
 from mirrorlake.relay.lake import Lake

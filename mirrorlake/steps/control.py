@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mirrorlake.config.plain import identity, plain
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.fingerprint import identity, plain
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.control import APPLY, PAUSE, RESUME, STREAM, Pause, Subject
 from mirrorlake.model.edits import SETTINGS, edits

@@ -10,7 +10,7 @@ from functools import partial
 
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.model.flow import TopicPartition

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume

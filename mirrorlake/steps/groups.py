@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from mirrorlake.config.schema import FlowConfig
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Committed, Groups

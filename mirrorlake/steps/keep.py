@@ -9,7 +9,7 @@ from functools import partial
 
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.relay.audit import Audit

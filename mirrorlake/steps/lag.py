@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka.records import RecordReader

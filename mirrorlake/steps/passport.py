@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.model.browse import Landing, Missing, Origin, Outcome, Passport, in_words
 from mirrorlake.model.flow import SourcePartition, TopicPartition

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from mirrorlake.config.lake_topics import topic_fault
+from mirrorlake.config.schema.lake_cluster import topic_fault
 from mirrorlake.errors import UsageError
 from mirrorlake.model.message import Headers, Message, OnDelivery, bytes_of, pairs_of
 from mirrorlake.relay.published import OVERHEAD, TopicLimits

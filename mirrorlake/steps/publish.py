@@ -23,8 +23,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.config.lake_topics import topic_fault
-from mirrorlake.config.schema import ClusterConfig
+from mirrorlake.config.schema.lake_cluster import topic_fault
+from mirrorlake.config.schema.mirror import ClusterConfig
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition

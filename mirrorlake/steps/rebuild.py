@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition

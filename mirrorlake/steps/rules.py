@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from mirrorlake.config.flow import FlowConfig
-from mirrorlake.config.rules import HIDING, RuleConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.rules import HIDING, RuleConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, Note

@@ -18,8 +18,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from mirrorlake.config.sampling import SamplingConfig
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.errors import ClusterError, ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups

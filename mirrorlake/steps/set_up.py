@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.changes import apply_change

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import TakeoverRefused
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.connect import StoredOffsets, stored_offsets

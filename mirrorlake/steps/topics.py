@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes

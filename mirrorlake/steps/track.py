@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 
-from mirrorlake.config.plain import identity, plain
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.fingerprint import identity, plain
+from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import PROBLEMS, VerifyReport
 from mirrorlake.relay.audit import Audit

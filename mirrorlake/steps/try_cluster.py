@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrorlake.config.schema import ClusterConfig
+from mirrorlake.config.schema.mirror import ClusterConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups

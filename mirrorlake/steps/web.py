@@ -12,7 +12,7 @@ from functools import cached_property
 
 from pyspark.sql import functions as F
 
-from mirrorlake.config.flow import FlowConfig
+from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume

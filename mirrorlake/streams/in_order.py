@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.lane import LaneSender
 from mirrorlake.kafka.lane_task import LaneTask
 from mirrorlake.kafka.pieces import Piece

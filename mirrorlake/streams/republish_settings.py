@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Choice

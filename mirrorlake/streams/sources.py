@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Protocol
 
-from mirrorlake.config.schema import ClusterConfig
+from mirrorlake.config.schema.mirror import ClusterConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition

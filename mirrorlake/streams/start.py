@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.epochs import is_possible

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import RemoteTopicLost, TopicConflict, TopicDenied
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.changes import apply_change

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.gaps import Cut

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.config.tracking import without_user
+from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.schema.tracking import without_user
 from mirrorlake.errors import ConfigError
 from mirrorlake.tracking.store import RunStore, is_made
 from mirrorlake.tracking.tracker import Tracker, lacking

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import TopicDenied
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.options import librdkafka_options, spark_options

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups

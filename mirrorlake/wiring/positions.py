@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import partial
 
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints

@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from mirrorlake.config.plain import identity, plain
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.fingerprint import identity, plain
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.mm2 import tell_checkpoints
 from mirrorlake.kafka.options import spark_options
 from mirrorlake.model.control import NOTHING_ASKED, ControlState

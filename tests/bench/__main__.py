@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mirrorlake.config.tracking import without_user
+from mirrorlake.config.schema.tracking import without_user
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker
 from tests.bench import lakeside, mm2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.tracking import TrackingConfig
+from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.mirror import Mirror
 from mirrorlake.progress.board import Board
 from mirrorlake.relay.schema import AUDIT

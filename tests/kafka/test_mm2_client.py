@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from mirrorlake.config.load import loads
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
 from mirrorlake.kafka.mm2 import Mm2Writer, mm2_topics

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.schema import FlowConfig, LakeConfig
+from mirrorlake.config.schema.mirror import FlowConfig, LakeConfig
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.relay.arrow_types import arrow_table

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.config.load import loads
-from mirrorlake.config.schema import LakeConfig
+from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.relay.lag import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagTables, lag, latency, rpo
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.samples import remember, tidy

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.topics import TopicMatcher
+from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.acls import Acl, AclFlow, Translated, translate
 from mirrorlake.model.ownership import INTENDED, Ownership, acl_changes, ownership_of, simulate
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, parse_patterns

@@ -15,13 +15,13 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config import jaas
-from mirrorlake.config.client_names import JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, ROWS
-from mirrorlake.config.client_options import ClientOptions, OptionError, check_client, check_producer, translate
-from mirrorlake.config.client_sasl import SASL_NAMES
-from mirrorlake.config.client_tls import TLS_NAMES
+from mirrorlake.config.client import jaas
+from mirrorlake.config.client.names import JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, ROWS
+from mirrorlake.config.client.options import ClientOptions, OptionError, check_client, check_producer, translate
+from mirrorlake.config.client.sasl import SASL_NAMES
+from mirrorlake.config.client.tls import TLS_NAMES
 from mirrorlake.config.load import loads
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.kafka.options import java_options, librdkafka_options, secret_values, spark_options
 

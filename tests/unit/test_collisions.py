@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mirrorlake.config.flow import FlowConfig
 from mirrorlake.config.load import loads
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.steps.topics import BothEnds, name_conflicts
 from mirrorlake.streams.targets import rival

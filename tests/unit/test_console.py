@@ -16,9 +16,9 @@ import pytest
 import mirrorlake as ml
 import mirrorlake.notebook.console as rooms
 from mirrorlake.config import secrets
+from mirrorlake.config.edit.yaml_writer import written
 from mirrorlake.config.load import loads
 from mirrorlake.config.secrets import forget_typed, resolve
-from mirrorlake.config.written import written
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.browse import Beside, BrowsedRecord, Landing, Missing, Outcome, Page, Passport

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.load import load, loads
-from mirrorlake.config.plain import identity, plain
 from mirrorlake.errors import (
     ClusterError,
     ClusterUnreachable,

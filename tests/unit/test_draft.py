@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.config.draft import ClusterDraft, Draft, FlowDraft
+from mirrorlake.config.edit.draft import ClusterDraft, Draft, FlowDraft
+from mirrorlake.config.edit.yaml_writer import written
 from mirrorlake.config.load import load, loads
-from mirrorlake.config.written import written
 from mirrorlake.errors import ConfigError, UsageError
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.load import load, loads
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError, StoreError, UsageError
 from mirrorlake.relay.published import TopicLimits
 from mirrorlake.steps.producer import LakeProducer

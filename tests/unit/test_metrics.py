@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirrorlake.config.load import loads
-from mirrorlake.config.metrics import MetricsConfig
+from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.metrics.feed import BatchListener, Feed, committed
 from mirrorlake.metrics.registry import Metrics

@@ -9,8 +9,8 @@ import pytest
 
 from mirrorlake.cli import main
 from mirrorlake.config.load import loads
-from mirrorlake.config.mm2_import import Mm2Import, import_mm2, import_properties
-from mirrorlake.config.mm2_names import NO_COUNTERPART, TRANSLATED
+from mirrorlake.config.mm2.importer import Mm2Import, import_mm2, import_properties
+from mirrorlake.config.mm2.names import NO_COUNTERPART, TRANSLATED
 from mirrorlake.errors import ConfigError
 
 SMALLEST = """

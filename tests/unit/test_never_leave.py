@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.load import loads
-from mirrorlake.config.mm2_import import import_mm2
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.config.mm2.importer import import_mm2
+from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, TopicDenied
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.streams.targets import target_of

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config.topics import NameMatcher, TopicMatcher
+from mirrorlake.config.schema.selection import NameMatcher, TopicMatcher
 from mirrorlake.model.patterns import (
     DEFAULT_EXCLUDE_TOPICS,
     PatternError,

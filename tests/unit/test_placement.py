@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mirrorlake.config.flow import FlowConfig
-from mirrorlake.config.placement import Placement
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.placement import Placement
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.rules.murmur2 import partition_for

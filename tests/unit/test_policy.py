@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config.topics import TopicMatcher
+from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.loops.cycles import round_trips
 from mirrorlake.model.patterns import TopicPattern, parse_patterns
 from mirrorlake.model.policy import (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.load import loads
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, hops
 from mirrorlake.model.loops.routes import Place, forwards, tree_from

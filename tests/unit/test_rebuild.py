@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.flow import FlowConfig
+from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.steps.rebuild import counterparts
 

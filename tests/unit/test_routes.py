@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.topics import TopicMatcher
+from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.loops.collisions import survey
 from mirrorlake.model.loops.hops import Hop, hops
 from mirrorlake.model.loops.routes import MOST_PLACES, Place, fingerprint, forwards, tree_from

@@ -20,7 +20,7 @@ from msgspec import Raw
 import mirrorlake as ml
 from mirrorlake.cli import main
 from mirrorlake.config.load import load, loads
-from mirrorlake.config.schema import FlowConfig
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.json_path import parse_path

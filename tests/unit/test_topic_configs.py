@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.load import loads
-from mirrorlake.config.sync import SyncConfig
+from mirrorlake.config.schema.sync import SyncConfig
 from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, given_up, merged, table_of_rules
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from mirrorlake.config.fingerprint import plain
 from mirrorlake.config.load import loads
-from mirrorlake.config.plain import plain
-from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.config.tracking import TrackingConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
 from mirrorlake.steps.track import Timed, verification_run

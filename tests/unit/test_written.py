@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrorlake.config.edit.yaml_writer import written
 from mirrorlake.config.load import load, loads
-from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.config.written import written
+from mirrorlake.config.schema.mirror import MirrorConfig
 
 CONF = Path(__file__).parents[2] / "conf"
 ENDS = {"east": {"bootstrap_servers": "e:9092"}, "west": {"bootstrap_servers": "w:9092"}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from mirrorlake.config.preview import FlowPreview, TopicPreview
+from mirrorlake.config.edit.preview import FlowPreview, TopicPreview
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.browse import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
 from mirrorlake.model.browse import Landing as InRelay

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from mirrorlake.config.draft import MECHANISMS, SECURITY, ClusterDraft, check_cluster
+from mirrorlake.config.edit.draft import MECHANISMS, SECURITY, ClusterDraft, check_cluster
 from mirrorlake.config.secrets import is_reference, keep_for_session
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls

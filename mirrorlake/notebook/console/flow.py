@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from mirrorlake.config.draft import POLICIES, ClusterDraft, Draft, FlowDraft, check_cluster
-from mirrorlake.config.preview import preview
+from mirrorlake.config.edit.draft import POLICIES, ClusterDraft, Draft, FlowDraft, check_cluster
+from mirrorlake.config.edit.preview import preview
 from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS
 from mirrorlake.notebook.console import controls

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mirrorlake.config.draft import Draft
-from mirrorlake.config.save import save
-from mirrorlake.config.schema import MirrorConfig
-from mirrorlake.config.written import written
+from mirrorlake.config.edit.draft import Draft
+from mirrorlake.config.edit.save import save
+from mirrorlake.config.edit.yaml_writer import written
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import SafetyError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.plan import Plan

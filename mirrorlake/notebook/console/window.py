@@ -12,10 +12,10 @@ from typing import Any
 import ipywidgets as widgets
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.draft import Draft
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.edit.draft import Draft
+from mirrorlake.config.edit.yaml_writer import written
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
-from mirrorlake.config.written import written
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.desk import Desk, Strip
 from mirrorlake.notebook.console.groups import GroupsView

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import ipywidgets as widgets
 
-from mirrorlake.config.draft import Draft
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.edit.draft import Draft
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.clusters import ClustersView

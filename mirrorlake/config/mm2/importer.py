@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mirrorlake.config.mm2_client import Clients, Pair
-from mirrorlake.config.mm2_flow import flow_settings
-from mirrorlake.config.mm2_names import TRANSLATED, why_not
-from mirrorlake.config.mm2_read import Line, read
-from mirrorlake.config.written import yaml_of
+from mirrorlake.config.edit.yaml_writer import yaml_of
+from mirrorlake.config.mm2.client import Clients, Pair
+from mirrorlake.config.mm2.flow import flow_settings
+from mirrorlake.config.mm2.names import TRANSLATED, why_not
+from mirrorlake.config.mm2.read import Line, read
 from mirrorlake.errors import ConfigError, Fault
 
 _PROVIDERS = "config.providers"

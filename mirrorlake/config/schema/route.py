@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mirrorlake.config.topics import NameMatcher, TopicMatcher
+from mirrorlake.config.schema.selection import NameMatcher, TopicMatcher
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.policy import ReplicationPolicy, is_cycle
 from mirrorlake.model.regex import tokens

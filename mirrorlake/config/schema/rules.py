@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, field
 from mirrorlake.config import secrets
 from mirrorlake.config.base import Exclusion, Flag, Selection, Settings
 from mirrorlake.config.faults import Finding, fault_error, finding_error
-from mirrorlake.config.predicates import Predicate, compile_predicate, declared_fields
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.predicates.parse import Predicate, compile_predicate, declared_fields
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.json_path import Path, PathError, parse_path, path_text
 from mirrorlake.model.patterns import PatternError, TopicPattern
 

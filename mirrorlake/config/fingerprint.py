@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import is_reference, looks_secret
 
 _HIDDEN = {"client", "producer"}

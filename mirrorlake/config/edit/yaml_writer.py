@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from mirrorlake.config import jaas
-from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.config.client import jaas
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import has_reference, is_reference, looks_secret
 from mirrorlake.model.patterns import parse_patterns
 

@@ -72,10 +72,10 @@ def read(data: bytes, *, file: str) -> Mm2File:
         return _told_apart(read_properties(data, file=file), file)
     resources = list(_resources(document))
     if resources:
-        from mirrorlake.config.mm2_strimzi import read_strimzi
+        from mirrorlake.config.mm2.strimzi import read_strimzi
 
         return read_strimzi(resources, file=file)
-    from mirrorlake.config.mm2_connect import read_connectors
+    from mirrorlake.config.mm2.connect import read_connectors
 
     return read_connectors(document, file=file)
 
@@ -107,7 +107,7 @@ def _told_apart(found: Mm2File, file: str) -> Mm2File:
     keys = found.properties.keys()
     if "connector.class" not in keys or ("clusters" in keys and "source.cluster.alias" not in keys):
         return found
-    from mirrorlake.config.mm2_connect import read_connectors
+    from mirrorlake.config.mm2.connect import read_connectors
 
     read = read_connectors(found.properties, file=file)
     read.report[:0], read.notes[:0] = found.report, found.notes

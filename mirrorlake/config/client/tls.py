@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mirrorlake.config.client_names import Sides, words
+from mirrorlake.config.client.names import Sides, words
 from mirrorlake.config.secrets import has_reference
 
 TLS_NAMES = frozenset(

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from mirrorlake.config.flow import FlowConfig
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.schema.flow import FlowConfig
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import INTERNAL_TOPICS
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.render import Sheet, Shown, badge, count, table

@@ -6,7 +6,7 @@ and Connect's `DistributedConfig`.
 
 from __future__ import annotations
 
-from mirrorlake.config.client_names import BY_NAME, JAVA_ONLY
+from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY
 
 _ITSELF = "mirrorlake does this by itself"
 _NO_WORKERS = "it runs no Connect workers"

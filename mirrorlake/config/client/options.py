@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mirrorlake.config import jaas, secrets
-from mirrorlake.config.client_names import BY_NAME, JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, Scope, Sides
-from mirrorlake.config.client_sasl import NO_COUNTERPART, SASL_NAMES, sasl
-from mirrorlake.config.client_tls import TLS_NAMES, tls
+from mirrorlake.config import secrets
+from mirrorlake.config.client import jaas
+from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, Scope, Sides
+from mirrorlake.config.client.sasl import NO_COUNTERPART, SASL_NAMES, sasl
+from mirrorlake.config.client.tls import TLS_NAMES, tls
 from mirrorlake.config.faults import Finding, did_you_mean
 
 Role = Literal["admin", "consumer", "producer"]

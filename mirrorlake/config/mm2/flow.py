@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mirrorlake.config.mm2_names import DEFAULT_POLICIES, FACTORS, IDENTITY_POLICIES
+from mirrorlake.config.mm2.names import DEFAULT_POLICIES, FACTORS, IDENTITY_POLICIES
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
 _MOST_LANES = 64

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mirrorlake.config.engine import engine
 from mirrorlake.config.faults import Finding, did_you_mean, finding_error
-from mirrorlake.config.predicate_sql import BOOLEAN, NUMBER, TEXT, TIME, Translation, fault
+from mirrorlake.config.predicates.engine import engine
+from mirrorlake.config.predicates.types import BOOLEAN, NUMBER, TEXT, TIME, Translation, fault
 from mirrorlake.model.json_path import Index, Name, Path, PathError, parse_path
 
 _DECLARED = {

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirrorlake.config.client_names import Sides
-from mirrorlake.config.jaas import MODULES, SHADED, JaasError, Login, build
+from mirrorlake.config.client.jaas import MODULES, SHADED, JaasError, Login, build
+from mirrorlake.config.client.names import Sides
 
 MECHANISM = "AWS_MSK_IAM"
 SHADED_MSK = "shadedmskiam."

@@ -12,16 +12,16 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
-from mirrorlake.config.client_options import check_client
+from mirrorlake.config.client.options import check_client
 from mirrorlake.config.faults import Finding, fault_error, finding_error
-from mirrorlake.config.flow import FlowConfig, Mm2Config
-from mirrorlake.config.lake_topics import LakeTopicConfig, topics_by_name
-from mirrorlake.config.metrics import MetricsConfig
-from mirrorlake.config.route import denied_from
-from mirrorlake.config.sampling import SamplingConfig
-from mirrorlake.config.sync import SyncConfig
-from mirrorlake.config.topics import NameMatcher
-from mirrorlake.config.tracking import TrackingConfig
+from mirrorlake.config.schema.flow import FlowConfig, Mm2Config
+from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
+from mirrorlake.config.schema.metrics import MetricsConfig
+from mirrorlake.config.schema.route import denied_from
+from mirrorlake.config.schema.sampling import SamplingConfig
+from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.config.schema.sync import SyncConfig
+from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, Fault, UsageError
 from mirrorlake.model.patterns import PatternError, TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mirrorlake.config import jaas
-from mirrorlake.config.client_options import check_client, check_producer
+from mirrorlake.config.client import jaas
+from mirrorlake.config.client.options import check_client, check_producer
+from mirrorlake.config.edit.yaml_writer import variable
 from mirrorlake.config.secrets import has_reference, looks_secret
-from mirrorlake.config.written import variable
 
 Pair = tuple[str, str]
 

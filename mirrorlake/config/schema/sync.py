@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from mirrorlake.config import values
 from mirrorlake.config.base import Exclusion, Flag, Interval, Settings
 from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, ConfigSync
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from mirrorlake.config import values
 from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
 # Kafka has no limit of its own; a slip of the finger must not create more than a cluster bears.

@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Settings
 from mirrorlake.config.faults import Finding, fault_error, finding_error
-from mirrorlake.config.sync import unknown_settings
-from mirrorlake.config.topics import TopicMatcher
+from mirrorlake.config.schema.selection import TopicMatcher
+from mirrorlake.config.schema.sync import unknown_settings
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.policy import is_legal_topic
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mirrorlake.config.plain import plain
-from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.fingerprint import plain
+from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.secrets import MASK
 from mirrorlake.render import Sheet, plural, table
 

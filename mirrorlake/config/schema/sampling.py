@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from mirrorlake.config.base import Exclusion, Interval, Settings
 from mirrorlake.config.faults import fault_error
-from mirrorlake.config.topics import NameMatcher
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, TopicPattern
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mirrorlake.config.mm2_connect import complete
-from mirrorlake.config.mm2_read import Mm2File
+from mirrorlake.config.mm2.connect import complete
+from mirrorlake.config.mm2.read import Mm2File
 from mirrorlake.errors import ConfigError, Fault
 
 _PATTERNS = {

@@ -19,13 +19,13 @@ from pydantic import (
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
-from mirrorlake.config.client_options import check_producer
+from mirrorlake.config.client.options import check_producer
 from mirrorlake.config.faults import Finding, finding_error
-from mirrorlake.config.placement import Placement, read_placement
-from mirrorlake.config.route import Route
-from mirrorlake.config.rules import RuleConfig, check_names, named
-from mirrorlake.config.sync import SyncConfig
-from mirrorlake.config.topics import NameMatcher, TopicMatcher
+from mirrorlake.config.schema.placement import Placement, read_placement
+from mirrorlake.config.schema.route import Route
+from mirrorlake.config.schema.rules import RuleConfig, check_names, named
+from mirrorlake.config.schema.selection import NameMatcher, TopicMatcher
+from mirrorlake.config.schema.sync import SyncConfig
 from mirrorlake.model.flow import ledger_topic
 from mirrorlake.model.loops.collisions import intended, merges_sources
 from mirrorlake.model.mm2 import Mm2Names

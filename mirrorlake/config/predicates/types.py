@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake.config.engine import engine
 from mirrorlake.config.faults import Finding, did_you_mean, finding_error
+from mirrorlake.config.predicates.engine import engine
 from mirrorlake.model.json_path import Index, Name, Path, path_text
 
 if TYPE_CHECKING:

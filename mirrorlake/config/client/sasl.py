@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirrorlake.config.client_msk import CLIENT_HANDLER, MECHANISM, is_msk, msk, unshaded
-from mirrorlake.config.client_names import Sides
-from mirrorlake.config.jaas import MODULES, SHADED, JaasError, Login, build, parse
+from mirrorlake.config.client.jaas import MODULES, SHADED, JaasError, Login, build, parse
+from mirrorlake.config.client.msk import CLIENT_HANDLER, MECHANISM, is_msk, msk, unshaded
+from mirrorlake.config.client.names import Sides
 from mirrorlake.config.secrets import has_reference
 
 _MECHANISM = ("sasl.mechanism", "sasl.mechanisms")

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mirrorlake.config.edit.yaml_writer import variable, written, yaml_of
 from mirrorlake.config.load import loads
-from mirrorlake.config.schema import ClusterConfig, MirrorConfig
+from mirrorlake.config.schema.mirror import ClusterConfig, MirrorConfig
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.config.secrets import is_reference
-from mirrorlake.config.topics import NameMatcher
 from mirrorlake.config.values import policy as read_policy
-from mirrorlake.config.written import variable, written, yaml_of
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
@@ -44,7 +44,7 @@ class ClusterDraft:
 
     @classmethod
     def of(cls, alias: str, settings: Mapping[str, Any]) -> ClusterDraft:
-        """Return the draft of a cluster as `config/written.py` writes it."""
+        """Return the draft of a cluster as `config/edit/yaml_writer.py` writes it."""
         client = dict(settings.get("client", {}))
         return cls(
             alias=alias,
@@ -131,7 +131,7 @@ class FlowDraft:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> FlowDraft:
-        """Return the draft of a flow as `config/written.py` writes it."""
+        """Return the draft of a flow as `config/edit/yaml_writer.py` writes it."""
         choice, sync = read_policy(settings.get("policy", "default")), settings.get("sync", {})
         rules = {rule.get("name"): rule for rule in settings.get("rules", ())}
         own = {key: rules.get(name, {}).get(key, "") for key, name in _RULES.items()}
@@ -236,7 +236,7 @@ class Draft:
 
     @classmethod
     def of(cls, content: Mapping[str, Any], flow: str | None = None) -> Draft:
-        """Return the draft of settings as `config/written.py` writes them, at one of their flows or at a new one.
+        """Return the draft of settings as `config/edit/yaml_writer.py` writes them, at one of their flows or at a new one.
 
         Args:
             content: what `written(config).content` holds.

@@ -1,0 +1,1 @@
+"""Client options: one spelling for librdkafka and for Java."""

@@ -1,0 +1,1 @@
+"""Read MirrorMaker 2's settings: properties, Kafka Connect's JSON, Strimzi's YAML."""

@@ -1,0 +1,1 @@
+"""Conditions of rules, in SQL: parsed, typed and evaluated by DuckDB."""
