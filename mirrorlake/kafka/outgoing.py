@@ -14,7 +14,7 @@ from mirrorlake.kafka.columns import Unsendable, unsendable_rows
 from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.withheld import QUARANTINED, Withheld, ranges_of
-from mirrorlake.rules.viewed import View, Viewed
+from mirrorlake.rules.view import View, Viewed
 
 UNSENDABLE = "unsendable"
 

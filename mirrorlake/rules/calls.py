@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from mirrorlake.model.withheld import FILTERED
 from mirrorlake.rules.functions import RecordFunction
-from mirrorlake.rules.records import Flags
-from mirrorlake.rules.sieve import Sieve
+from mirrorlake.rules.headers import Flags
+from mirrorlake.rules.withholding import Sieve
 
 
 def call_function(function: RecordFunction, records: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from mirrorlake.config.predicates.engine import engine
 from mirrorlake.config.predicates.parse import Predicate
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.rules.records import Flags, header_text, text_of
+from mirrorlake.rules.headers import Flags, header_text, text_of
 from mirrorlake.rules.repeats import names_twice
 
 Answers = np.ndarray[Any, np.dtype[np.int8]]

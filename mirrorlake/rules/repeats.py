@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.rules.records import Flags
+from mirrorlake.rules.headers import Flags
 
 # A name written with escapes ends in a quote and a colon. Names of which no escape can be told from the text alone
 # (quotes, backslashes, control signs) are looked for in every value.

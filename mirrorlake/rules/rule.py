@@ -26,9 +26,9 @@ from mirrorlake.model.withheld import FILTERED, Withheld
 from mirrorlake.rules.calls import call_function
 from mirrorlake.rules.conditions import AMBIGUOUS, FAILED, FALSE, NOT_ASKED, NOT_JSON, TRUE, answers
 from mirrorlake.rules.functions import RecordFunction
-from mirrorlake.rules.hiding import Hider, NotJson, Replace, keyed_hash, masked, nulled, removed
-from mirrorlake.rules.records import FRAME, Flags, edit_headers, framed_rows, header_names, with_column
-from mirrorlake.rules.sieve import Sieve
+from mirrorlake.rules.headers import FRAME, Flags, edit_headers, framed_rows, header_names, with_column
+from mirrorlake.rules.json_fields import Hider, NotJson, Replace, keyed_hash, masked, nulled, removed
+from mirrorlake.rules.withholding import Sieve
 
 Outcome = tuple[pa.RecordBatch, tuple[Withheld, ...]]
 

@@ -1,61 +1,40 @@
-"""The view of a flow: its rules in order, then further stages, as the workers carry them out."""
+"""What a flow's rules make of a batch of records: what goes out, where to, and what is withheld and why."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import Withheld
-from mirrorlake.rules.rule import Rule
-from mirrorlake.rules.viewed import View, Viewed
 
 
-class Stage(Protocol):
-    """What else happens to records after the rules; picklable, and the same for the same records."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewed:
+    """The target's view of some records of one source partition.
 
-    @property
-    def version(self) -> str:
-        """Return the fingerprint of what it does, 8 hex digits."""
-
-    def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:
-        """Return what goes out and what is withheld, what was withheld before included."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlowView:
-    """A flow's view of records: what comes before the rules, the rules, then the stages, of which placing comes last.
-
-    Small when it is pickled: automata and DuckDB's connection are made where it is called.
+    `records` are those that go out, in upstream order, with the columns `offset, timestamp, key, value, headers`.
+    `withheld` are all others. `partitions` is the target partition of each record that goes out; None where the records
+    keep their partition number.
     """
 
-    before: tuple[View, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    stages: tuple[Stage, ...] = ()
+    records: pa.RecordBatch
+    withheld: tuple[Withheld, ...] = ()
+    partitions: np.ndarray[Any, np.dtype[np.int32]] | None = None
+
+
+class View(Protocol):
+    """What a flow does to records; picklable, because it runs in Spark's workers, and the same for the same records.
+
+    `version` is the fingerprint of everything that decides what the target gets (8 hex digits); secrets do not count.
+    """
 
     @property
     def version(self) -> str:
-        """Return the fingerprint of everything that decides what the target gets; secrets do not count."""
-        versions = [view.version for view in self.before]
-        versions += [f"{rule.name}={rule.version}" for rule in self.rules]
-        versions += [stage.version for stage in self.stages]
-        return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:8]
+        """Return the fingerprint."""
 
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
-        """Return the view of records of one source partition; the batch itself where nothing applies."""
-        withheld: list[Withheld] = []
-        for view in self.before:
-            seen = view(source, records)
-            records = seen.records
-            withheld += seen.withheld
-        for rule in self.rules:
-            if rule.topics.matches(source.topic):
-                records, held = rule(source, records)
-                withheld += held
-        viewed = Viewed(records=records, withheld=tuple(withheld))
-        for stage in self.stages:
-            viewed = stage(source, viewed)
-        return viewed
+        """Return the view of records of one source partition, which come in upstream order."""

@@ -15,7 +15,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.relay.files import COLUMNS
 from mirrorlake.relay.offset_map import with_downstream
 from mirrorlake.relay.schema import RELAY
-from mirrorlake.rules.viewed import View
+from mirrorlake.rules.view import View
 
 Views = Mapping[str, View]
 Batches = Iterator[pa.RecordBatch]

@@ -22,7 +22,7 @@ from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.files import COLUMNS
 from mirrorlake.relay.lake import Lake
 from mirrorlake.render import Sheet, Shown, count, plural, table
-from mirrorlake.rules.viewed import View
+from mirrorlake.rules.view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from mirrorlake.model.groups import Resume
 from mirrorlake.model.interleaved import END, Answer, Carried, Interleaved
 from mirrorlake.model.loops.routes import MOST_PLACES, Place, arrival, tree_from, way
 from mirrorlake.relay.offset_map import segments
-from mirrorlake.rules.provenance import RULE
+from mirrorlake.rules.hop_header import RULE
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family
 from mirrorlake.streams.group_refusal import refused

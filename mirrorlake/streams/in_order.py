@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.files import RelayFile, read_in_order
-from mirrorlake.rules.viewed import View
+from mirrorlake.rules.view import View
 from mirrorlake.streams.ownership import Ownership
 
 # The map's copy is written every so many transactions; what a crash keeps from it is read from the ledger again.

@@ -25,7 +25,7 @@ from mirrorlake.kafka.pieces import Piece
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.files import COLUMNS, RelayFile, read_in_order
-from mirrorlake.rules.viewed import View
+from mirrorlake.rules.view import View
 
 OUTPUT = "kind string, body binary"
 _OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])

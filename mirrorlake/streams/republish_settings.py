@@ -10,7 +10,7 @@ from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Choice
-from mirrorlake.rules.viewed import View
+from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
 
 

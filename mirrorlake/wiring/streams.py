@@ -17,10 +17,10 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress.board import Tell
 from mirrorlake.relay.audit import Audit
 from mirrorlake.relay.signs import LandingSign
-from mirrorlake.rules.build import flow_view
-from mirrorlake.rules.placement import Placer
-from mirrorlake.rules.provenance import provenance_stage
-from mirrorlake.rules.viewed import View
+from mirrorlake.rules.flow_view_build import flow_view
+from mirrorlake.rules.hop_header import provenance_stage
+from mirrorlake.rules.partitioner import Placer
+from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
 from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.quarantine import Quarantine

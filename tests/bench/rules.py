@@ -17,8 +17,8 @@ import pyarrow as pa
 import mirrorlake as ml
 from mirrorlake.config.load import loads
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.rules.build import flow_view
-from mirrorlake.rules.view import FlowView
+from mirrorlake.rules.flow_view import FlowView
+from mirrorlake.rules.flow_view_build import flow_view
 from tests.bench.workload import key_of, values
 
 SIZES = (100, 1_000)

@@ -17,7 +17,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
 from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD
-from mirrorlake.rules.viewed import Viewed
+from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.steps.quarantine import Redriven
 from mirrorlake.streams.copies import LedgerCopy

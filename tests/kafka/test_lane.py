@@ -25,7 +25,7 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import Rate
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld, ranges_of
-from mirrorlake.rules.viewed import Viewed
+from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import create_topic, delete_topic
 

@@ -16,8 +16,8 @@ from mirrorlake.config.schema.placement import Placement
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.rules.murmur2 import partition_for
-from mirrorlake.rules.placement import Placer
-from mirrorlake.rules.viewed import Viewed
+from mirrorlake.rules.partitioner import Placer
+from mirrorlake.rules.view import Viewed
 from mirrorlake.streams.targets import wanted_remote_topic
 from mirrorlake.streams.topics import KnownTopic
 

@@ -15,8 +15,8 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, hops
 from mirrorlake.model.loops.routes import Place, forwards, tree_from
-from mirrorlake.rules.provenance import ProvenanceStage, provenance_stage
-from mirrorlake.rules.viewed import Viewed
+from mirrorlake.rules.hop_header import ProvenanceStage, provenance_stage
+from mirrorlake.rules.view import Viewed
 
 Headers = list[tuple[str, bytes | None]] | None
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -26,11 +26,11 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.json_path import parse_path
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
-from mirrorlake.rules.build import flow_view
-from mirrorlake.rules.hiding import Hider, NotJson, keyed_hash, masked, nulled, removed
+from mirrorlake.rules.flow_view import FlowView
+from mirrorlake.rules.flow_view_build import flow_view
+from mirrorlake.rules.json_fields import Hider, NotJson, keyed_hash, masked, nulled, removed
 from mirrorlake.rules.repeats import names_twice
-from mirrorlake.rules.view import FlowView
-from mirrorlake.rules.viewed import Viewed
+from mirrorlake.rules.view import Viewed
 from mirrorlake.steps.rules import rule_notes
 
 SOURCE = SourcePartition("orders", 1, 3)

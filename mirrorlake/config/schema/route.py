@@ -1,6 +1,6 @@
 """Which topics of a flow go where: the small part of its settings that decides, without addresses or secrets.
 
-A `Route` is what travels to Spark's workers, where loops are told apart (`mirrorlake.rules.provenance`).
+A `Route` is what travels to Spark's workers, where loops are told apart (`mirrorlake.rules.hop_header`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mirrorlake.config.schema.placement import Placement
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.murmur2 import partitions_for
-from mirrorlake.rules.viewed import Viewed
+from mirrorlake.rules.view import Viewed
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.rules import RuleConfig
 from mirrorlake.errors import ConfigError, Fault
+from mirrorlake.rules.flow_view import FlowView, Stage
 from mirrorlake.rules.functions import find_function
 from mirrorlake.rules.rule import Rule
-from mirrorlake.rules.view import FlowView, Stage
-from mirrorlake.rules.viewed import View
+from mirrorlake.rules.view import View
 
 
 def flow_view(flow: FlowConfig, *, before: tuple[View, ...] = (), stages: tuple[Stage, ...] = ()) -> FlowView | None:

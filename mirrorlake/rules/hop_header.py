@@ -22,7 +22,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, HOP_PATTERN
 from mirrorlake.model.loops.routes import Place, Tree, fingerprint, forwards, tree_from
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
-from mirrorlake.rules.viewed import View, Viewed
+from mirrorlake.rules.view import View, Viewed
 
 RULE = "loop"
 

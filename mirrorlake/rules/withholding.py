@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
-from mirrorlake.rules.records import Flags, offsets_at, schema_id
+from mirrorlake.rules.headers import Flags, offsets_at, schema_id
 
 _KINDS = {"quarantine": QUARANTINED, "drop": FILTERED}
 
