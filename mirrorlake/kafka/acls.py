@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirrorlake.kafka.border import Border, Need
+from mirrorlake.kafka.errors import Border, Need
 from mirrorlake.model.acls import Acl
 
 TIMEOUT_S = 15.0

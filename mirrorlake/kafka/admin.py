@@ -24,7 +24,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.acls import ClusterAcls
-from mirrorlake.kafka.border import Border, Need, client_log, patiently
+from mirrorlake.kafka.errors import Border, Need, client_log, patiently
 from mirrorlake.model import flow
 from mirrorlake.model.patterns import TopicPattern, shape_of
 from mirrorlake.model.plan import TopicSpec

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import TIMEOUT_S
-from mirrorlake.kafka.border import Border, Need, client_log, patiently
+from mirrorlake.kafka.errors import Border, Need, client_log, patiently
 from mirrorlake.model.flow import TopicPartition
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}

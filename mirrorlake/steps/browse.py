@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.records import FEW, RawRecord, RecordReader
+from mirrorlake.kafka.record_reader import FEW, RawRecord, RecordReader
 from mirrorlake.model.browse import BrowsedRecord, Missing, Page, missing_between
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS

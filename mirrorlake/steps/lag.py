@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import ClusterError, UsageError
-from mirrorlake.kafka.records import RecordReader
+from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
 from mirrorlake.relay import lag as relay_lag

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.model.control import Subject
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic
 from mirrorlake.relay.control import Control

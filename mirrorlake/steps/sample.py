@@ -23,7 +23,7 @@ from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.errors import ClusterError, ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.lake import Lake
 from mirrorlake.relay.progress import Landed, landed_positions, landed_since

@@ -10,9 +10,9 @@ from functools import cache, partial
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.changes import apply_change
-from mirrorlake.kafka.ledger import ledger_spec
-from mirrorlake.kafka.mm2 import mm2_topics
+from mirrorlake.kafka.admin_changes import apply_change
+from mirrorlake.kafka.lane.ledger_reader import ledger_spec
+from mirrorlake.kafka.mm2_writer import mm2_topics
 from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.ownership import INTENDED
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.status import FlowStatus, PartitionStatus

@@ -18,11 +18,11 @@ from typing import Any
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import TakeoverRefused
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.connect import StoredOffsets, stored_offsets
-from mirrorlake.kafka.lane import LaneSender
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
-from mirrorlake.kafka.records import RecordReader
+from mirrorlake.kafka.connect_offsets import StoredOffsets, stored_offsets
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
+from mirrorlake.kafka.lane.sender import LaneSender
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord

@@ -10,7 +10,7 @@ from typing import Any
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.records import RawRecord, RecordReader
+from mirrorlake.kafka.record_reader import RawRecord, RecordReader
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all
 from mirrorlake.model.takeover import Found, Place, Undecided, digest, locate

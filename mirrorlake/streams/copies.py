@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.kafka.records import FEW, RawRecord, RecordReader
+from mirrorlake.kafka.record_reader import FEW, RawRecord, RecordReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap
 from mirrorlake.relay.lake import Lake

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.lane import LaneSender
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.pieces import Piece
+from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.sender import LaneSender
+from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord

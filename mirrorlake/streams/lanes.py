@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake import errors
-from mirrorlake.kafka.lane import LaneSender
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.pieces import Piece
+from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.sender import LaneSender
+from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.relay.files import COLUMNS, RelayFile, read_in_order

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane import LaneSender
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
+from mirrorlake.kafka.lane.sender import LaneSender
+from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord

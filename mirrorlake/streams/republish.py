@@ -23,8 +23,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.ledger import LedgerReader
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.kafka.remotes import lost
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.checkpoint_scope import Carried

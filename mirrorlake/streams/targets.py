@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import RemoteTopicLost, TopicConflict, TopicDenied
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.kafka.changes import apply_change
+from mirrorlake.kafka.admin_changes import apply_change
 from mirrorlake.kafka.remotes import describe_surely, lost, require_same
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.collisions import collide

@@ -11,7 +11,7 @@ from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import TopicDenied
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.options import librdkafka_options, spark_options
-from mirrorlake.kafka.records import RecordReader
+from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.browse import Page, Passport
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.steps import rebuild as rebuild_step

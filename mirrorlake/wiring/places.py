@@ -17,8 +17,8 @@ from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.ledger import LedgerReader
-from mirrorlake.kafka.mm2 import Mm2Writer
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.kafka.mm2_writer import Mm2Writer
 from mirrorlake.kafka.options import librdkafka_options
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.parked import Parked

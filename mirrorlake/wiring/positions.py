@@ -8,7 +8,7 @@ from functools import partial
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.mm2 import Mm2Writer, mm2_writer, tell_checkpoints
+from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps.group_records import GroupRecords, recorded_positions

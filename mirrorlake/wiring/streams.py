@@ -9,7 +9,7 @@ from functools import partial
 
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.mm2 import tell_checkpoints
+from mirrorlake.kafka.mm2_writer import tell_checkpoints
 from mirrorlake.kafka.options import spark_options
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from mirrorlake.kafka.records import RecordReader
+from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError, SourceGap, StoreError, TopicConflict
-from mirrorlake.kafka.lane import LaneSender
+from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord

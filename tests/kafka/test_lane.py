@@ -15,11 +15,11 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from mirrorlake.errors import LaneFenced, RemoteTopicLost, UnsendableRecord
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane import LaneSender
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
-from mirrorlake.kafka.pace import Pace
-from mirrorlake.kafka.pieces import Piece
+from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
+from mirrorlake.kafka.lane.sender import LaneSender
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.throttle import Pace
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import Rate

@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.ledger import LedgerReader, ledger_spec
-from mirrorlake.kafka.mm2 import Mm2Writer, mm2_topics
-from mirrorlake.kafka.records import RecordReader
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
+from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_topics
+from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, SafetyError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane import LaneSender
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.ledger import LedgerReader
-from mirrorlake.kafka.pieces import Piece
+from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.kafka.lane.sender import LaneSender
+from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.epochs import table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.lanes import lane_of

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.errors import RecordTooLarge
-from mirrorlake.kafka.lane import LaneSender, LaneTask
-from mirrorlake.kafka.pieces import Piece
+from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.sender import LaneSender, LaneTask
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
 from tests.kafka.test_lane import SOURCE, piece, remote, task, values

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.ledger import ledger_spec
+from mirrorlake.kafka.lane.ledger_reader import ledger_spec
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import SourceOffset, connect_group, source_offsets_topic

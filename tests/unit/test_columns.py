@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.kafka.columns import Unsendable, header_lists, timestamps_ms
+from mirrorlake.kafka.lane.columns import Unsendable, header_lists, timestamps_ms
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 header = st.tuples(st.text("ab-ключ", max_size=4), st.none() | st.binary(max_size=4))

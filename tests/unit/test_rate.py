@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.load import loads
 from mirrorlake.errors import ConfigError
-from mirrorlake.kafka.pace import Pace, slices
-from mirrorlake.kafka.pieces import Piece
+from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.throttle import Pace, slices
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.rate import BURST_S, NO_LIMIT, Rate, due
 

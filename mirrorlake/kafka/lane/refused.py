@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrorlake.errors import ClusterError, RecordTooLarge
-from mirrorlake.kafka.pieces import Piece, Sent
+from mirrorlake.kafka.lane.batch import Piece, Sent
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 # The length of a record in a batch: its header, and lengths before key, value and headers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from mirrorlake.kafka.pieces import Piece
+from mirrorlake.kafka.lane.batch import Piece
 from mirrorlake.model.rate import Rate, due
 
 

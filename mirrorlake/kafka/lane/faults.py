@@ -5,9 +5,9 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, MirrorlakeError
-from mirrorlake.kafka.border import Border, Need
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.pieces import Restart, is_too_large
+from mirrorlake.kafka.errors import Border, Need
+from mirrorlake.kafka.lane.batch import Restart, is_too_large
+from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
 

@@ -30,15 +30,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from mirrorlake.errors import ClusterUnreachable, RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.border import client_log
-from mirrorlake.kafka.columns import Unsendable, header_lists, timestamps_ms
-from mirrorlake.kafka.faults import Faults
-from mirrorlake.kafka.lane_task import LaneTask
-from mirrorlake.kafka.ledger import LedgerReader
-from mirrorlake.kafka.outgoing import Outgoing, outgoing, refusal
-from mirrorlake.kafka.pace import Pace, slices
-from mirrorlake.kafka.pieces import Piece, Restart, Scattered, Sent, chunked, is_too_large
-from mirrorlake.kafka.refused import (
+from mirrorlake.kafka.errors import client_log
+from mirrorlake.kafka.lane.batch import Piece, Restart, Scattered, Sent, chunked, is_too_large
+from mirrorlake.kafka.lane.columns import Unsendable, header_lists, timestamps_ms
+from mirrorlake.kafka.lane.faults import Faults
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.kafka.lane.outgoing import Outgoing, outgoing, refusal
+from mirrorlake.kafka.lane.refused import (
     Refused,
     TooLarge,
     batches_refused,
@@ -49,6 +47,8 @@ from mirrorlake.kafka.refused import (
     suspects,
     together,
 )
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka.lane.throttle import Pace, slices
 from mirrorlake.kafka.remotes import require_same
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic, transactional_id
 from mirrorlake.model.lanes import of_lane

@@ -16,9 +16,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.border import Border, Need, client_log
+from mirrorlake.kafka.errors import Border, Need, client_log
 from mirrorlake.kafka.options import librdkafka_options
-from mirrorlake.kafka.records import RawRecord, RecordReader
+from mirrorlake.kafka.record_reader import RawRecord, RecordReader
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.mm2 import (
     HEARTBEATS,

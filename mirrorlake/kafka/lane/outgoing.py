@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from mirrorlake.errors import UnsendableRecord
-from mirrorlake.kafka.columns import Unsendable, unsendable_rows
-from mirrorlake.kafka.pieces import Piece
+from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.columns import Unsendable, unsendable_rows
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.withheld import QUARANTINED, Withheld, ranges_of
 from mirrorlake.rules.view import View, Viewed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mirrorlake.kafka.records import RecordReader
+from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import Skipped, SourceOffset, decode_all
 

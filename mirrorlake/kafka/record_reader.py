@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.border import Border, Need, client_log, patiently
+from mirrorlake.kafka.errors import Border, Need, client_log, patiently
 
 _POLL_S = 30.0
 # A person looks at a few records: without these, librdkafka fetches 64 MiB ahead, of which nobody reads a byte.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka.records import RecordReader
+from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.ledger import LedgerRecord, supersedes
 from mirrorlake.model.plan import TopicSpec
 
