@@ -21,11 +21,11 @@ from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.load import load
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
+from mirrorlake.lake.audit import Audit
 from mirrorlake.metrics.run import measured
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.model.parked import landing
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.relay.audit import Audit
 from mirrorlake.render import Sheet, Shown, badge, plural
 from mirrorlake.runtime.background import Duties, Duty
 from mirrorlake.steps.rules import rule_changes

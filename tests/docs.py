@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mirrorlake.relay.schema import RELAY, SIDE_TABLES, Table
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES, Table
 
 DOCS = Path(__file__).parents[1] / "docs"
-_BEGIN, _END = "<!-- made from mirrorlake/relay/schema.py by `make docs` -->", "<!-- end -->"
+_BEGIN, _END = "<!-- made from mirrorlake/lake/schema.py by `make docs` -->", "<!-- end -->"
 
 
 def tables_page() -> str:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
+from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror.part import Part
 from mirrorlake.model.status import Status
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress.board import DRAW_EVERY_S
-from mirrorlake.relay.audit import Audit
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import rules as rules_step
 from mirrorlake.steps import status as status_step

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.lake import Lake
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Display
-from mirrorlake.relay.lake import Lake
 from mirrorlake.running import Runner
 from mirrorlake.wiring import Wiring, utc_now
 

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Mapping
 
 from mirrorlake.config.edit.preview import FlowPreview, preview
+from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror.part import Part
 from mirrorlake.model.control import Pause
 from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
-from mirrorlake.relay.audit import Audit
 from mirrorlake.steps import control as control_step
 from mirrorlake.steps import set_up
 from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild

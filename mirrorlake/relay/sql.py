@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.relay.lake import quote
+from mirrorlake.lake.lake import quote
 
 # The view over all relays.
 RECORDS = "records"

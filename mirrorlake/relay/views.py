@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.lake.lake import Lake, quote
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Table
 from mirrorlake.relay.lag import LAG, LATENCY, RPO, WAITED, with_bucket
-from mirrorlake.relay.lake import Lake, quote
-from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Table
 
 
 def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> list[str]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.audit import Audit
 from mirrorlake.model.acls import Acl, AclFlow, LeftOut, translate
 from mirrorlake.model.ownership import Ownership, acl_changes, ownership_of, simulate
 from mirrorlake.model.plan import Note, Plan
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.relay.audit import Audit
 from mirrorlake.steps.topics import BothEnds
 
 

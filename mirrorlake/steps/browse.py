@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.record_reader import FEW, RawRecord, RecordReader
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import landed_positions
+from mirrorlake.lake.schema import GAPS
 from mirrorlake.model.browse import BrowsedRecord, Missing, Page, missing_between
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import landed_positions
-from mirrorlake.relay.schema import GAPS
 from mirrorlake.steps.history import aware
 
 MOST_RECORDS = 1000

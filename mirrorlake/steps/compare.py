@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
-from mirrorlake.relay.lake import Lake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from typing import Any
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.control import Control
 from mirrorlake.model.control import APPLY, PAUSE, RESUME, STREAM, Pause, Subject
 from mirrorlake.model.edits import SETTINGS, edits
 from mirrorlake.model.parked import Parked, landing
 from mirrorlake.model.plan import Plan
-from mirrorlake.relay.control import Control
 
 _IN_FORCE = Subject(kind=SETTINGS)
 

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
-from mirrorlake.relay.lake import Lake
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import settled_ends
 from mirrorlake.streams.sources import TopicSource

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.one_writer import CLUSTER_PROPERTY
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.one_writer import CLUSTER_PROPERTY
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.topics import Admins, Sources
 from mirrorlake.streams.group_refusal import refused

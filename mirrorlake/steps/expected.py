@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mirrorlake.lake.offset_map import with_downstream
+from mirrorlake.lake.relay_files import COLUMNS
+from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.relay.files import COLUMNS
-from mirrorlake.relay.offset_map import with_downstream
-from mirrorlake.relay.schema import RELAY
 from mirrorlake.rules.view import View
 
 Views = Mapping[str, View]

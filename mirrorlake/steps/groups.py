@@ -16,15 +16,15 @@ from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Committed, Groups
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, decide, stays
-from mirrorlake.relay.lake import Lake
 from mirrorlake.steps.group_records import GroupRecords
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family
 from mirrorlake.steps.own_commits import FamilyPositions, Positions, progress_of
 from mirrorlake.steps.resume import Ends, resume_readers
-from mirrorlake.streams.topics import SourceTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.observed import read_seen
+from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState
 from mirrorlake.model.ownership import Ownership
 from mirrorlake.model.plan import Plan
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import POSITIONS
-from mirrorlake.streams.observations import read_seen
 
 
 class History:

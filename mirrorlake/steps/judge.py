@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.lake.observed import moment
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.forecast import CatchUp, Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.model.lag import HOPS, WINDOW_SAMPLES, Judgement, Sample, Verdict, completeness, judge, worst
 from mirrorlake.render import Shown, badge, table
 from mirrorlake.render.table import Sheet
-from mirrorlake.streams.observations import moment
 
 log = logging.getLogger(__name__)
 

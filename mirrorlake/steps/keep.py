@@ -10,17 +10,17 @@ from functools import partial
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.observed import Observations
+from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import OFFSET_MAP
 from mirrorlake.runtime.background import Duty
 from mirrorlake.steps.acls import acl_plan, read_target
 from mirrorlake.steps.set_up import carry_out, recorded_topics
 from mirrorlake.steps.topics import Admins, BothEnds, Sources, look, name_conflicts, topic_plan
-from mirrorlake.streams.observations import Observations
-from mirrorlake.streams.topics import SourceTopics
 
 # Conflicts are for people.
 _WHILE_RUNNING = ("create", "add_partitions", "set_configs", "reset_configs")

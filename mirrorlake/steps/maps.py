@@ -21,16 +21,16 @@ from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.lives import lives_of
+from mirrorlake.lake.metadata import carried_topics
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, WITHHELD, Table
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.lives import lives_of
-from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, WITHHELD, Table
 from mirrorlake.streams.copies import LedgerCopy, map_rows, withheld_rows
 from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
 from mirrorlake.streams.settling import look_at_remotes
-from mirrorlake.streams.topics import carried_topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import GAPS, WITHHELD, Table
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import GAPS, WITHHELD, Table
 from mirrorlake.steps.judge import LagVerdict
 
 

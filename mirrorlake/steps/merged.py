@@ -14,9 +14,9 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import KnownTopic, SourceTopics
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.relay.lake import Lake
-from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
 log = logging.getLogger(__name__)
 

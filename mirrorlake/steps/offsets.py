@@ -11,6 +11,11 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.lives import lives_of
+from mirrorlake.lake.metadata import KnownTopic, SourceTopics
+from mirrorlake.lake.offset_map import translated, translated_back, with_fallen
+from mirrorlake.lake.schema import GAPS, OFFSET_MAP, WITHHELD
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
@@ -28,11 +33,6 @@ from mirrorlake.model.offset_map import (
     standing_at,
 )
 from mirrorlake.model.withheld import QUARANTINED
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.lives import lives_of
-from mirrorlake.relay.offset_map import translated, translated_back, with_fallen
-from mirrorlake.relay.schema import GAPS, OFFSET_MAP, WITHHELD
-from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
 
 def translate(
@@ -160,7 +160,7 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
 
 
 def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
-    """Return a table of offsets with their counterparts; see `mirrorlake.relay.offset_map` for the columns.
+    """Return a table of offsets with their counterparts; see `mirrorlake.lake.offset_map` for the columns.
 
     Of a partition whose log went back, an offset without `generation` is of the life that the source holds there now.
 

@@ -13,15 +13,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from mirrorlake.kafka.groups import Committed
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import Place
 from mirrorlake.model.own_commits import Freedom, Held, History, may_move
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.merged import Family
 from mirrorlake.steps.web import ways_of
-from mirrorlake.streams.topics import KnownTopic
 
 SET = "group_set"
 """The kind of a position that mirrorlake set; written before it is set, so that a death between the two leaves no echo."""

@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import landed_positions
+from mirrorlake.lake.lives import lives_of
+from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
 from mirrorlake.model.browse import Landing, Missing, Origin, Outcome, Passport, in_words
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.withheld import QUARANTINED
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.lives import lives_of
-from mirrorlake.relay.progress import landed_positions
-from mirrorlake.relay.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
 from mirrorlake.steps.browse import at_source, explain, landed_record, with_times
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.offsets import to_run

@@ -13,15 +13,15 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import kafka_positions, last_kafka_offsets
+from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import kafka_positions, last_kafka_offsets
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family
 from mirrorlake.steps.resume import Ends, resume_readers
-from mirrorlake.streams.topics import SourceTopics
 
 _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'
 

@@ -26,15 +26,15 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from mirrorlake.config.schema.lake_cluster import topic_fault
 from mirrorlake.config.schema.mirror import ClusterConfig
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
+from mirrorlake.lake.accounts import ACCOUNT_EVERY_S, Accounts
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import accounted_positions, spans_after
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.publish_log import APP, TICK, PublishLog, Signature, Tail
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import accounted_positions, spans_after
-from mirrorlake.relay.publish_log import APP, TICK, PublishLog, Signature, Tail
 from mirrorlake.relay.published import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
-from mirrorlake.streams.accounts import ACCOUNT_EVERY_S, Accounts
 from mirrorlake.streams.sources import LakeTopics, PublishedTopics
-from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
 

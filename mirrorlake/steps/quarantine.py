@@ -16,15 +16,15 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.remotes import lost
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.lives import lives_of
+from mirrorlake.lake.offset_map import SOURCE_KEY, with_downstream
+from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
+from mirrorlake.lake.withheld import each_offset
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress.board import Board
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.lives import lives_of
-from mirrorlake.relay.offset_map import SOURCE_KEY, with_downstream
-from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD
-from mirrorlake.relay.withheld import each_offset
 from mirrorlake.steps.rules import rule_changes
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.republish_settings import RepublishSettings

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from mirrorlake.errors import UsageError
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import SIDE_TABLES
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import SIDE_TABLES
 from mirrorlake.relay.sql import RECORDS, ddl_of, json_sql, json_type, records_sql, topic_sql, view_name
 
 

@@ -16,10 +16,10 @@ from typing import Any
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.merge_order import Stretch, in_recorded_order, remaining
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.relay.lake import Lake
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import family, known_to

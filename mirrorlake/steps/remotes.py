@@ -8,9 +8,9 @@ from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.lake.control import Control
 from mirrorlake.model.control import Subject
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic
-from mirrorlake.relay.control import Control
 from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
 from mirrorlake.streams.settling import look_at_remotes
 

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake, quote
+from mirrorlake.lake.one_writer import OneWriter
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.lake import Lake, quote
-from mirrorlake.relay.one_writer import OneWriter
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 
 _PLACE = ["topic", "generation", "partition", "offset"]

@@ -8,8 +8,8 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from mirrorlake.lake.observed import moment as utc
 from mirrorlake.render.svg_chart import MOST_POINTS
-from mirrorlake.streams.observations import moment as utc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.offset_map import SOURCE_KEY, read_and_unread, read_from
+from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, Resume, limiting, position_among
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.offset_map import SOURCE_KEY, read_and_unread, read_from
-from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family, known_to
 from mirrorlake.steps.status import read_to

@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.rules import HIDING, RuleConfig
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.relay_files import COLUMNS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, Note
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.files import COLUMNS
-from mirrorlake.relay.lake import Lake
 from mirrorlake.render import Sheet, Shown, count, plural, table
 from mirrorlake.rules.view import View
 

@@ -24,15 +24,15 @@ from mirrorlake.errors import ClusterError, ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import Landed, landed_positions, landed_since
+from mirrorlake.lake.metadata import KnownTopic, SourceTopics
+from mirrorlake.lake.samples import Change, Key, Remembered, Subject, remember, tidy, write
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import Landed, landed_positions, landed_since
-from mirrorlake.relay.samples import Change, Key, Remembered, Subject, remember, tidy, write
 from mirrorlake.steps.absent import Absent
 from mirrorlake.steps.status import read_to, standing
 from mirrorlake.streams.ownership import merged_positions, read_lanes
 from mirrorlake.streams.sources import TopicSource
-from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
 log = logging.getLogger(__name__)
 

@@ -13,18 +13,18 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.admin_changes import apply_change
 from mirrorlake.kafka.lane.ledger_reader import ledger_spec
 from mirrorlake.kafka.mm2_writer import mm2_topics
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.ownership import INTENDED
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import METADATA
 from mirrorlake.steps.acls import TargetAcls, acl_plan, read_target
 from mirrorlake.steps.rules import rule_changes, rule_notes
 from mirrorlake.steps.topics import Admins, Sources, look, name_conflicts, topic_plan
 from mirrorlake.streams.group_refusal import refused
-from mirrorlake.streams.topics import SourceTopics
 
 
 def make_plan(

@@ -11,17 +11,17 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import Landed, kafka_positions, landed_positions, read_checkpoint_location
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.one_writer import CHECKPOINT_PROPERTY
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.status import FlowStatus, PartitionStatus
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.one_writer import CHECKPOINT_PROPERTY
-from mirrorlake.relay.progress import Landed, kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.streams.land import land_checkpoint_path
 from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
 from mirrorlake.streams.settling import look_at_remotes
 from mirrorlake.streams.sources import TopicSource
-from mirrorlake.streams.topics import SourceTopics
 
 
 def flow_status(

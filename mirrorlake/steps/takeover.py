@@ -23,19 +23,19 @@ from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.kafka.record_reader import RecordReader
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.schema import GAPS, POSITIONS
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.takeover import Found
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import GAPS, POSITIONS
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.steps.takeover_look import Comparison, OtherMirror, Sites, Watch
 from mirrorlake.streams.ownership import read_lanes
-from mirrorlake.streams.topics import SourceTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

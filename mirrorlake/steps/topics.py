@@ -8,13 +8,13 @@ from functools import partial
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.topic_configs import given_up
 from mirrorlake.streams.sources import TopicSource
 from mirrorlake.streams.targets import rival, wanted_remote_topic
-from mirrorlake.streams.topics import KnownTopic
 
 Configs = Mapping[str, Mapping[str, str]]
 Admins = Mapping[str, ClusterAdmin]

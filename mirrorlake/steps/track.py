@@ -15,11 +15,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import AUDIT
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import PROBLEMS, VerifyReport
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import AUDIT
 from mirrorlake.tracking.run import FLOW, Run, html_page, json_report
 from mirrorlake.tracking.tracker import Tracker
 

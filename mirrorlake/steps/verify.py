@@ -17,12 +17,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.compare import Side, compare, held_by
 from mirrorlake.steps.cut import SOURCE_KEY, Cut, Landed, Relays
 from mirrorlake.steps.due import Bounds, Tails, owed, still_waiting

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.offset_map import segments
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.interleaved import END, Answer, Carried, Interleaved
 from mirrorlake.model.loops.routes import MOST_PLACES, Place, arrival, tree_from, way
-from mirrorlake.relay.offset_map import segments
 from mirrorlake.rules.hop_header import RULE
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family

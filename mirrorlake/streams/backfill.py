@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.relay.files import RelayFile
+from mirrorlake.lake.relay_files import RelayFile
 
 
 def rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:

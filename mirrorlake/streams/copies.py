@@ -18,14 +18,14 @@ from pyspark.sql import functions as F
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, Table
+from mirrorlake.lake.withheld import each_offset
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, Remote
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, Table
-from mirrorlake.relay.withheld import each_offset
 
 log = logging.getLogger(__name__)
 

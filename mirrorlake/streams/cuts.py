@@ -22,10 +22,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.kafka.record_reader import FEW, RawRecord, RecordReader
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap
-from mirrorlake.relay.lake import Lake
-from mirrorlake.streams.topics import KnownTopic
 
 log = logging.getLogger(__name__)
 

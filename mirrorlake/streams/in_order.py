@@ -16,10 +16,10 @@ from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.lane.batch import Piece
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.lake.relay_files import RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.relay.files import RelayFile, read_in_order
 from mirrorlake.rules.view import View
 from mirrorlake.streams.ownership import Ownership
 

@@ -5,7 +5,7 @@ checkpoint location, the table and the source are compared; whatever cannot be c
 (`halt`) or recorded in `gaps` and stepped over (`record`): records that left the source, a log that went back.
 
 Law F (repeatable): a batch is planned in the checkpoint location first, and the table knows the batches it holds. Two
-landers of one source, or one that slept, write nothing twice: the relay has one writer (`mirrorlake.relay.one_writer`).
+landers of one source, or one that slept, write nothing twice: the relay has one writer (`mirrorlake.lake.one_writer`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.accounts import ACCOUNT_EVERY_S, Accounts
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import kafka_positions, landed_positions, read_checkpoint_location
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.one_writer import OneWriter
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.one_writer import OneWriter
-from mirrorlake.relay.progress import kafka_positions, landed_positions, read_checkpoint_location
-from mirrorlake.streams.accounts import ACCOUNT_EVERY_S, Accounts
 from mirrorlake.streams.cuts import CutFinder, Extent, gap_of, suspects
 from mirrorlake.streams.healing import MOST_ATTEMPTS, Healing, TopicReborn, pause_s
 from mirrorlake.streams.land_query import generation_column, start_landing
 from mirrorlake.streams.land_start import next_offsets, refuse_if_lost, refuse_other_cluster, source_gap
 from mirrorlake.streams.query import await_query, reported_ends
-from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.streams.topics import KnownTopic
 
 
 def generation_column(topics: Iterable[KnownTopic]) -> Column:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mirrorlake.errors import CheckpointLost, OtherCluster, SourceGap
+from mirrorlake.lake.landed import CheckpointLocation, kafka_positions
+from mirrorlake.lake.metadata import KnownTopic, SourceTopics
+from mirrorlake.lake.one_writer import Signed
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
-from mirrorlake.relay.one_writer import Signed
-from mirrorlake.relay.progress import CheckpointLocation, kafka_positions
-from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
 
 def next_offsets(

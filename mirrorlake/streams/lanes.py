@@ -22,9 +22,9 @@ from mirrorlake import errors
 from mirrorlake.kafka.lane.batch import Piece
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.lake.relay_files import COLUMNS, RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.relay.files import COLUMNS, RelayFile, read_in_order
 from mirrorlake.rules.view import View
 
 OUTPUT = "kind string, body binary"

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Protocol
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError, StoreError
+from mirrorlake.lake.control import Control
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject
 from mirrorlake.model.parked import Parked
-from mirrorlake.relay.control import Control
 from mirrorlake.streams.healing import pause_s
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from pyspark.sql.streaming import StreamingQuery
 
+from mirrorlake.lake.landed import kafka_positions
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.relay.progress import kafka_positions
 
 log = logging.getLogger(__name__)
 

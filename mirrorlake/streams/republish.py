@@ -26,6 +26,11 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.kafka.remotes import lost
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.relay_files import COLUMNS, RelayFile
+from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.flow import SourcePartition
@@ -34,10 +39,6 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Remote, Settled
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.files import COLUMNS, RelayFile
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.part import RelayPart
 from mirrorlake.runtime.background import Duties
 from mirrorlake.streams.backfill import between, rounds
 from mirrorlake.streams.copies import LedgerCopy
@@ -49,7 +50,6 @@ from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.streams.settling import Settling
 from mirrorlake.streams.start import Start
 from mirrorlake.streams.targets import RemoteTopics, target_of
-from mirrorlake.streams.topics import SourceTopics
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,9 @@ from datetime import datetime
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.remotes import describe_surely
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.observed import Observations
+from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
@@ -20,9 +23,6 @@ from mirrorlake.model.remotes import (
     known_id,
     settle,
 )
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import POSITIONS
-from mirrorlake.streams.observations import Observations
 
 Positions = Mapping[SourcePartition, int]
 

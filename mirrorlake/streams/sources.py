@@ -8,13 +8,13 @@ from typing import Protocol
 
 from mirrorlake.config.schema.mirror import ClusterConfig
 from mirrorlake.kafka.admin import TopicState
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import KnownTopic, SourceTopics
+from mirrorlake.lake.publish_log import PublishLog
+from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.patterns import TopicPattern
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.publish_log import PublishLog
-from mirrorlake.relay.schema import METADATA
-from mirrorlake.streams.topics import KnownTopic, SourceTopics
 
 _IDS = uuid.UUID("6f0f8d1c-7c35-4b39-9b0e-6b1f4d1f6a10")
 

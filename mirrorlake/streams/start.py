@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import CheckpointLocation, read_checkpoint_location
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Remote
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import CheckpointLocation, read_checkpoint_location
 from mirrorlake.streams.copies import LedgerCopy
 
 

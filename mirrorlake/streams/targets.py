@@ -10,13 +10,13 @@ from mirrorlake.errors import RemoteTopicLost, TopicConflict, TopicDenied
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.admin_changes import apply_change
 from mirrorlake.kafka.remotes import describe_surely, lost, require_same
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic, Remote, is_other, known_id
 from mirrorlake.model.topic_configs import merged
-from mirrorlake.relay.audit import Audit
-from mirrorlake.streams.topics import KnownTopic
 
 # Kafka's own default; a batch must leave room for its header below the topic's max.message.bytes.
 _DEFAULT_LIMIT = 1_048_588

@@ -20,12 +20,12 @@ from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.kafka.mm2_writer import Mm2Writer
 from mirrorlake.kafka.options import librdkafka_options
+from mirrorlake.lake.control import Control
+from mirrorlake.lake.lake import Lake
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.parked import Parked
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Board, Display
-from mirrorlake.relay.control import Control
-from mirrorlake.relay.lake import Lake
 from mirrorlake.runtime.jars import jars
 from mirrorlake.runtime.java import find_java
 from mirrorlake.runtime.session import prepare, session

@@ -11,12 +11,12 @@ from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.mm2_writer import tell_checkpoints
 from mirrorlake.kafka.options import spark_options
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.signs import LandingSign
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress.board import Tell
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.signs import LandingSign
 from mirrorlake.rules.flow_view_build import flow_view
 from mirrorlake.rules.hop_header import provenance_stage
 from mirrorlake.rules.partitioner import Placer

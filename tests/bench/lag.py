@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 import mirrorlake as ml
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.groups import Committed
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, Table
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, Table
 from mirrorlake.steps.sample import Sampler, SampleSites
 from tests.bench.processes import ProcessTree
 

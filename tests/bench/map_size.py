@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import mirrorlake as ml
+from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.plan import TopicSpec
-from mirrorlake.relay.schema import OFFSET_MAP
 from mirrorlake.sandbox import KafkaCluster, start_all
 
 PARTITIONS = 8

@@ -15,8 +15,8 @@ from typing import Any, TextIO
 from pyspark.sql import functions as F
 
 import mirrorlake as ml
+from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.mirror import Mirror
-from mirrorlake.relay.schema import OFFSET_MAP
 
 
 class Worker:

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import OtherCluster, SourceGap
+from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact, NotYetRepublished
-from mirrorlake.relay.schema import GAPS
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, consume, create_topic, end_of, produce, run_cli, staying_on, wait_until
 from tests.flow.test_laws import topic_name

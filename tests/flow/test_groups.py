@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, Producer
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.schema import CHECKPOINTS, RELAY, SIDE_TABLES
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPosition
-from mirrorlake.relay.schema import CHECKPOINTS, RELAY, SIDE_TABLES
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
     ABORTED,

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake.kafka import admin
-from mirrorlake.relay.samples import remember
-from mirrorlake.relay.schema import GAPS, OFFSET_MAP, POSITIONS, SAMPLES
+from mirrorlake.lake.samples import remember
+from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, SAMPLES
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, consume, create_topic, produce, run_cli
 from tests.flow.test_laws import topic_name

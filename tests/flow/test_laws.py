@@ -81,7 +81,7 @@ def _law_e(mirror: object, topic: str) -> None:
         .agg(F.max("offset").alias("last"), F.count("*").alias("landed"))
         .collect()
     )
-    from mirrorlake.relay.schema import GAPS
+    from mirrorlake.lake.schema import GAPS
 
     gaps = {
         row.partition: row.missing

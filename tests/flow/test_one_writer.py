@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import LanderReplaced
+from mirrorlake.lake.lake import Lake
 from mirrorlake.mirror import Mirror
-from mirrorlake.relay.lake import Lake
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.streams import land
 from mirrorlake.streams.land_query import start_landing

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.tracking import TrackingConfig
+from mirrorlake.lake.schema import AUDIT
 from mirrorlake.mirror import Mirror
 from mirrorlake.progress.board import Board
-from mirrorlake.relay.schema import AUDIT
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.streams import land, republish
 from mirrorlake.tracking.store import RunStore

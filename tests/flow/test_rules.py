@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import mirrorlake as ml
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.schema import QUARANTINE
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.schema import QUARANTINE
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import Record, consume, create_topic
 from tests.flow.test_laws import topic_name

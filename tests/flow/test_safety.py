@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError, SourceGap, StoreError, TopicConflict
 from mirrorlake.kafka.lane.sender import LaneSender
+from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Exact, InHole
-from mirrorlake.relay.schema import GAPS
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.streams import ownership
 from mirrorlake.streams.copies import LedgerCopy

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from mirrorlake.cli import main
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.ownership import INTENDED
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.relay.audit import Audit
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import GUARDED
 from tests.flow.kit import add_partitions, consume, create_topic, delete_topic, produce, wait_until, write_conf

@@ -13,10 +13,10 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import StoreError
+from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
-from mirrorlake.relay.schema import OFFSET_MAP, QUARANTINE, WITHHELD
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.steps.quarantine import Redriven

@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from mirrorlake.lake.schema import RELAY
 from mirrorlake.relay.conflicts import same_key_conflicts
-from mirrorlake.relay.schema import RELAY
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 

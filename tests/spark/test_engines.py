@@ -12,19 +12,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.mirror import FlowConfig, LakeConfig
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.control import Control
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import accounted_positions, commits, landed_positions, spans_after
+from mirrorlake.lake.lives import recorded_lives
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.observed import read_seen
+from mirrorlake.lake.schema import AUDIT, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE, RELAY, SIDE_TABLES, WITHHELD
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.relay.arrow_types import arrow_table
-from mirrorlake.relay.audit import Audit
-from mirrorlake.relay.control import Control
-from mirrorlake.relay.delta_rs import FolderTables
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.lives import recorded_lives
-from mirrorlake.relay.progress import accounted_positions, commits, landed_positions, spans_after
-from mirrorlake.relay.schema import AUDIT, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE, RELAY, SIDE_TABLES, WITHHELD
 from mirrorlake.streams.copies import LedgerCopy
-from mirrorlake.streams.observations import read_seen
-from mirrorlake.streams.topics import SourceTopics
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 from pyspark.sql import SparkSession
 
+from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
-from mirrorlake.relay.schema import POSITIONS
 from mirrorlake.steps.judge import judge_lag, read_windows
 from mirrorlake.steps.report_points import lag_points, rpo_points
 

@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.samples import remember, tidy
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, Table
 from mirrorlake.relay.lag import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagTables, lag, latency, rpo
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.samples import remember, tidy
-from mirrorlake.relay.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, Table
 from mirrorlake.relay.views import create_views
 from mirrorlake.steps import lag as lag_step
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from mirrorlake.relay.offset_map import translated, translated_back
-from mirrorlake.relay.schema import OFFSET_MAP
+from mirrorlake.lake.offset_map import translated, translated_back
+from mirrorlake.lake.schema import OFFSET_MAP
 
 SEED = 20261121
 LOOKUPS = 1_000_000

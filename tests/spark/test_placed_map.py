@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from mirrorlake.lake.offset_map import read_and_unread, read_from, translated, translated_back, with_downstream
+from mirrorlake.lake.schema import OFFSET_MAP, RELAY
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact, OffsetMap, Run, holes_between, standing_at
-from mirrorlake.relay.offset_map import read_and_unread, read_from, translated, translated_back, with_downstream
-from mirrorlake.relay.schema import OFFSET_MAP, RELAY
 
 SEED = 20261122
 SOURCES, TARGETS, CHUNKS = 3, 4, 8

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.cli import main
 from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.lake.landed import landed_positions
+from mirrorlake.lake.relay_files import RelayFile, read_records
+from mirrorlake.lake.schema import METADATA, POSITIONS
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.relay.files import RelayFile, read_records
-from mirrorlake.relay.progress import landed_positions
-from mirrorlake.relay.schema import METADATA, POSITIONS
 from mirrorlake.rules.murmur2 import partition_for
 
 TOPICS = {"orders": {"partitions": 6, "configs": {"retention.ms": 604800000, "max.message.bytes": 2000}}}
@@ -198,7 +198,7 @@ def test_law_f_a_named_batch_is_published_once(
     first = mirror.publish(keyed(spark, 10), topic="orders", batch_id="b1")
     with mirror.producer("app", {"linger.ms": 60_000}) as producer:
         # More commits than one look at the history holds.
-        monkeypatch.setattr("mirrorlake.relay.publish_log._AT_ONCE", 2)
+        monkeypatch.setattr("mirrorlake.lake.publish_log._AT_ONCE", 2)
         for _ in range(3):
             producer.produce("other", "x")
             producer.flush()

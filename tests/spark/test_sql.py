@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.schema import RELAY
 from mirrorlake.mirror import Mirror, from_settings
-from mirrorlake.relay.schema import RELAY
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 BINARY = b"\xff\xfe{}"

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.relay import one_writer
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.one_writer import OneWriter
-from mirrorlake.relay.progress import Commit
+from mirrorlake.lake import one_writer
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import Commit
+from mirrorlake.lake.one_writer import OneWriter
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.placement import Placement
+from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.rules.murmur2 import partition_for
 from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.view import Viewed
 from mirrorlake.streams.targets import wanted_remote_topic
-from mirrorlake.streams.topics import KnownTopic
 
 
 def read(written: Any) -> Placement:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.lake.one_writer import txn_version
+from mirrorlake.lake.relay_files import RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
-from mirrorlake.relay.files import RelayFile, read_in_order
-from mirrorlake.relay.one_writer import txn_version
 from mirrorlake.streams.backfill import rounds
 from mirrorlake.streams.cuts import Extent, _Search, suspects
-from mirrorlake.streams.topics import KnownTopic
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
 offsets_of_files = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30), min_size=1, max_size=6)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.errors import RemoteTopicLost
+from mirrorlake.lake.observed import unseen_lives
 from mirrorlake.model.control import Intention, Subject, state_of
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.history import Seen
@@ -26,7 +27,6 @@ from mirrorlake.model.remotes import (
 )
 from mirrorlake.steps import quarantine
 from mirrorlake.steps.quarantine import Quarantine
-from mirrorlake.streams.observations import unseen_lives
 from mirrorlake.streams.ownership import merged_positions, merged_remotes
 from tests.unit.values import NOON
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.load import loads
 from mirrorlake.errors import ClusterUnreachable, ConfigError
-from mirrorlake.relay.samples import Key, Remembered
+from mirrorlake.lake.samples import Key, Remembered
 from mirrorlake.steps.absent import Absent
 from mirrorlake.steps.status import standing
 

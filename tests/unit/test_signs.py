@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from mirrorlake.lake.signs import LandingSign
 from mirrorlake.progress.board import silent
-from mirrorlake.relay.signs import LandingSign
 
 
 def sign_in(root: str, times: list[int]) -> LandingSign:

@@ -12,8 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import mirrorlake as ml
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.lake import quote
 from mirrorlake.notebook.params import read
-from mirrorlake.relay.lake import quote
 from mirrorlake.relay.sql import ddl_of, json_sql, records_sql, view_name
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import commits, spans_after
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import commits, spans_after
 
 APP = "mirrorlake.publish"
 TICK = timedelta(microseconds=1)

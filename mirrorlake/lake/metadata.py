@@ -15,10 +15,10 @@ from typing import Protocol
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import TopicState
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.gaps import Cut
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import METADATA
 
 _NEWEST = """
     SELECT * FROM (

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import AUDIT
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import AUDIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

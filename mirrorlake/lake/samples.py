@@ -14,8 +14,8 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import POSITIONS, SAMPLES
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import POSITIONS, SAMPLES
 
 KINDS = ("earliest", "last_stable", "reached", "republished", "group")
 """The kinds of positions that a sampler writes."""

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import commits
-from mirrorlake.relay.schema import RELAY
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import commits
+from mirrorlake.lake.schema import RELAY
 
 APP = "mirrorlake.land"
 CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"

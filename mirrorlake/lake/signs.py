@@ -9,9 +9,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.relay_files import open_place
 from mirrorlake.progress.board import Tell
-from mirrorlake.relay.files import open_place
-from mirrorlake.relay.lake import Lake
 
 log = logging.getLogger(__name__)
 

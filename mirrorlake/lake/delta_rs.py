@@ -18,9 +18,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from mirrorlake.relay.arrow_types import arrow_types
-from mirrorlake.relay.part import RelayPart
-from mirrorlake.relay.schema import Table
+from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.schema import Table
 
 _ZSTD = WriterProperties(compression="ZSTD")
 

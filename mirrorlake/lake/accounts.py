@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import Landed, spans_after
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.schema import GAPS, POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.progress import Landed, spans_after
-from mirrorlake.relay.schema import GAPS, POSITIONS
-from mirrorlake.streams.topics import SourceTopics
 
 # Accounting reads the small columns of what was landed since the last time; every 5 s costs nothing that is felt.
 ACCOUNT_EVERY_S = 5.0

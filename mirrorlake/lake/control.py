@@ -7,10 +7,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from mirrorlake.lake.audit import who
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import CONTROL
 from mirrorlake.model.control import ControlState, Intention, Subject, state_of
-from mirrorlake.relay.audit import who
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import CONTROL
 
 
 class Control:

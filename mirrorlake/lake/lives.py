@@ -19,9 +19,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.schema import METADATA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

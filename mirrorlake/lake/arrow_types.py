@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from mirrorlake.relay.schema import Table
+from mirrorlake.lake.schema import Table
 
 _SIMPLE: Mapping[Any, pa.DataType] = {
     exp.DataType.Type.TEXT: pa.string(),

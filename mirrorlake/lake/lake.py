@@ -18,11 +18,11 @@ from pyspark.sql.streaming import DataStreamReader
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.config.schema.mirror import LakeConfig
-from mirrorlake.relay.arrow_types import arrow_table, arrow_types
-from mirrorlake.relay.ask import answer_from_files, answer_from_spark, tables_of
-from mirrorlake.relay.delta_rs import FolderTables
-from mirrorlake.relay.part import RelayPart
-from mirrorlake.relay.schema import RELAY, SIDE_TABLES, Table
+from mirrorlake.lake.arrow_types import arrow_table, arrow_types
+from mirrorlake.lake.ask import answer_from_files, answer_from_spark, tables_of
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES, Table
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 

@@ -15,9 +15,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.part import RelayPart
 
 
 @dataclass(frozen=True, slots=True)

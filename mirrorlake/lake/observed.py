@@ -8,11 +8,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from mirrorlake.kafka.admin import TopicState
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.relay_part import micros
+from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import Seen, state_of
-from mirrorlake.relay.lake import Lake
-from mirrorlake.relay.part import micros
-from mirrorlake.relay.schema import METADATA
 
 
 def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None) -> list[Seen]:
