@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from mirrorlake.running import Republishing as Republishing
     from mirrorlake.steps.doctor import Finding as Finding
     from mirrorlake.steps.rebuild import RebuildPlan as RebuildPlan
-    from mirrorlake.steps.rules import RuleTrial as RuleTrial
     from mirrorlake.steps.takeover import TakeoverPlan as TakeoverPlan
+    from mirrorlake.topics.rules_plan import RuleTrial as RuleTrial
 
 __version__ = "0.1.0"
 
@@ -85,7 +85,7 @@ _HOME = {
     "Quarantined": "mirrorlake.model.offset_map",
     "RebuildPlan": "mirrorlake.steps.rebuild",
     "Republishing": "mirrorlake.running",
-    "RuleTrial": "mirrorlake.steps.rules",
+    "RuleTrial": "mirrorlake.topics.rules_plan",
     "Status": "mirrorlake.model.status",
     "TakeoverPlan": "mirrorlake.steps.takeover",
     "Translation": "mirrorlake.model.offset_map",

@@ -19,8 +19,8 @@ from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.report import Report
-from mirrorlake.steps.rules import RulesShown, RuleTrial, list_rules
 from mirrorlake.steps.takeover import TakeoverPlan
+from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules
 
 if TYPE_CHECKING:
     import pandas as pd

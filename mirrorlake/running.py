@@ -28,13 +28,13 @@ from mirrorlake.model.parked import landing
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import Sheet, Shown, badge, plural
 from mirrorlake.runtime.background import Duties, Duty
-from mirrorlake.steps.rules import rule_changes
 from mirrorlake.steps.sample import Sample
-from mirrorlake.steps.topics import require_source
 from mirrorlake.streams.land import Lander
 from mirrorlake.streams.parking import Notices, Place
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
+from mirrorlake.topics.rules_plan import rule_changes
+from mirrorlake.topics.topic_plan import require_source
 from mirrorlake.wiring import Wiring
 
 log = logging.getLogger(__name__)

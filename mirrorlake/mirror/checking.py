@@ -17,16 +17,16 @@ from mirrorlake.model.status import Status
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress.board import DRAW_EVERY_S
 from mirrorlake.steps import doctor as doctor_step
-from mirrorlake.steps import rules as rules_step
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
-from mirrorlake.steps.acls import read_ownership
 from mirrorlake.steps.cut import Relays, take_cut
-from mirrorlake.steps.history import History
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.report import Report, make_report
 from mirrorlake.steps.track import Timed, track_verification
 from mirrorlake.streams.ownership import read_lanes
+from mirrorlake.topics import rules_plan as rules_step
+from mirrorlake.topics.acl_plan import read_ownership
+from mirrorlake.topics.history import History
 from mirrorlake.tracking.frame import runs_frame
 from mirrorlake.tracking.tracker import Tracker
 

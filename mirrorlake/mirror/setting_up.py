@@ -9,17 +9,17 @@ from mirrorlake.config.edit.preview import FlowPreview, preview
 from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror.part import Part
 from mirrorlake.model.control import Pause
-from mirrorlake.model.edits import SETTINGS
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
-from mirrorlake.steps import control as control_step
-from mirrorlake.steps import set_up
 from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.streams.in_order import InOrder
 from mirrorlake.streams.republish import Republisher
+from mirrorlake.topics import settings_in_force as control_step
+from mirrorlake.topics import setup as set_up
+from mirrorlake.topics.edits import SETTINGS
 
 
 class SettingUp(Part):

@@ -22,7 +22,7 @@ from mirrorlake.lake.schema import GAPS
 from mirrorlake.model.browse import BrowsedRecord, Missing, Page, missing_between
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
-from mirrorlake.steps.history import aware
+from mirrorlake.topics.history import aware
 
 MOST_RECORDS = 1000
 _FIRST_WINDOW = 1000  # offsets; file statistics skip the rest of the partition

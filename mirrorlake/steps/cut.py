@@ -22,7 +22,7 @@ from mirrorlake.model.policy import TopicNameError
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import settled_ends
-from mirrorlake.streams.sources import TopicSource
+from mirrorlake.topics.sources import TopicSource
 
 SOURCE_KEY = ["topic", "generation", "partition"]
 _KEY_DDL = "topic string, generation int, partition int"

@@ -18,10 +18,10 @@ from mirrorlake.lake.one_writer import CLUSTER_PROPERTY
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.render import Sheet, Shown, badge, plural, table
-from mirrorlake.steps.topics import Admins, Sources
-from mirrorlake.streams.group_refusal import refused
 from mirrorlake.streams.land_start import refuse_other_cluster
-from mirrorlake.streams.sources import TopicSource
+from mirrorlake.topics.group_refusal import refused
+from mirrorlake.topics.sources import TopicSource
+from mirrorlake.topics.topic_plan import Admins, Sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.steps.judge import HopPlace, Kept
-from mirrorlake.streams.sources import TopicSource
+from mirrorlake.topics.sources import TopicSource
 
 
 def kept_by(

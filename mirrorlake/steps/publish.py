@@ -34,7 +34,7 @@ from mirrorlake.lake.publish_log import APP, TICK, PublishLog, Signature, Tail
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.relay.published import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
-from mirrorlake.streams.sources import LakeTopics, PublishedTopics
+from mirrorlake.topics.sources import LakeTopics, PublishedTopics
 
 log = logging.getLogger(__name__)
 

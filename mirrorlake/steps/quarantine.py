@@ -25,9 +25,9 @@ from mirrorlake.lake.withheld import each_offset
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress.board import Board
-from mirrorlake.steps.rules import rule_changes
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.republish_settings import RepublishSettings
+from mirrorlake.topics.rules_plan import rule_changes
 
 _RECORD = [*SOURCE_KEY, "offset"]
 

@@ -27,7 +27,7 @@ from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family, known_to
 from mirrorlake.steps.status import read_to
 from mirrorlake.steps.web import Asked, Readers, Verdict, Web, asked_of
-from mirrorlake.streams.sources import TopicSource
+from mirrorlake.topics.sources import TopicSource
 
 _SOURCES = "topic string, generation int, partition int, offset bigint"
 

@@ -32,7 +32,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.steps.absent import Absent
 from mirrorlake.steps.status import read_to, standing
 from mirrorlake.streams.ownership import merged_positions, read_lanes
-from mirrorlake.streams.sources import TopicSource
+from mirrorlake.topics.sources import TopicSource
 
 log = logging.getLogger(__name__)
 

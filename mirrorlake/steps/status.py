@@ -21,7 +21,7 @@ from mirrorlake.model.status import FlowStatus, PartitionStatus
 from mirrorlake.streams.land import land_checkpoint_path
 from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
 from mirrorlake.streams.settling import look_at_remotes
-from mirrorlake.streams.sources import TopicSource
+from mirrorlake.topics.sources import TopicSource
 
 
 def flow_status(

@@ -22,7 +22,7 @@ from mirrorlake.model.loops.routes import MOST_PLACES, Place, arrival, tree_from
 from mirrorlake.rules.hop_header import RULE
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family
-from mirrorlake.streams.group_refusal import refused
+from mirrorlake.topics.group_refusal import refused
 
 Readers = Mapping[str, Mapping[str, Mapping[SourcePartition, int]]]
 """Positions (next offset to read) by reader, flow and source partition."""

@@ -14,7 +14,7 @@ from mirrorlake.kafka.record_reader import RawRecord, RecordReader
 from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, syncs_of
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
 from mirrorlake.runtime.background import Duty
-from mirrorlake.streams.sources import TopicSource
+from mirrorlake.topics.sources import TopicSource
 
 # MirrorMaker looks for new topics every 600 s (`refresh.topics.interval.seconds`).
 _REFRESH_S = 60.0

@@ -49,7 +49,7 @@ from mirrorlake.streams.query import await_query, met_another
 from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.streams.settling import Settling
 from mirrorlake.streams.start import Start
-from mirrorlake.streams.targets import RemoteTopics, target_of
+from mirrorlake.topics.remote_topics import RemoteTopics, target_of
 
 log = logging.getLogger(__name__)
 

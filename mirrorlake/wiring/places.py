@@ -31,7 +31,7 @@ from mirrorlake.runtime.java import find_java
 from mirrorlake.runtime.session import prepare, session
 from mirrorlake.steps.producer import LakeProducer
 from mirrorlake.steps.publish import Publisher
-from mirrorlake.streams.sources import LakeTopics, TopicSource
+from mirrorlake.topics.sources import LakeTopics, TopicSource
 from mirrorlake.tracking.make import make_tracker
 from mirrorlake.tracking.tracker import Tracker
 

@@ -22,12 +22,12 @@ from mirrorlake.rules.hop_header import provenance_stage
 from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
-from mirrorlake.steps.keep import Keeper
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.remotes import held_now
 from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.streams.republish_settings import RepublishSettings
+from mirrorlake.topics.continuous_sync import Keeper
 from mirrorlake.wiring.positions import Positions
 
 

@@ -17,10 +17,10 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.ownership import INTENDED
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import GUARDED
+from mirrorlake.topics.acl_ownership import INTENDED
 from tests.flow.kit import add_partitions, consume, create_topic, delete_topic, produce, wait_until, write_conf
 from tests.flow.test_laws import topic_name
 from tests.kafka.test_acls import acl, listed

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.acls import Acl, AclFlow, Translated, translate
-from mirrorlake.model.ownership import INTENDED, Ownership, acl_changes, ownership_of, simulate
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, parse_patterns
 from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, TopicNameError
+from mirrorlake.topics.acl_ownership import INTENDED, Ownership, acl_changes, ownership_of, simulate
 
 TOPICS = ["a", "ab", "abc", "ac", "b", "ba", "b.a", "secret", "ab-secret", "ab.replica"]
 IMPLIED = {"DESCRIBE": {"READ", "WRITE", "DELETE", "ALTER"}, "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"}}

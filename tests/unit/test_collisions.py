@@ -8,8 +8,8 @@ from mirrorlake.config.load import loads
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.kafka.admin import TopicState
-from mirrorlake.steps.topics import BothEnds, name_conflicts
-from mirrorlake.streams.targets import rival
+from mirrorlake.topics.remote_topics import rival
+from mirrorlake.topics.topic_plan import BothEnds, name_conflicts
 
 CLUSTERS = (
     "lake: {root: ./lake}\nclusters: {" + ", ".join(f"{a}: {{bootstrap_servers: '{a}:1'}}" for a in "abc") + "}\n"

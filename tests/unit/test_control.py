@@ -31,15 +31,15 @@ from mirrorlake.errors import (
 )
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
-from mirrorlake.model.edits import edits
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.parked import Parked
 from mirrorlake.running import Watch
-from mirrorlake.steps import control as control_step
 from mirrorlake.streams import parking
 from mirrorlake.streams.healing import pause_s
 from mirrorlake.streams.parking import Notices
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
+from mirrorlake.topics import settings_in_force as control_step
+from mirrorlake.topics.edits import edits
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 SETTINGS = """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.load import load
-from mirrorlake.streams.group_refusal import refused
+from mirrorlake.topics.group_refusal import refused
 from tests.flow.kit import write_conf
 
 

@@ -16,7 +16,7 @@ from mirrorlake.config.mm2.importer import import_mm2
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, TopicDenied
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.streams.targets import target_of
+from mirrorlake.topics.remote_topics import target_of
 
 
 def settings(*flows: str, never_leave: str = "'secrets.*, pii'") -> MirrorConfig:

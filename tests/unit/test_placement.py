@@ -19,7 +19,7 @@ from mirrorlake.model.plan import TopicSpec, topic_changes
 from mirrorlake.rules.murmur2 import partition_for
 from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.view import Viewed
-from mirrorlake.streams.targets import wanted_remote_topic
+from mirrorlake.topics.remote_topics import wanted_remote_topic
 
 
 def read(written: Any) -> Placement:

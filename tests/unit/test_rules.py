@@ -31,7 +31,7 @@ from mirrorlake.rules.flow_view_build import flow_view
 from mirrorlake.rules.json_fields import Hider, NotJson, keyed_hash, masked, nulled, removed
 from mirrorlake.rules.repeats import names_twice
 from mirrorlake.rules.view import Viewed
-from mirrorlake.steps.rules import rule_notes
+from mirrorlake.topics.rules_plan import rule_notes
 
 SOURCE = SourcePartition("orders", 1, 3)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -39,9 +39,9 @@ from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.steps.repair import Doubled, Repair
 from mirrorlake.steps.report import Report
 from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
-from mirrorlake.steps.rules import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.steps.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.steps.try_cluster import Tried
+from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 

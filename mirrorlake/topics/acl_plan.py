@@ -9,10 +9,10 @@ from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.audit import Audit
 from mirrorlake.model.acls import Acl, AclFlow, LeftOut, translate
-from mirrorlake.model.ownership import Ownership, acl_changes, ownership_of, simulate
 from mirrorlake.model.plan import Note, Plan
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.steps.topics import BothEnds
+from mirrorlake.topics.acl_ownership import Ownership, acl_changes, ownership_of, simulate
+from mirrorlake.topics.topic_plan import BothEnds
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.control import Control
 from mirrorlake.model.control import APPLY, PAUSE, RESUME, STREAM, Pause, Subject
-from mirrorlake.model.edits import SETTINGS, edits
 from mirrorlake.model.parked import Parked, landing
 from mirrorlake.model.plan import Plan
+from mirrorlake.topics.edits import SETTINGS, edits
 
 _IN_FORCE = Subject(kind=SETTINGS)
 

@@ -15,8 +15,8 @@ from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState
-from mirrorlake.model.ownership import Ownership
 from mirrorlake.model.plan import Plan
+from mirrorlake.topics.acl_ownership import Ownership
 
 
 class History:

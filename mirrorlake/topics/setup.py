@@ -17,14 +17,14 @@ from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.schema import METADATA
-from mirrorlake.model.edits import SETTINGS
-from mirrorlake.model.ownership import INTENDED
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.steps.acls import TargetAcls, acl_plan, read_target
-from mirrorlake.steps.rules import rule_changes, rule_notes
-from mirrorlake.steps.topics import Admins, Sources, look, name_conflicts, topic_plan
-from mirrorlake.streams.group_refusal import refused
+from mirrorlake.topics.acl_ownership import INTENDED
+from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, read_target
+from mirrorlake.topics.edits import SETTINGS
+from mirrorlake.topics.group_refusal import refused
+from mirrorlake.topics.rules_plan import rule_changes, rule_notes
+from mirrorlake.topics.topic_plan import Admins, Sources, look, name_conflicts, topic_plan
 
 
 def make_plan(
@@ -155,7 +155,7 @@ def carry_out(
 ) -> None:
     """Carry changes of clusters out and write each to `audit`, also those before one that a cluster refused.
 
-    An ACL is written down before it is created: whose it is must be known after a crash, too (`model/ownership.py`).
+    An ACL is written down before it is created: whose it is must be known after a crash, too (`topics/acl_ownership.py`).
     """
     new = [change for change in changes if change.kind == "acl" and change.action == "create"]
     audit.record([replace(change, action=INTENDED) for change in new], command=command, plan=plan)

@@ -13,8 +13,8 @@ from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.topic_configs import given_up
-from mirrorlake.streams.sources import TopicSource
-from mirrorlake.streams.targets import rival, wanted_remote_topic
+from mirrorlake.topics.remote_topics import rival, wanted_remote_topic
+from mirrorlake.topics.sources import TopicSource
 
 Configs = Mapping[str, Mapping[str, str]]
 Admins = Mapping[str, ClusterAdmin]

@@ -18,9 +18,9 @@ from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.runtime.background import Duty
-from mirrorlake.steps.acls import acl_plan, read_target
-from mirrorlake.steps.set_up import carry_out, recorded_topics
-from mirrorlake.steps.topics import Admins, BothEnds, Sources, look, name_conflicts, topic_plan
+from mirrorlake.topics.acl_plan import acl_plan, read_target
+from mirrorlake.topics.setup import carry_out, recorded_topics
+from mirrorlake.topics.topic_plan import Admins, BothEnds, Sources, look, name_conflicts, topic_plan
 
 # Conflicts are for people.
 _WHILE_RUNNING = ("create", "add_partitions", "set_configs", "reset_configs")
