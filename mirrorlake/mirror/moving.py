@@ -14,10 +14,10 @@ from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror.part import Part
 from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.publish.file import read_records_of
+from mirrorlake.publish.producer import LakeProducer
+from mirrorlake.publish.publisher import Published
 from mirrorlake.running import Landing, Ran, Republishing
-from mirrorlake.steps.producer import LakeProducer
-from mirrorlake.steps.publish import Published
-from mirrorlake.steps.publish_file import read_records_of
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.remotes import choose
 from mirrorlake.steps.repair import Repair, repair_relay

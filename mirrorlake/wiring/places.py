@@ -26,11 +26,11 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.parked import Parked
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Board, Display
+from mirrorlake.publish.producer import LakeProducer
+from mirrorlake.publish.publisher import Publisher
 from mirrorlake.runtime.jars import jars
 from mirrorlake.runtime.java import find_java
 from mirrorlake.runtime.session import prepare, session
-from mirrorlake.steps.producer import LakeProducer
-from mirrorlake.steps.publish import Publisher
 from mirrorlake.topics.sources import LakeTopics, TopicSource
 from mirrorlake.tracking.make import make_tracker
 from mirrorlake.tracking.tracker import Tracker

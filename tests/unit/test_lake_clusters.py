@@ -11,9 +11,9 @@ import pytest
 from mirrorlake.config.load import load, loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError, StoreError, UsageError
-from mirrorlake.relay.published import TopicLimits
-from mirrorlake.steps.producer import LakeProducer
-from mirrorlake.steps.publish import Published, PublishedRange
+from mirrorlake.publish.producer import LakeProducer
+from mirrorlake.publish.publisher import Published, PublishedRange
+from mirrorlake.publish.rows import TopicLimits
 
 CONF = Path(__file__).parents[2] / "conf"
 

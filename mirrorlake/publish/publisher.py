@@ -33,7 +33,7 @@ from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.publish_log import APP, TICK, PublishLog, Signature, Tail
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.relay.published import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
+from mirrorlake.publish.rows import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
 from mirrorlake.topics.sources import LakeTopics, PublishedTopics
 
 log = logging.getLogger(__name__)

@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame
 
 from mirrorlake.config.schema.lake_cluster import topic_fault
 from mirrorlake.errors import UsageError
-from mirrorlake.model.message import Headers, Message, OnDelivery, bytes_of, pairs_of
-from mirrorlake.relay.published import OVERHEAD, TopicLimits
+from mirrorlake.publish.message import Headers, Message, OnDelivery, bytes_of, pairs_of
+from mirrorlake.publish.publisher import Published
+from mirrorlake.publish.rows import OVERHEAD, TopicLimits
 from mirrorlake.rules.murmur2 import partitions_for
-from mirrorlake.steps.publish import Published
 
 log = logging.getLogger(__name__)
 

@@ -80,7 +80,7 @@ def placed(rows: DataFrame, topics: Mapping[str, TopicLimits]) -> DataFrame:
         rows: from `shaped`.
         topics: every topic of the rows.
     """
-    from mirrorlake.relay.key_hashes import hashes
+    from mirrorlake.publish.key_hashes import hashes
 
     # Before anything else is done with the rows: the number follows their order in the frame.
     numbered = rows.withColumn("row", F.monotonically_increasing_id())

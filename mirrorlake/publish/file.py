@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from mirrorlake.errors import UsageError
-from mirrorlake.relay.published import REFUSAL
+from mirrorlake.publish.rows import REFUSAL
 
 
 def read_records_of(spark: SparkSession, path: str | Path, *, key: str | None = None) -> DataFrame:
