@@ -22,6 +22,7 @@ from mirrorlake.config.load import load
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.lake.audit import Audit
+from mirrorlake.landing.lander import Lander
 from mirrorlake.metrics.run import measured
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.model.parked import landing
@@ -29,7 +30,6 @@ from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import Sheet, Shown, badge, plural
 from mirrorlake.runtime.background import Duties, Duty
 from mirrorlake.steps.sample import Sample
-from mirrorlake.streams.land import Lander
 from mirrorlake.streams.parking import Notices, Place
 from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain

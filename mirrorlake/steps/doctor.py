@@ -15,10 +15,10 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.one_writer import CLUSTER_PROPERTY
+from mirrorlake.landing.start import refuse_other_cluster
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.render import Sheet, Shown, badge, plural, table
-from mirrorlake.streams.land_start import refuse_other_cluster
 from mirrorlake.topics.group_refusal import refused
 from mirrorlake.topics.sources import TopicSource
 from mirrorlake.topics.topic_plan import Admins, Sources

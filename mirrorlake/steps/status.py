@@ -15,10 +15,10 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import Landed, kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.one_writer import CHECKPOINT_PROPERTY
+from mirrorlake.landing.lander import land_checkpoint_path
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.status import FlowStatus, PartitionStatus
-from mirrorlake.streams.land import land_checkpoint_path
 from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
 from mirrorlake.streams.settling import look_at_remotes
 from mirrorlake.topics.sources import TopicSource

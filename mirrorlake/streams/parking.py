@@ -11,10 +11,10 @@ from typing import Protocol
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError, StoreError
 from mirrorlake.lake.control import Control
+from mirrorlake.landing.retry import pause_s
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject
 from mirrorlake.model.parked import Parked
-from mirrorlake.streams.healing import pause_s
 
 log = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.relay_files import COLUMNS, RelayFile
 from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.landing.query import await_query, met_another
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.flow import SourcePartition
@@ -45,7 +46,6 @@ from mirrorlake.streams.copies import LedgerCopy
 from mirrorlake.streams.in_order import InOrder
 from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
 from mirrorlake.streams.ownership import Ownership, take_over
-from mirrorlake.streams.query import await_query, met_another
 from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.streams.settling import Settling
 from mirrorlake.streams.start import Start

@@ -13,6 +13,7 @@ from mirrorlake.kafka.mm2_writer import tell_checkpoints
 from mirrorlake.kafka.options import spark_options
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.signs import LandingSign
+from mirrorlake.landing.lander import LandSettings
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
@@ -24,7 +25,6 @@ from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
 from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.remotes import held_now
-from mirrorlake.streams.land import LandSettings
 from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.topics.continuous_sync import Keeper

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake.lake import Lake
+from mirrorlake.landing import lander as land
+from mirrorlake.landing.land_query import start_landing
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.streams import land
-from mirrorlake.streams.land_query import start_landing
 from tests.flow.kit import assert_equal_topics, consume, create_topic, produce, run_cli, wait_until
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror

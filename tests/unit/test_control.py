@@ -29,13 +29,13 @@ from mirrorlake.errors import (
     TopicConflict,
     UsageError,
 )
+from mirrorlake.landing.retry import pause_s
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.parked import Parked
 from mirrorlake.running import Watch
 from mirrorlake.streams import parking
-from mirrorlake.streams.healing import pause_s
 from mirrorlake.streams.parking import Notices
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
 from mirrorlake.topics import settings_in_force as control_step

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.one_writer import txn_version
 from mirrorlake.lake.relay_files import RelayFile, read_in_order
+from mirrorlake.landing.cuts import Extent, _Search, suspects
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
 from mirrorlake.streams.backfill import rounds
-from mirrorlake.streams.cuts import Extent, _Search, suspects
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
 offsets_of_files = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30), min_size=1, max_size=6)

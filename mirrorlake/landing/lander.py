@@ -31,14 +31,14 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.one_writer import OneWriter
+from mirrorlake.landing.cuts import CutFinder, Extent, gap_of, suspects
+from mirrorlake.landing.land_query import generation_column, start_landing
+from mirrorlake.landing.query import await_query, reported_ends
+from mirrorlake.landing.retry import MOST_ATTEMPTS, Healing, TopicReborn, pause_s
+from mirrorlake.landing.start import next_offsets, refuse_if_lost, refuse_other_cluster, source_gap
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.streams.cuts import CutFinder, Extent, gap_of, suspects
-from mirrorlake.streams.healing import MOST_ATTEMPTS, Healing, TopicReborn, pause_s
-from mirrorlake.streams.land_query import generation_column, start_landing
-from mirrorlake.streams.land_start import next_offsets, refuse_if_lost, refuse_other_cluster, source_gap
-from mirrorlake.streams.query import await_query, reported_ends
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from pyspark.errors import StreamingQueryException
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced, MirrorlakeError, StoreError
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.landing.query import met_another
 from mirrorlake.model.causes import root_cause
-from mirrorlake.streams.query import met_another
 
 log = logging.getLogger(__name__)
 
