@@ -14,10 +14,10 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.status import FlowStatus
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Sheet, Shown
+from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.running import Ran, Republishing
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
-from mirrorlake.steps.quarantine import Quarantine
 from mirrorlake.steps.report import Report
 from mirrorlake.steps.takeover import TakeoverPlan
 from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules

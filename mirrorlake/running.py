@@ -28,10 +28,10 @@ from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.model.parked import landing
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import Sheet, Shown, badge, plural
+from mirrorlake.republish.republisher import Republisher
 from mirrorlake.runtime.background import Duties, Duty
 from mirrorlake.steps.sample import Sample
 from mirrorlake.streams.parking import Notices, Place
-from mirrorlake.streams.republish import Republisher
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
 from mirrorlake.topics.rules_plan import rule_changes
 from mirrorlake.topics.topic_plan import require_source

@@ -16,6 +16,7 @@ from mirrorlake.mirror.part import Part
 from mirrorlake.model.status import Status
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress.board import DRAW_EVERY_S
+from mirrorlake.republish.fencing import read_lanes
 from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
@@ -23,7 +24,6 @@ from mirrorlake.steps.cut import Relays, take_cut
 from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.report import Report, make_report
 from mirrorlake.steps.track import Timed, track_verification
-from mirrorlake.streams.ownership import read_lanes
 from mirrorlake.topics import rules_plan as rules_step
 from mirrorlake.topics.acl_plan import read_ownership
 from mirrorlake.topics.history import History

@@ -17,9 +17,9 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.publish.file import read_records_of
 from mirrorlake.publish.producer import LakeProducer
 from mirrorlake.publish.publisher import Published
+from mirrorlake.republish.quarantine import Quarantine
+from mirrorlake.republish.remotes import choose
 from mirrorlake.running import Landing, Ran, Republishing
-from mirrorlake.steps.quarantine import Quarantine
-from mirrorlake.steps.remotes import choose
 from mirrorlake.steps.repair import Repair, repair_relay
 from mirrorlake.steps.sample import Sample
 

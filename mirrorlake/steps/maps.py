@@ -28,9 +28,9 @@ from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, WITHHELD, Table
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
-from mirrorlake.streams.copies import LedgerCopy, map_rows, withheld_rows
-from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
-from mirrorlake.streams.settling import look_at_remotes
+from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
+from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows, withheld_rows
+from mirrorlake.republish.settling import look_at_remotes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

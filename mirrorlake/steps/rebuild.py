@@ -21,9 +21,9 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.merge_order import Stretch, in_recorded_order, remaining
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.republish.in_order import InOrder
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import family, known_to
-from mirrorlake.streams.in_order import InOrder
 
 log = logging.getLogger(__name__)
 

@@ -29,9 +29,9 @@ from mirrorlake.lake.landed import Landed, landed_positions, landed_since
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics
 from mirrorlake.lake.samples import Change, Key, Remembered, Subject, remember, tidy, write
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.republish.fencing import merged_positions, read_lanes
 from mirrorlake.steps.absent import Absent
 from mirrorlake.steps.status import read_to, standing
-from mirrorlake.streams.ownership import merged_positions, read_lanes
 from mirrorlake.topics.sources import TopicSource
 
 log = logging.getLogger(__name__)

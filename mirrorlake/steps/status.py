@@ -19,8 +19,8 @@ from mirrorlake.landing.lander import land_checkpoint_path
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.status import FlowStatus, PartitionStatus
-from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
-from mirrorlake.streams.settling import look_at_remotes
+from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
+from mirrorlake.republish.settling import look_at_remotes
 from mirrorlake.topics.sources import TopicSource
 
 

@@ -34,8 +34,8 @@ from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.takeover import Found
 from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.republish.fencing import read_lanes
 from mirrorlake.steps.takeover_look import Comparison, OtherMirror, Sites, Watch
-from mirrorlake.streams.ownership import read_lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,15 +18,15 @@ from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress.board import Tell
+from mirrorlake.republish.quarantine import Quarantine
+from mirrorlake.republish.remotes import held_now
+from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.rules.flow_view_build import flow_view
 from mirrorlake.rules.hop_header import provenance_stage
 from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
-from mirrorlake.steps.quarantine import Quarantine
-from mirrorlake.steps.remotes import held_now
 from mirrorlake.streams.mm2 import mm2_duties
-from mirrorlake.streams.republish_settings import RepublishSettings
 from mirrorlake.topics.continuous_sync import Keeper
 from mirrorlake.wiring.positions import Positions
 

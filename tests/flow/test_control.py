@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from mirrorlake.config.load import load
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.mirror import Mirror
+from mirrorlake.republish import republisher as republish
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.streams import republish
 from tests.flow.kit import assert_equal_topics, consume, create_topic, produce, staying_on, wait_until, write_conf
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror

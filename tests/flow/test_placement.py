@@ -18,9 +18,9 @@ from mirrorlake.errors import TopicConflict
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact
+from mirrorlake.republish.in_order import InOrder
 from mirrorlake.rules.murmur2 import partition_for
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.streams.in_order import InOrder
 from tests.flow.java import PRODUCER, java
 from tests.flow.kit import Record, add_partitions, consume, create_topic, wait_until
 from tests.flow.map_check import read_runs

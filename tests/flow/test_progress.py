@@ -15,8 +15,8 @@ from mirrorlake.lake.schema import AUDIT
 from mirrorlake.landing import lander as land
 from mirrorlake.mirror import Mirror
 from mirrorlake.progress.board import Board
+from mirrorlake.republish import republisher as republish
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.streams import republish
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.wiring import Wiring
 from tests.flow.kit import consume, create_topic, produce

@@ -17,10 +17,10 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Exact, InHole
+from mirrorlake.republish import fencing as ownership
+from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.republisher import Republisher
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.streams import ownership
-from mirrorlake.streams.copies import LedgerCopy
-from mirrorlake.streams.republish import Republisher
 from tests.flow.kit import (
     assert_equal_topics,
     consume,

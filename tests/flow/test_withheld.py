@@ -17,10 +17,10 @@ from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
+from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.quarantine import Redriven
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.steps.quarantine import Redriven
-from mirrorlake.streams.copies import LedgerCopy
 from mirrorlake.wiring import Wiring
 from tests.flow.kit import commit, consume, create_topic, produce
 from tests.flow.test_laws import topic_name

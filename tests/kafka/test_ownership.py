@@ -24,9 +24,9 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Settled
+from mirrorlake.republish import fencing as ownership
+from mirrorlake.republish.fencing import Ownership, take_over
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.streams import ownership
-from mirrorlake.streams.ownership import Ownership, take_over
 from tests.flow.kit import consume
 
 PARTITIONS = 8

@@ -24,7 +24,7 @@ from mirrorlake.lake.observed import read_seen
 from mirrorlake.lake.schema import AUDIT, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE, RELAY, SIDE_TABLES, WITHHELD
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.streams.copies import LedgerCopy
+from mirrorlake.republish.ledger_tables import LedgerCopy
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)

@@ -16,7 +16,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, l
 from mirrorlake.model.ledger import LedgerRecord, supersedes
 from mirrorlake.model.offset_map import Run, holes_between
 from mirrorlake.model.remotes import Remote
-from mirrorlake.streams.start import Start
+from mirrorlake.republish.start import Start
 
 topics = st.text("abcXYZ019._-", min_size=1, max_size=20)
 sources = st.builds(SourcePartition, topics, st.integers(1, 9), st.integers(0, 500))

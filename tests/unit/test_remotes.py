@@ -25,9 +25,9 @@ from mirrorlake.model.remotes import (
     known_id,
     settle,
 )
-from mirrorlake.steps import quarantine
-from mirrorlake.steps.quarantine import Quarantine
-from mirrorlake.streams.ownership import merged_positions, merged_remotes
+from mirrorlake.republish import quarantine
+from mirrorlake.republish.fencing import merged_positions, merged_remotes
+from mirrorlake.republish.quarantine import Quarantine
 from tests.unit.values import NOON
 
 A, B = SourcePartition("a", 1, 0), SourcePartition("b", 1, 0)

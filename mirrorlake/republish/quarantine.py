@@ -25,8 +25,8 @@ from mirrorlake.lake.withheld import each_offset
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress.board import Board
-from mirrorlake.streams.republish import Republisher
-from mirrorlake.streams.republish_settings import RepublishSettings
+from mirrorlake.republish.republisher import Republisher
+from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.topics.rules_plan import rule_changes
 
 _RECORD = [*SOURCE_KEY, "offset"]

@@ -13,7 +13,7 @@ from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Remote
-from mirrorlake.streams.copies import LedgerCopy
+from mirrorlake.republish.ledger_tables import LedgerCopy
 
 
 class Start:

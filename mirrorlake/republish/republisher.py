@@ -40,15 +40,15 @@ from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Remote, Settled
 from mirrorlake.progress.board import Tell, silent
+from mirrorlake.republish.backfill import between, rounds
+from mirrorlake.republish.fencing import Ownership, take_over
+from mirrorlake.republish.in_order import InOrder
+from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes
+from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.settings import RepublishSettings
+from mirrorlake.republish.settling import Settling
+from mirrorlake.republish.start import Start
 from mirrorlake.runtime.background import Duties
-from mirrorlake.streams.backfill import between, rounds
-from mirrorlake.streams.copies import LedgerCopy
-from mirrorlake.streams.in_order import InOrder
-from mirrorlake.streams.lanes import LanesFailed, LaneWork, run_lanes
-from mirrorlake.streams.ownership import Ownership, take_over
-from mirrorlake.streams.republish_settings import RepublishSettings
-from mirrorlake.streams.settling import Settling
-from mirrorlake.streams.start import Start
 from mirrorlake.topics.remote_topics import RemoteTopics, target_of
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from mirrorlake.lake.relay_files import RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.republish.fencing import Ownership
 from mirrorlake.rules.view import View
-from mirrorlake.streams.ownership import Ownership
 
 # The map's copy is written every so many transactions; what a crash keeps from it is read from the ledger again.
 _KEEP_EVERY = 200

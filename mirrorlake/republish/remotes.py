@@ -11,8 +11,8 @@ from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lake.control import Control
 from mirrorlake.model.control import Subject
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic
-from mirrorlake.streams.ownership import merged_positions, merged_remotes, read_lanes
-from mirrorlake.streams.settling import look_at_remotes
+from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
+from mirrorlake.republish.settling import look_at_remotes
 
 
 def held_now(flow: FlowConfig, *, target: ClusterAdmin, ledger: LedgerReader) -> list[HeldTopic]:

@@ -1,0 +1,1 @@
+"""Relay to target: fencing, lanes, backfill, the copies of the ledger, quarantine."""
