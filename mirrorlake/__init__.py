@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
     from mirrorlake.handles import FlowHandle as FlowHandle
+    from mirrorlake.lag.status_model import FlowStatus as FlowStatus
+    from mirrorlake.lag.status_model import PartitionStatus as PartitionStatus
+    from mirrorlake.lag.status_model import Status as Status
     from mirrorlake.mirror import Mirror as Mirror
     from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
@@ -42,9 +45,6 @@ if TYPE_CHECKING:
     from mirrorlake.model.plan import Change as Change
     from mirrorlake.model.plan import Plan as Plan
     from mirrorlake.model.policy import original_topic as original_topic
-    from mirrorlake.model.status import FlowStatus as FlowStatus
-    from mirrorlake.model.status import PartitionStatus as PartitionStatus
-    from mirrorlake.model.status import Status as Status
     from mirrorlake.model.verify import VerifyReport as VerifyReport
     from mirrorlake.notebook import charts as charts
     from mirrorlake.notebook.console import console as console
@@ -68,7 +68,7 @@ _HOME = {
     "Filtered": "mirrorlake.model.offset_map",
     "Finding": "mirrorlake.steps.doctor",
     "FlowHandle": "mirrorlake.handles",
-    "FlowStatus": "mirrorlake.model.status",
+    "FlowStatus": "mirrorlake.lag.status_model",
     "GroupPlan": "mirrorlake.model.groups",
     "HistoryChange": "mirrorlake.model.history",
     "HistoryState": "mirrorlake.model.history",
@@ -79,14 +79,14 @@ _HOME = {
     "MirrorlakeError": "mirrorlake.errors",
     "NotYetRepublished": "mirrorlake.model.offset_map",
     "OtherGeneration": "mirrorlake.model.offset_map",
-    "PartitionStatus": "mirrorlake.model.status",
+    "PartitionStatus": "mirrorlake.lag.status_model",
     "Pause": "mirrorlake.model.control",
     "Plan": "mirrorlake.model.plan",
     "Quarantined": "mirrorlake.model.offset_map",
     "RebuildPlan": "mirrorlake.steps.rebuild",
     "Republishing": "mirrorlake.running",
     "RuleTrial": "mirrorlake.topics.rules_plan",
-    "Status": "mirrorlake.model.status",
+    "Status": "mirrorlake.lag.status_model",
     "TakeoverPlan": "mirrorlake.steps.takeover",
     "Translation": "mirrorlake.model.offset_map",
     "UnknownPartition": "mirrorlake.model.offset_map",

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.display import flow_sheet
 from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.report import Report
+from mirrorlake.lag.status_model import FlowStatus
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.model.status import FlowStatus
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Sheet, Shown
 from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.running import Ran, Republishing
-from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.positions import MovedPositions
-from mirrorlake.steps.report import Report
 from mirrorlake.steps.takeover import TakeoverPlan
 from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules
 

@@ -21,6 +21,7 @@ from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.load import load
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
+from mirrorlake.lag.sampler import Sample
 from mirrorlake.lake.audit import Audit
 from mirrorlake.landing.lander import Lander
 from mirrorlake.metrics.run import measured
@@ -30,7 +31,6 @@ from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import Sheet, Shown, badge, plural
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.runtime.background import Duties, Duty
-from mirrorlake.steps.sample import Sample
 from mirrorlake.streams.parking import Notices, Place
 from mirrorlake.streams.supervisor import Stream, Supervisor, drain
 from mirrorlake.topics.rules_plan import rule_changes

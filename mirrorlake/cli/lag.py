@@ -11,7 +11,7 @@ import typer
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
 from mirrorlake.errors import UsageError
-from mirrorlake.model.lag import Verdict
+from mirrorlake.lag.verdict import Verdict
 
 if TYPE_CHECKING:
     pass

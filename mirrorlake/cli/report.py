@@ -9,7 +9,7 @@ import typer
 
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
 from mirrorlake.cli.output import Output
-from mirrorlake.model.lag import Verdict
+from mirrorlake.lag.verdict import Verdict
 
 
 def report(

@@ -12,7 +12,7 @@ from mirrorlake.cli.stopping import in_background
 from mirrorlake.errors import UsageError
 
 if TYPE_CHECKING:
-    from mirrorlake.steps.sample import Sample
+    from mirrorlake.lag.sampler import Sample
 
 
 def sample(

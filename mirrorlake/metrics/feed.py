@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
+from mirrorlake.lag.figures import Figures
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.steps.measure import Figures
 
 log = logging.getLogger(__name__)
 

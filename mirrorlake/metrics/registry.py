@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mirrorlake.model.lag import Verdict, all_known
+from mirrorlake.lag.figures import Figures
+from mirrorlake.lag.judge import HopVerdict
+from mirrorlake.lag.verdict import Verdict, all_known
 from mirrorlake.model.parked import Parked
-from mirrorlake.steps.judge import HopVerdict
-from mirrorlake.steps.measure import Figures
 
 # A batch of an always-on mirror takes a second or so, the first one after a pause minutes.
 _BATCH_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
-from mirrorlake.steps.judge import LagVerdict
-from mirrorlake.steps.measure import Figures, measure
+from mirrorlake.lag.figures import Figures, measure
+from mirrorlake.lag.judge import LagVerdict
 from mirrorlake.wiring import Wiring
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
+from mirrorlake.lag import status as status_step
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.report import Report, make_report
+from mirrorlake.lag.status_model import Status
 from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror.part import Part
-from mirrorlake.model.status import Status
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress.board import DRAW_EVERY_S
 from mirrorlake.republish.fencing import read_lanes
 from mirrorlake.steps import doctor as doctor_step
-from mirrorlake.steps import status as status_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.cut import Relays, take_cut
-from mirrorlake.steps.lag import Lag
-from mirrorlake.steps.report import Report, make_report
 from mirrorlake.steps.track import Timed, track_verification
 from mirrorlake.topics import rules_plan as rules_step
 from mirrorlake.topics.acl_plan import read_ownership

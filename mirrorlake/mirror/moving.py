@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
+from mirrorlake.lag.sampler import Sample
 from mirrorlake.mirror.part import Part
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.publish.file import read_records_of
@@ -21,7 +22,6 @@ from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.remotes import choose
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.steps.repair import Repair, repair_relay
-from mirrorlake.steps.sample import Sample
 
 
 class Moving(Part):

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lag.status import read_to
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.offset_map import SOURCE_KEY, read_and_unread, read_from
 from mirrorlake.lake.schema import POSITIONS
@@ -25,7 +26,6 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, Resume, limiting, position_among
 from mirrorlake.steps.maps import KnownMaps
 from mirrorlake.steps.merged import Family, known_to
-from mirrorlake.steps.status import read_to
 from mirrorlake.steps.web import Asked, Readers, Verdict, Web, asked_of
 from mirrorlake.topics.sources import TopicSource
 

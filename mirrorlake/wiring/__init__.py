@@ -12,17 +12,17 @@ from mirrorlake.errors import TopicDenied
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.kafka.record_reader import RecordReader
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.retention import kept_by
+from mirrorlake.lag.sampler import Sampler, SampleSites
 from mirrorlake.model.browse import Page, Passport
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.steps import rebuild as rebuild_step
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.browse import browse_cluster, browse_relay
-from mirrorlake.steps.kept import kept_by
-from mirrorlake.steps.lag import Lag
 from mirrorlake.steps.maps import recorded_maps
 from mirrorlake.steps.passport import Registry
 from mirrorlake.steps.rebuild import RebuildPlan
-from mirrorlake.steps.sample import Sampler, SampleSites
 from mirrorlake.wiring.places import local_session, utc_now
 from mirrorlake.wiring.streams import Streams
 

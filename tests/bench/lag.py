@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 import mirrorlake as ml
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.groups import Committed
+from mirrorlake.lag.sampler import Sampler, SampleSites
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, Table
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.steps.sample import Sampler, SampleSites
 from tests.bench.processes import ProcessTree
 
 FLOW = "east->central"

@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.load import load
+from mirrorlake.lag.sampler import Sampler
+from mirrorlake.lag.verdict import Verdict
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.lag import Verdict
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.ports import free_ports
-from mirrorlake.steps.sample import Sampler
 from tests.flow.kit import commit, create_topic, produce, run_cli, staying_on, wait_until
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta, timezone
 
 from pyspark.sql import SparkSession
 
+from mirrorlake.lag.judge import judge_lag, read_windows
+from mirrorlake.lag.report_points import lag_points, rpo_points
+from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.lake.schema import POSITIONS
-from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
-from mirrorlake.steps.judge import judge_lag, read_windows
-from mirrorlake.steps.report_points import lag_points, rpo_points
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LAG = (

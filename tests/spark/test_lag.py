@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.lag import lag as lag_step
+from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagTables, lag, latency, rpo
+from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.samples import remember, tidy
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, Table
-from mirrorlake.relay.lag import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagTables, lag, latency, rpo
-from mirrorlake.relay.views import create_views
-from mirrorlake.steps import lag as lag_step
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"

@@ -20,12 +20,13 @@ from mirrorlake.config.edit.yaml_writer import written
 from mirrorlake.config.load import loads
 from mirrorlake.config.secrets import forget_typed, resolve
 from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.lag.lines import LINE_COLUMNS
+from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.browse import Beside, BrowsedRecord, Landing, Missing, Outcome, Page, Passport
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPosition, Resume
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.model.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.notebook.console.desk import Desk, Strip
 from mirrorlake.notebook.console.feeds import Feed
 from mirrorlake.notebook.console.groups import group_table
@@ -33,7 +34,6 @@ from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.status import STALE, lag_frame
 from mirrorlake.notebook.console.store import Store
 from mirrorlake.notebook.console.window import Console
-from mirrorlake.steps.lag_lines import LINE_COLUMNS
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"

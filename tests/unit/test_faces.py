@@ -22,11 +22,11 @@ from traitlets.config import Config
 import mirrorlake
 import mirrorlake as ml
 from mirrorlake.config.load import loads
+from mirrorlake.lag.status_model import Status
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Exact, Filtered, InHole
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.model.status import Status
 from mirrorlake.model.verify import MOST_DIFFERENCES, VerifyReports
 from mirrorlake.render import Shown, clean
 from tests.unit.markup import ATTACKS, Markup

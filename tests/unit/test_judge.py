@@ -9,10 +9,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.lag.forecast import Earliest
+from mirrorlake.lag.judge import HopPlace, LagVerdict, judge_windows, name_pauses
+from mirrorlake.lag.verdict import Sample, Verdict
 from mirrorlake.model.control import ControlState, Pause, Subject
-from mirrorlake.model.forecast import Earliest
-from mirrorlake.model.lag import Sample, Verdict
-from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows, name_pauses
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 HOUR_MS = 3_600_000

@@ -12,8 +12,8 @@ from mirrorlake.cli import main
 from mirrorlake.cli.lag import _document, _show
 from mirrorlake.cli.output import Output
 from mirrorlake.cli.sample import as_document
+from mirrorlake.lag.sampler import Look, Sample
 from mirrorlake.lake.samples import Key
-from mirrorlake.steps.sample import Look, Sample
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 

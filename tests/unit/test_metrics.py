@@ -20,18 +20,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.errors import ConfigError
+from mirrorlake.lag.figures import Figures, Latency
+from mirrorlake.lag.judge import HopPlace, judge_windows
+from mirrorlake.lag.verdict import Sample, Verdict
 from mirrorlake.metrics.feed import BatchListener, Feed, committed
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.run import measured
 from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.lag import Sample, Verdict
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
-from mirrorlake.steps.judge import HopPlace, judge_windows
-from mirrorlake.steps.measure import Figures, Latency
 from mirrorlake.wiring import Wiring
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

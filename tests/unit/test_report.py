@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.model.lag import Sample, Verdict
+from mirrorlake.lag.judge import HopPlace, judge_windows
+from mirrorlake.lag.report import Report
+from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
+from mirrorlake.lag.verdict import Sample, Verdict
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
-from mirrorlake.steps.judge import HopPlace, judge_windows
-from mirrorlake.steps.report import Report
-from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
 from tests.unit.markup import ATTACKS
 from tests.unit.values import report_page
 

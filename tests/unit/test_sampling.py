@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.load import loads
 from mirrorlake.errors import ClusterUnreachable, ConfigError
+from mirrorlake.lag.status import standing
+from mirrorlake.lag.unreachable import Absent
 from mirrorlake.lake.samples import Key, Remembered
-from mirrorlake.steps.absent import Absent
-from mirrorlake.steps.status import standing
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 EAST = ("cluster", "east")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.model.forecast import Earliest, catch_up, no_older_than, retention_risk
-from mirrorlake.model.lag import Judgement, Sample, Verdict, completeness, judge, percentiles, worst
+from mirrorlake.lag.forecast import Earliest, catch_up, no_older_than, retention_risk
+from mirrorlake.lag.verdict import Judgement, Sample, Verdict, completeness, judge, percentiles, worst
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 HOUR_MS = 3_600_000

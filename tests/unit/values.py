@@ -6,6 +6,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from mirrorlake.config.edit.preview import FlowPreview, TopicPreview
+from mirrorlake.lag.judge import HopPlace, LagVerdict, judge_windows
+from mirrorlake.lag.report import Report
+from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
+from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
+from mirrorlake.lag.verdict import Sample
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.browse import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
 from mirrorlake.model.browse import Landing as InRelay
@@ -13,7 +18,6 @@ from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
 from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Seen
-from mirrorlake.model.lag import Sample
 from mirrorlake.model.offset_map import (
     BeforeFirst,
     DeletedTopic,
@@ -28,17 +32,13 @@ from mirrorlake.model.offset_map import (
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.model.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.render import Shown
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.steps.doctor import Finding, Findings
-from mirrorlake.steps.judge import HopPlace, LagVerdict, judge_windows
 from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.steps.repair import Doubled, Repair
-from mirrorlake.steps.report import Report
-from mirrorlake.steps.report_points import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.steps.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.steps.try_cluster import Tried
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from mirrorlake.lag.lines import lag_lines
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import draw, figure
@@ -13,7 +14,6 @@ from mirrorlake.notebook.console.desk import Desk
 from mirrorlake.notebook.console.feeds import Feed
 from mirrorlake.notebook.console.freshness import freshness
 from mirrorlake.notebook.console.store import Store
-from mirrorlake.steps.lag_lines import lag_lines
 
 LAG = "lag"
 # Samples come every few seconds, but reading an hour of them is a Spark job.

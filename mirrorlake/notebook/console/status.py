@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from mirrorlake.lag.lines import LINE_COLUMNS
+from mirrorlake.lag.status_model import Status
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.status import Status
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.desk import Desk
@@ -15,7 +16,6 @@ from mirrorlake.notebook.console.feeds import Feed
 from mirrorlake.notebook.console.freshness import freshness
 from mirrorlake.notebook.console.lag import LagView
 from mirrorlake.notebook.console.store import Store
-from mirrorlake.steps.lag_lines import LINE_COLUMNS
 
 STATUS = "status"
 EVERY_S = 5.0
@@ -26,7 +26,7 @@ STALE = timedelta(seconds=3 * EVERY_S)
 def hop_lags(status: Status) -> dict[tuple[str, str], int]:
     """Return the offset lag of each hop of each flow: what is not landed yet, what is not republished yet.
 
-    >>> from mirrorlake.model.status import FlowStatus, PartitionStatus
+    >>> from mirrorlake.lag.status_model import FlowStatus, PartitionStatus
     >>> row = PartitionStatus(topic="t", partition=0, source_end=9, landed=7, republished=4, offset_lag=5,
     ...                       time_lag_ms=None, verdict="behind")
     >>> hop_lags(Status(flows=(FlowStatus(flow="f", partitions=(row,), observed_at=None),), observed_at=None))

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.lag.status_model import FlowStatus, PartitionStatus
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import Landed, kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.lake.metadata import SourceTopics
@@ -18,7 +19,6 @@ from mirrorlake.lake.one_writer import CHECKPOINT_PROPERTY
 from mirrorlake.landing.lander import land_checkpoint_path
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
-from mirrorlake.model.status import FlowStatus, PartitionStatus
 from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
 from mirrorlake.republish.settling import look_at_remotes
 from mirrorlake.topics.sources import TopicSource

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from mirrorlake.steps.lag import Lag, When
+from mirrorlake.lag.lag import Lag, When
 
 LINE_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_lag_ms")
 

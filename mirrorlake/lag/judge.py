@@ -1,4 +1,4 @@
-"""Judge: the newest samples of each hop out of the frame of lag, and what they mean by the rules of `model/lag.py`."""
+"""Judge: the newest samples of each hop out of the frame of lag, and what they mean by the rules of `lag/verdict.py`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from mirrorlake.errors import MirrorlakeError
+from mirrorlake.lag.forecast import CatchUp, Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
+from mirrorlake.lag.verdict import HOPS, WINDOW_SAMPLES, Judgement, Sample, Verdict, completeness, judge, worst
 from mirrorlake.lake.observed import moment
 from mirrorlake.model.control import ControlState
-from mirrorlake.model.forecast import CatchUp, Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
-from mirrorlake.model.lag import HOPS, WINDOW_SAMPLES, Judgement, Sample, Verdict, completeness, judge, worst
 from mirrorlake.render import Shown, badge, table
 from mirrorlake.render.table import Sheet
 
@@ -194,7 +194,7 @@ def judge_lag(
     Only the newest life of a topic is judged: the positions of an older one end where it was deleted.
 
     Args:
-        frame: lag as `relay/lag.py` tells it.
+        frame: lag as `lag/sql.py` tells it.
         now: the present.
         kept: says how long the topic is kept that a hop reads from; asked for hops that are behind only.
         positions: the table of positions, for the earliest offsets of the sources.

@@ -1,4 +1,4 @@
-"""Lag, latency and RPO out of the tables: one SQL text each, which makes DataFrames here and views in `relay/views.py`.
+"""Lag, latency and RPO out of the tables: one SQL text each, which makes DataFrames here and views in `lag/sql_views.py`.
 
 Lag is told as of every sampling moment (`samples`), hop by hop:
 

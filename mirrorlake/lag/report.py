@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.model.lag import Verdict, all_known
-from mirrorlake.model.verify import VerifyReport
-from mirrorlake.render import Shown, badge, count, duration, escape, moment, table
-from mirrorlake.render.svg_chart import Line, chart
-from mirrorlake.render.table import Sheet, Table
-from mirrorlake.steps.judge import LagVerdict
-from mirrorlake.steps.lag import Lag
-from mirrorlake.steps.report_points import (
+from mirrorlake.lag.judge import LagVerdict
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.report_points import (
     LagPoint,
     LatencyPoint,
     RpoPoint,
@@ -29,6 +24,11 @@ from mirrorlake.steps.report_points import (
     latency_points,
     rpo_points,
 )
+from mirrorlake.lag.verdict import Verdict, all_known
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.render import Shown, badge, count, duration, escape, moment, table
+from mirrorlake.render.svg_chart import Line, chart
+from mirrorlake.render.table import Sheet, Table
 
 # A page of more is not read; `mirrorlake lag --json` has them all.
 MOST_ROWS = 500

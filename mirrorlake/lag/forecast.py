@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from mirrorlake.model.lag import FEWEST_SAMPLES, Sample
+from mirrorlake.lag.verdict import FEWEST_SAMPLES, Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mirrorlake.config.schema.mirror import MirrorConfig
-from mirrorlake.steps.judge import HopPlace, Kept
+from mirrorlake.lag.judge import HopPlace, Kept
 from mirrorlake.topics.sources import TopicSource
 
 

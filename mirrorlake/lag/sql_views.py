@@ -1,13 +1,13 @@
-"""The SQL views `lag`, `latency` and `rpo`, of the same text as the functions of `relay/lag.py`."""
+"""The SQL views `lag`, `latency` and `rpo`, of the same text as the functions of `lag/sql.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.lag.sql import LAG, LATENCY, RPO, WAITED, with_bucket
 from mirrorlake.lake.lake import Lake, quote
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Table
-from mirrorlake.relay.lag import LAG, LATENCY, RPO, WAITED, with_bucket
 
 
 def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> list[str]:

@@ -19,17 +19,17 @@ from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka.record_reader import RecordReader
+from mirrorlake.lag import sql as relay_lag
+from mirrorlake.lag.judge import Kept, LagVerdict, judge_lag, name_pauses
+from mirrorlake.lag.sampler import Sample
+from mirrorlake.lag.sql import LagTables
+from mirrorlake.lag.sql_views import create_views
+from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.observed import moment as utc
 from mirrorlake.lake.samples import KINDS, Key
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
-from mirrorlake.model.lag import WINDOW_SAMPLES, Verdict
-from mirrorlake.relay import lag as relay_lag
-from mirrorlake.relay.lag import LagTables
-from mirrorlake.relay.views import create_views
-from mirrorlake.steps.judge import Kept, LagVerdict, judge_lag, name_pauses
-from mirrorlake.steps.sample import Sample
 
 When = str | timedelta | datetime
 """A time, aware of its zone, or how long ago: `"1h"`."""

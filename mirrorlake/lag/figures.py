@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mirrorlake.lag.judge import LagVerdict
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import GAPS, WITHHELD, Table
-from mirrorlake.steps.judge import LagVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
