@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from mirrorlake.notebook import charts as charts
     from mirrorlake.notebook.console import console as console
     from mirrorlake.notebook.params import params as params
+    from mirrorlake.offsets.rebuild import RebuildPlan as RebuildPlan
     from mirrorlake.rules.functions import register as register
     from mirrorlake.running import Landing as Landing
     from mirrorlake.running import Republishing as Republishing
     from mirrorlake.steps.doctor import Finding as Finding
-    from mirrorlake.steps.rebuild import RebuildPlan as RebuildPlan
     from mirrorlake.steps.takeover import TakeoverPlan as TakeoverPlan
     from mirrorlake.topics.rules_plan import RuleTrial as RuleTrial
 
@@ -83,7 +83,7 @@ _HOME = {
     "Pause": "mirrorlake.model.control",
     "Plan": "mirrorlake.model.plan",
     "Quarantined": "mirrorlake.model.offset_map",
-    "RebuildPlan": "mirrorlake.steps.rebuild",
+    "RebuildPlan": "mirrorlake.offsets.rebuild",
     "Republishing": "mirrorlake.running",
     "RuleTrial": "mirrorlake.topics.rules_plan",
     "Status": "mirrorlake.lag.status_model",

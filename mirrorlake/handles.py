@@ -15,10 +15,10 @@ from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
+from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.render import Sheet, Shown
 from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.running import Ran, Republishing
-from mirrorlake.steps.positions import MovedPositions
 from mirrorlake.steps.takeover import TakeoverPlan
 from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules
 

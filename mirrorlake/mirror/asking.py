@@ -13,11 +13,11 @@ from mirrorlake.mirror.part import Part
 from mirrorlake.model.browse import Beside, Page, Passport
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
+from mirrorlake.offsets import translate as offsets_step
+from mirrorlake.offsets.external_readers import MovedPositions, move_positions, spark_positions
 from mirrorlake.steps import conflicts as conflicts_step
-from mirrorlake.steps import offsets as offsets_step
 from mirrorlake.steps import query as query_step
 from mirrorlake.steps.beside import Anchor, read_beside
-from mirrorlake.steps.positions import MovedPositions, move_positions, spark_positions
 
 
 class Asking(Part):

@@ -12,9 +12,9 @@ from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
+from mirrorlake.offsets.rebuild import RebuildPlan, apply_rebuild
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.republish.republisher import Republisher
-from mirrorlake.steps.rebuild import RebuildPlan, apply_rebuild
 from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.topics import settings_in_force as control_step

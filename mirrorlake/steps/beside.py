@@ -14,7 +14,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.model.browse import Beside, Page
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact
-from mirrorlake.steps.offsets import translate_back, translate_table
+from mirrorlake.offsets.translate import translate_back, translate_table
 
 Anchor = Literal["source", "relay", "target"]
 Browse = Callable[..., Page]

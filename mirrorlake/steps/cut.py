@@ -20,8 +20,8 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
-from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.merged import settled_ends
+from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.shared_partitions import settled_ends
 from mirrorlake.topics.sources import TopicSource
 
 SOURCE_KEY = ["topic", "generation", "partition"]

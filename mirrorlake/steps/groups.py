@@ -20,11 +20,11 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, decide, stays
+from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.resume import Ends, resume_readers
+from mirrorlake.offsets.shared_partitions import Family
 from mirrorlake.steps.group_records import GroupRecords
-from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.merged import Family
 from mirrorlake.steps.own_commits import FamilyPositions, Positions, progress_of
-from mirrorlake.steps.resume import Ends, resume_readers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import Place
 from mirrorlake.model.own_commits import Freedom, Held, History, may_move
-from mirrorlake.steps.merged import Family
-from mirrorlake.steps.web import ways_of
+from mirrorlake.offsets.shared_partitions import Family
+from mirrorlake.offsets.web import ways_of
 
 SET = "group_set"
 """The kind of a position that mirrorlake set; written before it is set, so that a death between the two leaves no echo."""

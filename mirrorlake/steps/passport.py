@@ -22,9 +22,9 @@ from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
 from mirrorlake.model.browse import Landing, Missing, Origin, Outcome, Passport, in_words
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.translate import to_run
 from mirrorlake.steps.browse import at_source, explain, landed_record, with_times
-from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.offsets import to_run
 
 Maps = Callable[[Sequence[FlowConfig]], KnownMaps]
 

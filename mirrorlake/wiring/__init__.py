@@ -17,12 +17,12 @@ from mirrorlake.lag.retention import kept_by
 from mirrorlake.lag.sampler import Sampler, SampleSites
 from mirrorlake.model.browse import Page, Passport
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.steps import rebuild as rebuild_step
+from mirrorlake.offsets import rebuild as rebuild_step
+from mirrorlake.offsets.known_map import recorded_maps
+from mirrorlake.offsets.rebuild import RebuildPlan
 from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.browse import browse_cluster, browse_relay
-from mirrorlake.steps.maps import recorded_maps
 from mirrorlake.steps.passport import Registry
-from mirrorlake.steps.rebuild import RebuildPlan
 from mirrorlake.wiring.places import local_session, utc_now
 from mirrorlake.wiring.streams import Streams
 

@@ -10,13 +10,13 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.model.groups import GroupPlan
+from mirrorlake.offsets.known_map import KnownMaps, known_maps, with_recorded
+from mirrorlake.offsets.resume import Ends
+from mirrorlake.offsets.shared_partitions import Family, family
 from mirrorlake.steps import groups as groups_step
 from mirrorlake.steps.group_records import GroupRecords, recorded_positions
-from mirrorlake.steps.maps import KnownMaps, known_maps, with_recorded
-from mirrorlake.steps.merged import Family, family
 from mirrorlake.steps.own_commits import FamilyPositions
 from mirrorlake.steps.own_commits import Positions as CommittedPositions
-from mirrorlake.steps.resume import Ends
 from mirrorlake.wiring.places import Places
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.merge_order import Origin, Stretch, in_recorded_order, remaining
+from mirrorlake.offsets.merge_order import Origin, Stretch, in_recorded_order, remaining
 
 FLOWS = ("east->b", "west->b")
 

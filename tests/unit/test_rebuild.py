@@ -8,7 +8,7 @@ import pytest
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.steps.rebuild import counterparts
+from mirrorlake.offsets.rebuild import counterparts
 
 
 def flow(source: str, target: str, **settings: Any) -> FlowConfig:

@@ -33,11 +33,11 @@ from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
+from mirrorlake.offsets.external_readers import MovedPositions
+from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.render import Shown
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.steps.doctor import Finding, Findings
-from mirrorlake.steps.positions import MovedPositions
-from mirrorlake.steps.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.steps.repair import Doubled, Repair
 from mirrorlake.steps.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.steps.try_cluster import Tried

@@ -18,10 +18,10 @@ from mirrorlake.lake.landed import kafka_positions, last_kafka_offsets
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
+from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.resume import Ends, resume_readers
+from mirrorlake.offsets.shared_partitions import Family
 from mirrorlake.render import Sheet, Shown, badge, plural, table
-from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.merged import Family
-from mirrorlake.steps.resume import Ends, resume_readers
 
 _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'
 

@@ -18,12 +18,12 @@ from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.merge_order import Stretch, in_recorded_order, remaining
+from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.merge_order import Stretch, in_recorded_order, remaining
+from mirrorlake.offsets.shared_partitions import family, known_to
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.republish.in_order import InOrder
-from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.merged import family, known_to
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _FREE |= {"chunk_records", "chunk_bytes", "producer", "trigger"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedOrder:
-    """The maps of the flows whose order is repeated; `known_to` as in `mirrorlake.steps.merged`, empty where all is known."""
+    """The maps of the flows whose order is repeated; `known_to` as in `mirrorlake.offsets.shared_partitions`, empty where all is known."""
 
     maps: KnownMaps
     known_to: Mapping[TopicPartition, int]

@@ -19,9 +19,9 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.interleaved import END, Answer, Carried, Interleaved
 from mirrorlake.model.loops.routes import MOST_PLACES, Place, arrival, tree_from, way
+from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.shared_partitions import Family
 from mirrorlake.rules.hop_header import RULE
-from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.merged import Family
 from mirrorlake.topics.group_refusal import refused
 
 Readers = Mapping[str, Mapping[str, Mapping[SourcePartition, int]]]

@@ -24,9 +24,9 @@ from mirrorlake.lake.offset_map import SOURCE_KEY, read_and_unread, read_from
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, Resume, limiting, position_among
-from mirrorlake.steps.maps import KnownMaps
-from mirrorlake.steps.merged import Family, known_to
-from mirrorlake.steps.web import Asked, Readers, Verdict, Web, asked_of
+from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.shared_partitions import Family, known_to
+from mirrorlake.offsets.web import Asked, Readers, Verdict, Web, asked_of
 from mirrorlake.topics.sources import TopicSource
 
 _SOURCES = "topic string, generation int, partition int, offset bigint"
