@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror as Mirror
     from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
+    from mirrorlake.mm2.takeover import TakeoverPlan as TakeoverPlan
     from mirrorlake.model.control import Pause as Pause
     from mirrorlake.model.groups import GroupPlan as GroupPlan
     from mirrorlake.model.history import HistoryChange as HistoryChange
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from mirrorlake.running import Landing as Landing
     from mirrorlake.running import Republishing as Republishing
     from mirrorlake.steps.doctor import Finding as Finding
-    from mirrorlake.steps.takeover import TakeoverPlan as TakeoverPlan
     from mirrorlake.topics.rules_plan import RuleTrial as RuleTrial
 
 __version__ = "0.1.0"
@@ -87,7 +87,7 @@ _HOME = {
     "Republishing": "mirrorlake.running",
     "RuleTrial": "mirrorlake.topics.rules_plan",
     "Status": "mirrorlake.lag.status_model",
-    "TakeoverPlan": "mirrorlake.steps.takeover",
+    "TakeoverPlan": "mirrorlake.mm2.takeover",
     "Translation": "mirrorlake.model.offset_map",
     "UnknownPartition": "mirrorlake.model.offset_map",
     "VerifyReport": "mirrorlake.model.verify",

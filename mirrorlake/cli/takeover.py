@@ -38,7 +38,7 @@ def takeover(
 ) -> int:
     """Go on where a stopped MirrorMaker 2 ended: nothing copied again, nothing skipped."""
     from mirrorlake.mirror import load
-    from mirrorlake.steps.takeover_look import OtherMirror
+    from mirrorlake.mm2.survey import OtherMirror
 
     output = Output(as_json=as_json)
     other = OtherMirror(connector=connector, offsets_topic=offsets_topic, group=connect_group)

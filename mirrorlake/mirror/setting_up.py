@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from mirrorlake.config.edit.preview import FlowPreview, preview
 from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror.part import Part
+from mirrorlake.mm2.survey import OtherMirror, Sites
+from mirrorlake.mm2.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.parked import Parked
@@ -15,8 +17,6 @@ from mirrorlake.model.plan import Plan
 from mirrorlake.offsets.rebuild import RebuildPlan, apply_rebuild
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.republish.republisher import Republisher
-from mirrorlake.steps.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
-from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from mirrorlake.topics import settings_in_force as control_step
 from mirrorlake.topics import setup as set_up
 from mirrorlake.topics.edits import SETTINGS

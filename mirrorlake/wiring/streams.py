@@ -14,6 +14,7 @@ from mirrorlake.kafka.options import spark_options
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.signs import LandingSign
 from mirrorlake.landing.lander import LandSettings
+from mirrorlake.mm2.emit import mm2_duties
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
@@ -26,7 +27,6 @@ from mirrorlake.rules.hop_header import provenance_stage
 from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
-from mirrorlake.streams.mm2 import mm2_duties
 from mirrorlake.topics.continuous_sync import Keeper
 from mirrorlake.wiring.positions import Positions
 

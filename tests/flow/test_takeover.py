@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.load import load
 from mirrorlake.errors import LedgerLost
 from mirrorlake.mirror import Mirror
+from mirrorlake.mm2.survey import OtherMirror
 from mirrorlake.model.offset_map import BeforeFirst
 from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties, quick_end
-from mirrorlake.steps.takeover_look import OtherMirror
 from tests.flow.kit import (
     assert_equal_topics,
     consume,

@@ -20,6 +20,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_topics
 from mirrorlake.kafka.record_reader import RecordReader
+from mirrorlake.mm2.emit import mm2_duties
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
@@ -30,7 +31,6 @@ from mirrorlake.runtime.jars import classpath, jars
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
-from mirrorlake.streams.mm2 import mm2_duties
 
 SOURCE_FILE = Path(__file__).with_name("java") / "ClientCheck.java"
 FORMATTERS = "org.apache.kafka.connect.mirror.formatters"

@@ -16,6 +16,8 @@ from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import ledger_spec
+from mirrorlake.mm2.survey import OtherMirror, Sites
+from mirrorlake.mm2.takeover import TakeoverPlan, make_takeover_plan
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import SourceOffset, connect_group, source_offsets_topic
@@ -23,8 +25,6 @@ from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties, quick_end
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
-from mirrorlake.steps.takeover import TakeoverPlan, make_takeover_plan
-from mirrorlake.steps.takeover_look import OtherMirror, Sites
 from tests.flow.kit import Record, consume, create_topic, odd_record, wait_until
 
 PARTITIONS = 3

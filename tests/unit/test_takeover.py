@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.model.takeover import Found, Place, Undecided, digest, locate
+from mirrorlake.mm2.locate import Found, Place, Undecided, digest, locate
 
 
 def source(text: str, *, first: int = 0) -> list[Place]:

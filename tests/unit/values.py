@@ -11,6 +11,7 @@ from mirrorlake.lag.report import Report
 from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import Sample
+from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.browse import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
 from mirrorlake.model.browse import Landing as InRelay
@@ -39,7 +40,6 @@ from mirrorlake.render import Shown
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.steps.doctor import Finding, Findings
 from mirrorlake.steps.repair import Doubled, Repair
-from mirrorlake.steps.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.steps.try_cluster import Tried
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 

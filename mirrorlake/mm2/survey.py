@@ -11,9 +11,9 @@ from typing import Any
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.record_reader import RawRecord, RecordReader
+from mirrorlake.mm2.locate import Found, Place, Undecided, digest, locate
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all
-from mirrorlake.model.takeover import Found, Place, Undecided, digest, locate
 
 # Records before the stored position that are compared, too: they tell repeated records apart.
 _BEFORE = 1_000

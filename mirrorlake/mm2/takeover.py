@@ -27,15 +27,15 @@ from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.schema import GAPS, POSITIONS
+from mirrorlake.mm2.locate import Found
+from mirrorlake.mm2.survey import Comparison, OtherMirror, Sites, Watch
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.model.takeover import Found
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 from mirrorlake.republish.fencing import read_lanes
-from mirrorlake.steps.takeover_look import Comparison, OtherMirror, Sites, Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
