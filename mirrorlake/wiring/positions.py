@@ -7,16 +7,16 @@ from functools import partial
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
+from mirrorlake.groups import plan as groups_step
+from mirrorlake.groups.own_commits import FamilyPositions
+from mirrorlake.groups.own_commits import Positions as CommittedPositions
+from mirrorlake.groups.records import GroupRecords, recorded_positions
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_writer, tell_checkpoints
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.offsets.known_map import KnownMaps, known_maps, with_recorded
 from mirrorlake.offsets.resume import Ends
 from mirrorlake.offsets.shared_partitions import Family, family
-from mirrorlake.steps import groups as groups_step
-from mirrorlake.steps.group_records import GroupRecords, recorded_positions
-from mirrorlake.steps.own_commits import FamilyPositions
-from mirrorlake.steps.own_commits import Positions as CommittedPositions
 from mirrorlake.wiring.places import Places
 
 

@@ -14,6 +14,8 @@ from datetime import datetime
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import GroupActive
+from mirrorlake.groups.own_commits import FamilyPositions, Positions, progress_of
+from mirrorlake.groups.records import GroupRecords
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Committed, Groups
 from mirrorlake.lake.lake import Lake
@@ -23,8 +25,6 @@ from mirrorlake.model.groups import GroupPlan, GroupPosition, decide, stays
 from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.resume import Ends, resume_readers
 from mirrorlake.offsets.shared_partitions import Family
-from mirrorlake.steps.group_records import GroupRecords
-from mirrorlake.steps.own_commits import FamilyPositions, Positions, progress_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

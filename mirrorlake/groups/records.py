@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.groups.own_commits import Positions, set_rows
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.schema import CHECKPOINTS, POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
-from mirrorlake.steps.own_commits import Positions, set_rows
 
 
 def recorded_positions(lake: Lake, flow: FlowConfig, *, selection: NameMatcher) -> Positions:
