@@ -21,14 +21,14 @@ from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress.board import DRAW_EVERY_S
 from mirrorlake.republish.fencing import read_lanes
 from mirrorlake.steps import doctor as doctor_step
-from mirrorlake.steps import verify as verify_step
-from mirrorlake.steps.cut import Relays, take_cut
-from mirrorlake.steps.track import Timed, track_verification
 from mirrorlake.topics import rules_plan as rules_step
 from mirrorlake.topics.acl_plan import read_ownership
 from mirrorlake.topics.history import History
 from mirrorlake.tracking.frame import runs_frame
 from mirrorlake.tracking.tracker import Tracker
+from mirrorlake.verify import verify as verify_step
+from mirrorlake.verify.cut import Relays, take_cut
+from mirrorlake.verify.tracking import Timed, track_verification
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from mirrorlake.publish.publisher import Published
 from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.remotes import choose
 from mirrorlake.running import Landing, Ran, Republishing
-from mirrorlake.steps.repair import Repair, repair_relay
+from mirrorlake.verify.repair import Repair, repair_relay
 
 
 class Moving(Part):

@@ -20,9 +20,9 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.offsets import rebuild as rebuild_step
 from mirrorlake.offsets.known_map import recorded_maps
 from mirrorlake.offsets.rebuild import RebuildPlan
-from mirrorlake.steps import verify as verify_step
 from mirrorlake.steps.browse import browse_cluster, browse_relay
 from mirrorlake.steps.passport import Registry
+from mirrorlake.verify import verify as verify_step
 from mirrorlake.wiring.places import local_session, utc_now
 from mirrorlake.wiring.streams import Streams
 

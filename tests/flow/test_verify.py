@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.steps import verify as verify_step
+from mirrorlake.verify import verify as verify_step
 from tests.flow.kit import create_topic, produce, run_cli
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror

@@ -39,9 +39,9 @@ from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.render import Shown
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.steps.doctor import Finding, Findings
-from mirrorlake.steps.repair import Doubled, Repair
 from mirrorlake.steps.try_cluster import Tried
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
+from mirrorlake.verify.repair import Doubled, Repair
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 

@@ -1,6 +1,6 @@
 """Verify: source, relay and target hold the same records, by count and by content; every difference is named.
 
-What is compared is a fixed cut (`steps/cut.py`), so flows may go on running. Records that rules changed on their way are
+What is compared is a fixed cut (`verify/cut.py`), so flows may go on running. Records that rules changed on their way are
 compared with what the rules make of the relay's; those that older rules changed are checked for being there.
 
 Law E (accounted for): what was not compared is never called equal. Landed records that a flow has not republished are
@@ -23,10 +23,10 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.steps.compare import Side, compare, held_by
-from mirrorlake.steps.cut import SOURCE_KEY, Cut, Landed, Relays
-from mirrorlake.steps.due import Bounds, Tails, owed, still_waiting
-from mirrorlake.steps.expected import Views, expected_records
+from mirrorlake.verify.compare import Side, compare, held_by
+from mirrorlake.verify.cut import SOURCE_KEY, Cut, Landed, Relays
+from mirrorlake.verify.due import Bounds, Tails, owed, still_waiting
+from mirrorlake.verify.expected import Views, expected_records
 
 __all__ = ["Side", "verify_flow"]
 

@@ -18,7 +18,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.verify import Difference
 from mirrorlake.republish.fencing import merged_positions
-from mirrorlake.steps.cut import SOURCE_KEY
+from mirrorlake.verify.cut import SOURCE_KEY
 
 # A flow that runs commits every few seconds; one that has not for so long stands still.
 _STANDS_STILL_MS = 20_000
