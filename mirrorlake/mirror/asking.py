@@ -10,14 +10,14 @@ from pyspark.sql import DataFrame
 
 from mirrorlake.config.values import length_of
 from mirrorlake.mirror.part import Part
-from mirrorlake.model.browse import Beside, Page, Passport
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.offsets import translate as offsets_step
 from mirrorlake.offsets.external_readers import MovedPositions, move_positions, spark_positions
-from mirrorlake.steps import conflicts as conflicts_step
-from mirrorlake.steps import query as query_step
-from mirrorlake.steps.beside import Anchor, read_beside
+from mirrorlake.records import conflicts as conflicts_step
+from mirrorlake.records import query as query_step
+from mirrorlake.records.record import Beside, Page, Passport
+from mirrorlake.records.side_by_side import Anchor, read_beside
 
 
 class Asking(Part):

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import UsageError
-from mirrorlake.model.browse import (
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import GAP_KINDS
+from mirrorlake.records.browse import browse_relay, newest
+from mirrorlake.records.record import (
     WHY_MISSING,
     BrowsedRecord,
     Landing,
@@ -22,9 +25,6 @@ from mirrorlake.model.browse import (
     missing_between,
     told,
 )
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import GAP_KINDS
-from mirrorlake.steps.browse import browse_relay, newest
 
 EVIL = b'<script>alert("x")</script><img src=x onerror=alert(1)>'
 

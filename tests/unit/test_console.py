@@ -23,7 +23,6 @@ from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lag.lines import LINE_COLUMNS
 from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.browse import Beside, BrowsedRecord, Landing, Missing, Outcome, Page, Passport
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPosition, Resume
 from mirrorlake.model.plan import Change, Plan
@@ -34,6 +33,7 @@ from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.status import STALE, lag_frame
 from mirrorlake.notebook.console.store import Store
 from mirrorlake.notebook.console.window import Console
+from mirrorlake.records.record import Beside, BrowsedRecord, Landing, Missing, Outcome, Page, Passport
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"

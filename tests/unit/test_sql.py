@@ -14,7 +14,7 @@ import mirrorlake as ml
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.lake import quote
 from mirrorlake.notebook.params import read
-from mirrorlake.relay.sql import ddl_of, json_sql, records_sql, view_name
+from mirrorlake.records.sql import ddl_of, json_sql, records_sql, view_name
 
 
 def test_types_of_json_are_types_that_from_json_takes() -> None:

@@ -13,8 +13,6 @@ from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import Sample
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
-from mirrorlake.model.browse import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
-from mirrorlake.model.browse import Landing as InRelay
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
@@ -36,6 +34,8 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
+from mirrorlake.records.record import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
+from mirrorlake.records.record import Landing as InRelay
 from mirrorlake.render import Shown
 from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.steps.doctor import Finding, Findings

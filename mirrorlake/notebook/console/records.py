@@ -15,9 +15,9 @@ import ipywidgets as widgets
 from mirrorlake.config.values import moment as read_moment
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.browse import Beside, BrowsedRecord, Page, Passport
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk
+from mirrorlake.records.record import Beside, BrowsedRecord, Page, Passport
 from mirrorlake.render import escape, payload
 
 SIDES = ("source", "relay", "target")

@@ -19,9 +19,9 @@ from mirrorlake.kafka.record_reader import FEW, RawRecord, RecordReader
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import landed_positions
 from mirrorlake.lake.schema import GAPS
-from mirrorlake.model.browse import BrowsedRecord, Missing, Page, missing_between
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
+from mirrorlake.records.record import BrowsedRecord, Missing, Page, missing_between
 from mirrorlake.topics.history import aware
 
 MOST_RECORDS = 1000

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lake.lake import Lake
-from mirrorlake.model.browse import Beside, Page
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.offsets.translate import translate_back, translate_table
+from mirrorlake.records.record import Beside, Page
 
 Anchor = Literal["source", "relay", "target"]
 Browse = Callable[..., Page]

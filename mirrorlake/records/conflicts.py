@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.lake import Lake
-from mirrorlake.relay.conflicts import same_key_conflicts
+from mirrorlake.records.conflict_rows import same_key_conflicts
 
 
 def conflicts(lake: Lake, flows: Iterable[FlowConfig], topic: str, *, within: timedelta) -> DataFrame:

@@ -19,12 +19,12 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import landed_positions
 from mirrorlake.lake.lives import lives_of
 from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
-from mirrorlake.model.browse import Landing, Missing, Origin, Outcome, Passport, in_words
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.translate import to_run
-from mirrorlake.steps.browse import at_source, explain, landed_record, with_times
+from mirrorlake.records.browse import at_source, explain, landed_record, with_times
+from mirrorlake.records.record import Landing, Missing, Origin, Outcome, Passport, in_words
 
 Maps = Callable[[Sequence[FlowConfig]], KnownMaps]
 

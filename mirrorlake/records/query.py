@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import SIDE_TABLES
-from mirrorlake.relay.sql import RECORDS, ddl_of, json_sql, json_type, records_sql, topic_sql, view_name
+from mirrorlake.records.sql import RECORDS, ddl_of, json_sql, json_type, records_sql, topic_sql, view_name
 
 
 def sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str, Any]) -> DataFrame:

@@ -1,0 +1,1 @@
+"""Single records: browse them, compare their copies, follow one from cluster to cluster, query them with SQL."""
