@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mirrorlake import render as show
     from mirrorlake import sandbox as sandbox
     from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
+    from mirrorlake.doctor.checks import Finding as Finding
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
     from mirrorlake.handles import FlowHandle as FlowHandle
     from mirrorlake.lag.status_model import FlowStatus as FlowStatus
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from mirrorlake.rules.functions import register as register
     from mirrorlake.running import Landing as Landing
     from mirrorlake.running import Republishing as Republishing
-    from mirrorlake.steps.doctor import Finding as Finding
     from mirrorlake.topics.rules_plan import RuleTrial as RuleTrial
 
 __version__ = "0.1.0"
@@ -66,7 +66,7 @@ _HOME = {
     "DeletedTopic": "mirrorlake.model.offset_map",
     "Exact": "mirrorlake.model.offset_map",
     "Filtered": "mirrorlake.model.offset_map",
-    "Finding": "mirrorlake.steps.doctor",
+    "Finding": "mirrorlake.doctor.checks",
     "FlowHandle": "mirrorlake.handles",
     "FlowStatus": "mirrorlake.lag.status_model",
     "GroupPlan": "mirrorlake.model.groups",

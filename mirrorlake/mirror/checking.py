@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
+from mirrorlake.doctor import checks as doctor_step
 from mirrorlake.lag import status as status_step
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.report import Report, make_report
@@ -20,7 +21,6 @@ from mirrorlake.mirror.part import Part
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress.board import DRAW_EVERY_S
 from mirrorlake.republish.fencing import read_lanes
-from mirrorlake.steps import doctor as doctor_step
 from mirrorlake.topics import rules_plan as rules_step
 from mirrorlake.topics.acl_plan import read_ownership
 from mirrorlake.topics.history import History

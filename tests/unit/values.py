@@ -6,6 +6,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from mirrorlake.config.edit.preview import FlowPreview, TopicPreview
+from mirrorlake.doctor.checks import Finding, Findings
+from mirrorlake.doctor.try_cluster import Tried
 from mirrorlake.lag.judge import HopPlace, LagVerdict, judge_windows
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
@@ -38,8 +40,6 @@ from mirrorlake.records.record import Beside, BrowsedRecord, Missing, Origin, Ou
 from mirrorlake.records.record import Landing as InRelay
 from mirrorlake.render import Shown
 from mirrorlake.running import Landing, Ran, Republishing
-from mirrorlake.steps.doctor import Finding, Findings
-from mirrorlake.steps.try_cluster import Tried
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from mirrorlake.config.edit.draft import MECHANISMS, SECURITY, ClusterDraft, check_cluster
 from mirrorlake.config.secrets import is_reference, keep_for_session
+from mirrorlake.doctor.try_cluster import Tried, try_cluster
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk
 from mirrorlake.render import badge, escape, table
-from mirrorlake.steps.try_cluster import Tried, try_cluster
 
 _NEW = "a new cluster"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from mirrorlake.config.edit.draft import POLICIES, ClusterDraft, Draft, FlowDraft, check_cluster
 from mirrorlake.config.edit.preview import preview
+from mirrorlake.doctor.try_cluster import group_names, try_cluster
 from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.desk import Desk, told
 from mirrorlake.render import badge, escape, table
-from mirrorlake.steps.try_cluster import group_names, try_cluster
 
 _NEW = "a new flow"
 _EXCLUDED, _GROUPS_EXCLUDED = str(DEFAULT_EXCLUDE_TOPICS), str(DEFAULT_EXCLUDE_GROUPS)

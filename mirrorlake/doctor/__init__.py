@@ -1,0 +1,1 @@
+"""Check settings, clusters and tables, and name the failing layer with its repair."""
