@@ -36,7 +36,7 @@ _FREE |= {"chunk_records", "chunk_bytes", "producer", "trigger"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedOrder:
-    """The maps of the flows whose order is repeated; `known_to` as in `mirrorlake.offsets.shared_partitions`, empty where all is known."""
+    """The maps of the flows whose order is repeated; `known_to` as in `offsets.shared_partitions`, empty where all is known."""
 
     maps: KnownMaps
     known_to: Mapping[TopicPartition, int]
