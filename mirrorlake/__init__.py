@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
     from mirrorlake.doctor.checks import Finding as Finding
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
-    from mirrorlake.handles import FlowHandle as FlowHandle
     from mirrorlake.lag.status_model import FlowStatus as FlowStatus
     from mirrorlake.lag.status_model import PartitionStatus as PartitionStatus
     from mirrorlake.lag.status_model import Status as Status
     from mirrorlake.mirror import Mirror as Mirror
     from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
+    from mirrorlake.mirror.flow import FlowHandle as FlowHandle
+    from mirrorlake.mirror.runner import Landing as Landing
+    from mirrorlake.mirror.runner import Republishing as Republishing
     from mirrorlake.mm2.takeover import TakeoverPlan as TakeoverPlan
     from mirrorlake.model.control import Pause as Pause
     from mirrorlake.model.groups import GroupPlan as GroupPlan
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
     from mirrorlake.notebook.params import params as params
     from mirrorlake.offsets.rebuild import RebuildPlan as RebuildPlan
     from mirrorlake.rules.functions import register as register
-    from mirrorlake.running import Landing as Landing
-    from mirrorlake.running import Republishing as Republishing
     from mirrorlake.topics.rules_plan import RuleTrial as RuleTrial
 
 __version__ = "0.1.0"
@@ -67,14 +67,14 @@ _HOME = {
     "Exact": "mirrorlake.model.offset_map",
     "Filtered": "mirrorlake.model.offset_map",
     "Finding": "mirrorlake.doctor.checks",
-    "FlowHandle": "mirrorlake.handles",
+    "FlowHandle": "mirrorlake.mirror.flow",
     "FlowStatus": "mirrorlake.lag.status_model",
     "GroupPlan": "mirrorlake.model.groups",
     "HistoryChange": "mirrorlake.model.history",
     "HistoryState": "mirrorlake.model.history",
     "Hop": "mirrorlake.model.loops.hops",
     "InHole": "mirrorlake.model.offset_map",
-    "Landing": "mirrorlake.running",
+    "Landing": "mirrorlake.mirror.runner",
     "Mirror": "mirrorlake.mirror",
     "MirrorlakeError": "mirrorlake.errors",
     "NotYetRepublished": "mirrorlake.model.offset_map",
@@ -84,7 +84,7 @@ _HOME = {
     "Plan": "mirrorlake.model.plan",
     "Quarantined": "mirrorlake.model.offset_map",
     "RebuildPlan": "mirrorlake.offsets.rebuild",
-    "Republishing": "mirrorlake.running",
+    "Republishing": "mirrorlake.mirror.runner",
     "RuleTrial": "mirrorlake.topics.rules_plan",
     "Status": "mirrorlake.lag.status_model",
     "TakeoverPlan": "mirrorlake.mm2.takeover",

@@ -131,7 +131,7 @@ class _Run:
 
     def _start_spark(self) -> Mirror:
         from mirrorlake.mirror import Mirror
-        from mirrorlake.wiring import local_session
+        from mirrorlake.mirror.services import local_session
 
         self.mirror = mirror = Mirror(self._config, spark=local_session(), display=lambda: None)
         self._check()

@@ -21,7 +21,7 @@ from mirrorlake.model.offset_map import Exact, InHole, Translation
 from mirrorlake.sandbox.traffic import SampleTraffic
 
 if TYPE_CHECKING:
-    from mirrorlake.handles import FlowHandle
+    from mirrorlake.mirror.flow import FlowHandle
     from mirrorlake.model.verify import PartitionProof, VerifyReport
 
 _COUNTED = "records"

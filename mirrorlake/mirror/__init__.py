@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.display import mirror_sheet
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.load import loads
-from mirrorlake.handles import FlowHandle
-from mirrorlake.mirror.asking import Asking
 from mirrorlake.mirror.checking import Checking
-from mirrorlake.mirror.moving import Moving
+from mirrorlake.mirror.flow import FlowHandle
+from mirrorlake.mirror.questions import Asking
+from mirrorlake.mirror.running import Moving
 from mirrorlake.mirror.setting_up import SettingUp
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Display

@@ -17,7 +17,7 @@ from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.report import Report, make_report
 from mirrorlake.lag.status_model import Status
 from mirrorlake.lake.audit import Audit
-from mirrorlake.mirror.part import Part
+from mirrorlake.mirror.base import Part
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress.board import DRAW_EVERY_S
 from mirrorlake.republish.fencing import read_lanes

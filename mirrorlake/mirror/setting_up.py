@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from mirrorlake.config.edit.preview import FlowPreview, preview
 from mirrorlake.lake.audit import Audit
-from mirrorlake.mirror.part import Part
+from mirrorlake.mirror.base import Part
 from mirrorlake.mm2.survey import OtherMirror, Sites
 from mirrorlake.mm2.takeover import TakeoverPlan, apply_takeover, make_takeover_plan
 from mirrorlake.model.control import Pause

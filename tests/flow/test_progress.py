@@ -14,11 +14,11 @@ from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.landing import lander as land
 from mirrorlake.mirror import Mirror
+from mirrorlake.mirror.services import Wiring
 from mirrorlake.progress.board import Board
 from mirrorlake.republish import republisher as republish
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.tracking.store import RunStore
-from mirrorlake.wiring import Wiring
 from tests.flow.kit import consume, create_topic, produce
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror

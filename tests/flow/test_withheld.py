@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
+from mirrorlake.mirror.services import Wiring
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
@@ -21,7 +22,6 @@ from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.quarantine import Redriven
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.wiring import Wiring
 from tests.flow.kit import commit, consume, create_topic, produce
 from tests.flow.test_laws import topic_name
 from tests.servers.lakes import MakeMirror

@@ -30,14 +30,14 @@ from mirrorlake.errors import (
     UsageError,
 )
 from mirrorlake.landing.retry import pause_s
+from mirrorlake.mirror import parking
+from mirrorlake.mirror.parking import Notices
+from mirrorlake.mirror.runner import Watch
+from mirrorlake.mirror.supervisor import Stream, Supervisor, drain
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.parked import Parked
-from mirrorlake.running import Watch
-from mirrorlake.streams import parking
-from mirrorlake.streams.parking import Notices
-from mirrorlake.streams.supervisor import Stream, Supervisor, drain
 from mirrorlake.topics import settings_in_force as control_step
 from mirrorlake.topics.edits import edits
 
@@ -282,7 +282,7 @@ class Failing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **errors: list[Exception | None]) -> None:
         monkeypatch.setattr(parking, "pause_s", lambda *_, **__: 0.0)
-        monkeypatch.setattr("mirrorlake.streams.supervisor._TICK_S", 0.005)
+        monkeypatch.setattr("mirrorlake.mirror.supervisor._TICK_S", 0.005)
         self.errors, self.starts = errors, dict.fromkeys(errors, 0)
         self.made_of = dict.fromkeys(errors, "1")
         self.table, self.stop, self.heard = Table(), threading.Event(), dict[str, Parked]()
@@ -358,7 +358,7 @@ def test_what_a_new_start_can_mend_is_tried_again_and_told_only_where_it_lasts(
 
     def recovered() -> bool:
         if lasting.starts["b"] == 4 and "b" in lasting.parked():
-            monkeypatch.setattr("mirrorlake.streams.supervisor.HEALTHY_S", 0.0)
+            monkeypatch.setattr("mirrorlake.mirror.supervisor.HEALTHY_S", 0.0)
         return lasting.starts["b"] == 4 and "b" not in lasting.parked()
 
     lasting.run(recovered)
@@ -394,7 +394,7 @@ def test_where_all_are_parked_the_run_ends_with_the_worst_reason(
 
 
 def test_a_cluster_that_was_there_before_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.streams.supervisor.FIRST_S", 0.0)
+    monkeypatch.setattr("mirrorlake.mirror.supervisor.FIRST_S", 0.0)
     streams = Failing(monkeypatch, a=[AWAY, AWAY, AWAY, None])
     streams.run(lambda: streams.starts["a"] == 4)
 

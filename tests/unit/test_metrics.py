@@ -25,14 +25,14 @@ from mirrorlake.lag.judge import HopPlace, judge_windows
 from mirrorlake.lag.verdict import Sample, Verdict
 from mirrorlake.metrics.feed import BatchListener, Feed, committed
 from mirrorlake.metrics.registry import Metrics
-from mirrorlake.metrics.run import measured
 from mirrorlake.metrics.server import MetricsServer
+from mirrorlake.mirror.serve_metrics import measured
+from mirrorlake.mirror.services import Wiring
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
-from mirrorlake.wiring import Wiring
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
@@ -366,7 +366,7 @@ def wiring(settings: str, streams: Streams) -> Wiring:
 
 @pytest.fixture(autouse=True)
 def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.wiring.places.prepare", lambda _: None)
+    monkeypatch.setattr("mirrorlake.mirror.services.connections.prepare", lambda _: None)
 
 
 def test_without_a_port_nothing_is_started() -> None:

@@ -13,6 +13,7 @@ from mirrorlake.lag.report import Report
 from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import Sample
+from mirrorlake.mirror.runner import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Pause, Subject
@@ -39,7 +40,6 @@ from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.records.record import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
 from mirrorlake.records.record import Landing as InRelay
 from mirrorlake.render import Shown
-from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair
 

@@ -17,13 +17,13 @@ from mirrorlake.config.edit.yaml_writer import written
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
 from mirrorlake.mirror import Mirror
+from mirrorlake.mirror.services import utc_now
 from mirrorlake.notebook.console.desk import Desk, Strip
 from mirrorlake.notebook.console.groups import GroupsView
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.status import StatusView
 from mirrorlake.notebook.console.store import Store
 from mirrorlake.notebook.console.wizard import Wizard
-from mirrorlake.wiring import utc_now
 
 TABS = ("Set up", "Status", "Groups", "Records")
 

@@ -14,6 +14,7 @@ from mirrorlake.kafka.options import spark_options
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.signs import LandingSign
 from mirrorlake.landing.lander import LandSettings
+from mirrorlake.mirror.services.offsets import Positions
 from mirrorlake.mm2.emit import mm2_duties
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import TopicPartition
@@ -28,7 +29,6 @@ from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
 from mirrorlake.topics.continuous_sync import Keeper
-from mirrorlake.wiring.positions import Positions
 
 
 class Streams(Positions):

@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.lake import Lake
+from mirrorlake.mirror.runner import Runner
+from mirrorlake.mirror.services import Wiring, utc_now
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Display
-from mirrorlake.running import Runner
-from mirrorlake.wiring import Wiring, utc_now
 
 
 class Part:

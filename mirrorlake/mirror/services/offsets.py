@@ -13,11 +13,11 @@ from mirrorlake.groups.own_commits import Positions as CommittedPositions
 from mirrorlake.groups.records import GroupRecords, recorded_positions
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_writer, tell_checkpoints
+from mirrorlake.mirror.services.connections import Places
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.offsets.known_map import KnownMaps, known_maps, with_recorded
 from mirrorlake.offsets.resume import Ends
 from mirrorlake.offsets.shared_partitions import Family, family
-from mirrorlake.wiring.places import Places
 
 
 def _reads_alike(one: FlowConfig, other: FlowConfig) -> bool:

@@ -24,18 +24,18 @@ from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.lag.sampler import Sample
 from mirrorlake.lake.audit import Audit
 from mirrorlake.landing.lander import Lander
-from mirrorlake.metrics.run import measured
+from mirrorlake.mirror.parking import Notices, Place
+from mirrorlake.mirror.serve_metrics import measured
+from mirrorlake.mirror.services import Wiring
+from mirrorlake.mirror.supervisor import Stream, Supervisor, drain
 from mirrorlake.model.control import ControlState, Intention, Pause
 from mirrorlake.model.parked import landing
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import Sheet, Shown, badge, plural
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.runtime.background import Duties, Duty
-from mirrorlake.streams.parking import Notices, Place
-from mirrorlake.streams.supervisor import Stream, Supervisor, drain
 from mirrorlake.topics.rules_plan import rule_changes
 from mirrorlake.topics.topic_plan import require_source
-from mirrorlake.wiring import Wiring
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from mirrorlake.config.values import length_of
-from mirrorlake.mirror.part import Part
+from mirrorlake.mirror.base import Part
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.offsets import translate as offsets_step

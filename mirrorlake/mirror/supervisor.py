@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
+from mirrorlake.mirror.parking import FIRST_S, HEALTHY_S, Place, place_of
 from mirrorlake.model.parked import worst
-from mirrorlake.streams.parking import FIRST_S, HEALTHY_S, Place, place_of
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.status_model import FlowStatus
+from mirrorlake.mirror.runner import Ran, Republishing
 from mirrorlake.mm2.takeover import TakeoverPlan
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
@@ -19,7 +20,6 @@ from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.render import Sheet, Shown
 from mirrorlake.republish.quarantine import Quarantine
-from mirrorlake.running import Ran, Republishing
 from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules
 
 if TYPE_CHECKING:

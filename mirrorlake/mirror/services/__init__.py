@@ -15,6 +15,8 @@ from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.retention import kept_by
 from mirrorlake.lag.sampler import Sampler, SampleSites
+from mirrorlake.mirror.services.connections import local_session, utc_now
+from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.offsets import rebuild as rebuild_step
 from mirrorlake.offsets.known_map import recorded_maps
@@ -23,8 +25,6 @@ from mirrorlake.records.browse import browse_cluster, browse_relay
 from mirrorlake.records.passport import Registry
 from mirrorlake.records.record import Page, Passport
 from mirrorlake.verify import verify as verify_step
-from mirrorlake.wiring.places import local_session, utc_now
-from mirrorlake.wiring.streams import Streams
 
 __all__ = ["Wiring", "local_session", "utc_now"]
 

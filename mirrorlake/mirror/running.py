@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.sampler import Sample
-from mirrorlake.mirror.part import Part
+from mirrorlake.mirror.base import Part
+from mirrorlake.mirror.runner import Landing, Ran, Republishing
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.publish.file import read_records_of
 from mirrorlake.publish.producer import LakeProducer
 from mirrorlake.publish.publisher import Published
 from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.remotes import choose
-from mirrorlake.running import Landing, Ran, Republishing
 from mirrorlake.verify.repair import Repair, repair_relay
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.figures import Figures, measure
 from mirrorlake.lag.judge import LagVerdict
-from mirrorlake.wiring import Wiring
+from mirrorlake.mirror.services import Wiring
 
 if TYPE_CHECKING:
     from mirrorlake.metrics.registry import Metrics

@@ -1,1 +1,0 @@
-"""Floor 4: one use case per file; clients, sessions and clocks are handed in."""

@@ -1,1 +1,0 @@
-"""Floor 3: the only place that starts a StreamingQuery: land and republish."""
