@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from mirrorlake.cli.conflicts import conflicts
-from mirrorlake.cli.control import pause, resume
-from mirrorlake.cli.groups import groups
-from mirrorlake.cli.history import history
-from mirrorlake.cli.import_mm2 import import_mm2
-from mirrorlake.cli.lag import lag
-from mirrorlake.cli.offsets import offsets
+from mirrorlake.cli.commands.conflicts import conflicts
+from mirrorlake.cli.commands.control import pause, resume
+from mirrorlake.cli.commands.groups import groups
+from mirrorlake.cli.commands.history import history
+from mirrorlake.cli.commands.import_mm2 import import_mm2
+from mirrorlake.cli.commands.lag import lag
+from mirrorlake.cli.commands.offsets import offsets
+from mirrorlake.cli.commands.publish import publish
+from mirrorlake.cli.commands.quarantine import quarantine
+from mirrorlake.cli.commands.rebuild import rebuild
+from mirrorlake.cli.commands.records import passport, records
+from mirrorlake.cli.commands.repair import repair
+from mirrorlake.cli.commands.report import report
+from mirrorlake.cli.commands.rules import rules
+from mirrorlake.cli.commands.runs import runs
+from mirrorlake.cli.commands.sample import sample
+from mirrorlake.cli.commands.takeover import takeover
 from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
 from mirrorlake.cli.output import Output, log_to_stderr
-from mirrorlake.cli.publish import publish
-from mirrorlake.cli.quarantine import quarantine
-from mirrorlake.cli.rebuild import rebuild
-from mirrorlake.cli.records import passport, records
-from mirrorlake.cli.repair import repair
-from mirrorlake.cli.report import report
-from mirrorlake.cli.rules import rules
-from mirrorlake.cli.runs import runs
-from mirrorlake.cli.sample import sample
 from mirrorlake.cli.stopping import in_background
-from mirrorlake.cli.takeover import takeover
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
 from mirrorlake.model.causes import root_cause
 
@@ -256,7 +256,7 @@ def demo(
     as_json: Json = False,
 ) -> int:
     """Start three clusters, mirror two regions into a centre, and show what happened."""
-    from mirrorlake.cli.demo import run_demo
+    from mirrorlake.cli.demo.demo import run_demo
 
     return run_demo(conf, records=records, output=Output(as_json=as_json))
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mirrorlake.cli import main
-from mirrorlake.cli.lag import _document, _show
+from mirrorlake.cli.commands.lag import _document, _show
+from mirrorlake.cli.commands.sample import as_document
 from mirrorlake.cli.output import Output
-from mirrorlake.cli.sample import as_document
 from mirrorlake.lag.sampler import Look, Sample
 from mirrorlake.lake.samples import Key
 

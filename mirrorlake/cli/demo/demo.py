@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mirrorlake.cli.demo_place import claim_lake, demo_clusters, scratch_directory, topics_for
-from mirrorlake.cli.demo_report import Progress, Story, Translated, document, show
+from mirrorlake.cli.demo.place import claim_lake, demo_clusters, scratch_directory, topics_for
+from mirrorlake.cli.demo.report import Progress, Story, Translated, document, show
 from mirrorlake.cli.output import Output
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.schema.mirror import MirrorConfig
