@@ -24,11 +24,11 @@ from mirrorlake.errors import ClusterError, ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.lag.status import read_to, standing
 from mirrorlake.lag.unreachable import Absent
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import Landed, landed_positions, landed_since
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics
+from mirrorlake.lake.read_to import read_to, standing
 from mirrorlake.lake.samples import Change, Key, Remembered, Subject, remember, tidy, write
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.republish.fencing import merged_positions, read_lanes

@@ -13,10 +13,9 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lag.status_model import FlowStatus, PartitionStatus
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import Landed, kafka_positions, landed_positions, read_checkpoint_location
+from mirrorlake.lake.landed import Landed, landed_positions
 from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.one_writer import CHECKPOINT_PROPERTY
-from mirrorlake.landing.lander import land_checkpoint_path
+from mirrorlake.lake.read_to import read_to, standing
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
@@ -78,40 +77,8 @@ def flow_status(
     return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=now(), held=tuple(held), parked=parked)
 
 
-def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:
-    """Return how far a source partition is landed and how far republished, both as next offsets.
-
-    Control records at its end are read but never landed: the checkpoint location knows that they are behind us.
-
-    Args:
-        holds: the offset behind the last that the relay holds; None where it holds nothing of the partition.
-        seen: the next offset to read by the checkpoint location.
-        end: the end of the partition on the source.
-        sent: the next offset to republish by the flow's ledger.
-
-    Example:
-        >>> standing(holds=7, seen=9, end=9, sent=7)
-        (9, 9)
-        >>> standing(holds=7, seen=9, end=9, sent=4)
-        (9, 4)
-    """
-    held = holds or 0
-    reached = min(max(held, seen), max(end, held))
-    return reached, reached if holds is not None and sent >= held else sent
-
-
 def _verdict(lag: int, *, is_landed: bool) -> str:
     return "in_step" if lag == 0 else "behind" if is_landed else "not_started"
-
-
-def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
-    """Return the next offset that landing will read of each partition; control records at its end are behind it."""
-    location = lake.relay_location(alias)
-    if not lake.exists(location):
-        return {}
-    number = int(lake.properties(location).get(CHECKPOINT_PROPERTY, "0"))
-    known = read_checkpoint_location(lake.spark, land_checkpoint_path(lake, alias, number))
-    return kafka_positions(known.committed)
 
 
 def _newest_lives(reached: Mapping[SourcePartition, int]) -> dict[TopicPartition, SourcePartition]:

@@ -31,6 +31,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import kafka_positions, landed_positions, read_checkpoint_location
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.one_writer import OneWriter
+from mirrorlake.lake.read_to import land_checkpoint_path
 from mirrorlake.landing.cuts import CutFinder, Extent, gap_of, suspects
 from mirrorlake.landing.land_query import generation_column, start_landing
 from mirrorlake.landing.query import await_query, reported_ends
@@ -70,11 +71,6 @@ class LandSettings:
             "subscribePattern": self.subscribe_pattern,
             "maxOffsetsPerTrigger": str(self.max_records_per_batch),
         }
-
-
-def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
-    """Return the checkpoint location of a source's landing query."""
-    return f"{lake.checkpoint_root()}/land/{alias}/{number}"
 
 
 class _Look(NamedTuple):

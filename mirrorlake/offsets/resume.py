@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.lag.status import read_to
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.offset_map import SOURCE_KEY, read_and_unread, read_from
+from mirrorlake.lake.read_to import read_to
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, Resume, limiting, position_among

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.load import loads
 from mirrorlake.errors import ClusterUnreachable, ConfigError
-from mirrorlake.lag.status import standing
 from mirrorlake.lag.unreachable import Absent
+from mirrorlake.lake.read_to import standing
 from mirrorlake.lake.samples import Key, Remembered
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
