@@ -19,11 +19,13 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from mirrorlake.cli import main
 from mirrorlake.mirror import Mirror
 
 ABORTED = b"aborted:"
+_LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE)
 
 
 class Record(NamedTuple):
@@ -182,7 +184,11 @@ def commit(address: str, group: str, topic: str, positions: dict[int, int], meta
     """Commit as a consumer that assigns its partitions itself does: a group without members."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
     offsets = [TopicPartition(topic, p, offset, metadata=metadata) for p, offset in positions.items()]
-    consumer.commit(offsets=offsets, asynchronous=False)
+    # The first commit of all makes the topic of commits, and its coordinator may still be loading.
+    is_loading = retry_if_exception(lambda error: error.args[0].code() in _LOADING)
+    for attempt in Retrying(retry=is_loading, stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True):
+        with attempt:
+            consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()
 
 

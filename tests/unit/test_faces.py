@@ -131,9 +131,15 @@ def test_html_and_text_say_the_same() -> None:
         assert missing == [], type(value)
 
 
-@pytest.mark.parametrize("name", ["causes", "control", "groups", "offset_map", "parked", "plan", "status", "verify"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"model.{name}" for name in ("causes", "control", "groups", "offset_map", "parked", "plan", "verify")),
+        "lag.status_model",
+    ],
+)
 def test_the_examples_are_true(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"mirrorlake.model.{name}")).failed == 0
+    assert doctest.testmod(importlib.import_module(f"mirrorlake.{name}")).failed == 0
 
 
 def test_a_value_stays_small_however_many_flows_there_are() -> None:
