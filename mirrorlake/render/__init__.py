@@ -9,11 +9,6 @@ Everything that others wrote is escaped here, once: what `html()` returns is put
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import Any
-
 from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import brief, clean, escape, headers, payload, payload_html
 from mirrorlake.render.numbers import count, duration, moment, plural, rate, size
@@ -43,16 +38,3 @@ __all__ = [
     "size",
     "table",
 ]
-
-
-class _Callable(ModuleType):
-    """`ml.show(value)` and the package `mirrorlake.render` have one name, and importing the package claims it: so it is called.
-
-    The call goes to `mirrorlake.notebook`, which knows the surroundings and which nothing down here imports.
-    """
-
-    def __call__(self, value: Any, **options: Any) -> None:
-        import_module("mirrorlake.notebook").show(value, **options)
-
-
-sys.modules[__name__].__class__ = _Callable

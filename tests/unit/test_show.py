@@ -8,7 +8,6 @@ import math
 import pkgutil
 import re
 from datetime import datetime, timedelta, timezone
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -243,8 +242,7 @@ def test_a_face_needs_no_style_sheet_no_script_and_no_network() -> None:
     assert re.findall(r"var\(--jp-[a-z0-9-]+\)", html) == []
 
 
-def test_the_package_is_the_public_function_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(ml.show, ModuleType)
+def test_show_prints_where_nothing_draws(capsys: pytest.CaptureFixture[str]) -> None:
     ml.show(table("t", ["at"], [[NOON]]), zone=timezone.utc)
     ml.show("anything")
     assert capsys.readouterr().out == "t\nat\n2026-07-01 12:00:00 UTC\nanything\n"

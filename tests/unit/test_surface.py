@@ -11,7 +11,8 @@ from mirrorlake import errors
 
 
 def test_public_names_are_sorted_and_there() -> None:
-    assert sorted(ml.__all__) == ml.__all__
+    assert sorted(ml.__all__) == ml.__all__ == dir(ml)
+    assert {"charts", "show", "load", "__version__"} <= set(ml.__all__)
     for name in ml.__all__:
         assert getattr(ml, name) is not None
 
