@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES, Table
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
 
 DOCS = Path(__file__).parents[1] / "docs"
 _BEGIN, _END = "<!-- made from mirrorlake/lake/schema.py by `make docs` -->", "<!-- end -->"
@@ -20,7 +20,7 @@ def tables_page() -> str:
     return f"{before}{_BEGIN}\n\n{body}\n\n{_END}{after}"
 
 
-def _section(table: Table) -> Iterator[str]:
+def _section(table: TableSchema) -> Iterator[str]:
     yield f"### {table.name}"
     yield ""
     yield f"{table.comment}."

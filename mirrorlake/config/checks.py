@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from mirrorlake.config.faults import Finding, did_you_mean
+from mirrorlake.config.faults import SettingsFault, did_you_mean
 from mirrorlake.model.flow import kafka_name
 from mirrorlake.model.loops.collisions import ProvenanceLike, Survey, survey
 from mirrorlake.model.loops.cycles import FlowLike
@@ -33,7 +33,7 @@ class End(NamedTuple):
     target: str
 
 
-def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[Finding]:
+def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
     """Return what is wrong with aliases and names across the file.
 
     Args:
@@ -43,7 +43,7 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
     """
     known = tuple(aliases)
     found = [
-        Finding(
+        SettingsFault(
             ("clusters", alias),
             f"'{alias}' is no alias",
             "use letters, digits, _ and -, not - in front; a dot parts remote topic names",
@@ -56,21 +56,23 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
         for key, alias in (("source", end.source), ("target", end.target)):
             if alias not in known:
                 found.append(
-                    Finding(("flows", end.position, key), f"there is no cluster '{alias}'", did_you_mean(alias, known))
+                    SettingsFault(
+                        ("flows", end.position, key), f"there is no cluster '{alias}'", did_you_mean(alias, known)
+                    )
                 )
         if end.source == end.target:
             problem = f"source and target are both '{end.source}'"
-            found.append(Finding(("flows", end.position, "target"), problem, "mirror to another cluster"))
+            found.append(SettingsFault(("flows", end.position, "target"), problem, "mirror to another cluster"))
         if end.target in lakes:
             problem = f"'{end.target}' is a lake cluster, which can only be a source"
-            found.append(Finding(("flows", end.position, "target"), problem, "mirror to a Kafka cluster"))
+            found.append(SettingsFault(("flows", end.position, "target"), problem, "mirror to a Kafka cluster"))
         holder = holders.setdefault(kafka_name(end.name), end.name)
         place = ("flows", end.position, "name")
         if any(other.name == end.name for other in ends if other.position < end.position):
-            found.append(Finding(place, f"a second flow '{end.name}'", "give each flow a name of its own"))
+            found.append(SettingsFault(place, f"a second flow '{end.name}'", "give each flow a name of its own"))
         elif holder != end.name:
             problem = f"'{end.name}' and '{holder}' are both '{kafka_name(end.name)}' in Kafka names"
-            found.append(Finding(place, problem, "rename one: they would share ledger and transactional ids"))
+            found.append(SettingsFault(place, problem, "rename one: they would share ledger and transactional ids"))
     return found
 
 
@@ -81,7 +83,7 @@ class DeniedLike(FlowLike, Protocol):
         """Return whether the topic may never leave the source."""
 
 
-def check_denied(flows: Sequence[tuple[int, DeniedLike]]) -> list[Finding]:
+def check_denied(flows: Sequence[tuple[int, DeniedLike]]) -> list[SettingsFault]:
     """Return the flows that select nothing but topics that may never leave their source.
 
     Args:
@@ -95,11 +97,11 @@ def check_denied(flows: Sequence[tuple[int, DeniedLike]]) -> list[Finding]:
             problem = (
                 f"{shown} may never leave {flow.source} (clusters.{flow.source}.never_leave), so nothing is mirrored"
             )
-            found.append(Finding(("flows", index, "topics"), problem, "remove the flow, or the denial"))
+            found.append(SettingsFault(("flows", index, "topics"), problem, "remove the flow, or the denial"))
     return found
 
 
-def check_routes(flows: Sequence[tuple[int, ProvenanceLike]]) -> tuple[Survey, list[Finding]]:
+def check_routes(flows: Sequence[tuple[int, ProvenanceLike]]) -> tuple[Survey, list[SettingsFault]]:
     """Return which flows write where records have been, and where flows go round or meet without intent (DESIGN 9, Loops).
 
     Args:
@@ -110,12 +112,12 @@ def check_routes(flows: Sequence[tuple[int, ProvenanceLike]]) -> tuple[Survey, l
     apart = {flow.name: (index, flow) for index, flow in flows if flow.source != flow.target}
     found = survey([flow for _, flow in apart.values()])
     return found, [
-        Finding(("flows", apart[refusal.flow][0], refusal.key), refusal.problem, refusal.remedy)
+        SettingsFault(("flows", apart[refusal.flow][0], refusal.key), refusal.problem, refusal.remedy)
         for refusal in found.refusals
     ]
 
 
-def _unreadable_names(flows: Sequence[tuple[int, FlowLike]]) -> Finding | None:
+def _unreadable_names(flows: Sequence[tuple[int, FlowLike]]) -> SettingsFault | None:
     """Return why names of the default policy would not tell every hop, which is what ends cycles."""
     first: str | None = None
     for index, flow in flows:
@@ -126,8 +128,8 @@ def _unreadable_names(flows: Sequence[tuple[int, FlowLike]]) -> Finding | None:
         first = first or separator
         if separator != first:
             problem = f"'{separator}' parts names here and '{first}' elsewhere, so no name would tell every hop"
-            return Finding(place, problem, "use one separator for all flows of the file")
+            return SettingsFault(place, problem, "use one separator for all flows of the file")
         if separator in flow.source:
             problem = f"the separator '{separator}' stands in the alias '{flow.source}', too"
-            return Finding(place, problem, "choose another separator or alias")
+            return SettingsFault(place, problem, "choose another separator or alias")
     return None

@@ -14,7 +14,7 @@ from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from mirrorlake.config import secrets
-from mirrorlake.config.faults import Finding, Place
+from mirrorlake.config.faults import Place, SettingsFault
 from mirrorlake.errors import ConfigError, Fault
 
 _TAG = "tag:yaml.org,2002:"
@@ -39,7 +39,7 @@ class Document:
 
     file: str
     data: Any = None
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[SettingsFault] = field(default_factory=list)
     _lines: dict[Place, int] = field(default_factory=dict)
     _unresolved: set[Place] = field(default_factory=set)
     _nodes: int = 0
@@ -74,7 +74,7 @@ class Document:
             name, line = str(key.value), key.start_mark.line + 1
             if name in own and key.tag != _TAG + "merge":
                 self.findings.append(
-                    Finding(
+                    SettingsFault(
                         (*place, name), f"'{name}' is given twice (lines {own[name]} and {line})", "keep one of them"
                     )
                 )
@@ -82,11 +82,11 @@ class Document:
         try:
             SafeConstructor().flatten_mapping(node)
         except ConstructorError as error:
-            self.findings.append(Finding(place, f"<<: {error.problem}", "merge a mapping, or a list of mappings"))
+            self.findings.append(SettingsFault(place, f"<<: {error.problem}", "merge a mapping, or a list of mappings"))
         result: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                self.findings.append(Finding(place, "a key that is no plain word", "write `key: value`"))
+                self.findings.append(SettingsFault(place, "a key that is no plain word", "write `key: value`"))
                 continue
             result[key.value] = self.add(value, (*place, key.value), key.start_mark.line + 1)
         return result
@@ -96,7 +96,9 @@ class Document:
         if node.tag in _TEXT_TAGS:
             return text
         if node.tag not in _KNOWN_TAGS:
-            self.findings.append(Finding(place, f"the YAML tag {node.tag} is not read here", "write a plain value"))
+            self.findings.append(
+                SettingsFault(place, f"the YAML tag {node.tag} is not read here", "write a plain value")
+            )
             return text
         if node.tag != _TAG + "str":
             return SafeConstructor().construct_object(node)
@@ -117,7 +119,7 @@ class Document:
                 raise secrets.BadReferenceError("a secret has no place here", "write the value, or use ${env:NAME}")
             return secrets.expand(text)
         except secrets.BadReferenceError as fault:
-            self.findings.append(Finding(place, fault.problem, fault.remedy))
+            self.findings.append(SettingsFault(place, fault.problem, fault.remedy))
             self._unresolved.add(place)
             return text
 

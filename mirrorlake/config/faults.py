@@ -23,7 +23,7 @@ _QUOTED = re.compile(r"'([^']*)'")
 
 
 @dataclass(frozen=True)
-class Finding:
+class SettingsFault:
     """One thing wrong, by its place in the settings; the file and the line are added by whoever read them."""
 
     place: Place
@@ -31,14 +31,14 @@ class Finding:
     remedy: str = ""
 
 
-def finding_error(*findings: Finding) -> PydanticCustomError:
+def finding_error(*findings: SettingsFault) -> PydanticCustomError:
     """Return the error that a validator raises; places are relative to the validated value."""
     return PydanticCustomError("findings", "{count} finding(s)", {"count": len(findings), "findings": findings})
 
 
 def fault_error(problem: str, remedy: str = "") -> PydanticCustomError:
     """Return the error that a validator of one value raises."""
-    return finding_error(Finding((), problem, remedy))
+    return finding_error(SettingsFault((), problem, remedy))
 
 
 def dotted(place: Place) -> str:
@@ -60,7 +60,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known are {', '.join(names)}" if names else ""
 
 
-def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[Finding]:
+def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[SettingsFault]:
     """Return every finding of a validation.
 
     Args:
@@ -68,12 +68,13 @@ def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> li
         model: the model it validated.
         data: the plain value it validated, to show what was found.
     """
-    found: list[Finding] = []
+    found: list[SettingsFault] = []
     for detail in error.errors(include_url=False, include_input=False):
         place = detail["loc"]
         if detail["type"] == "findings":
             found.extend(
-                Finding((*place, *inner.place), inner.problem, inner.remedy) for inner in detail["ctx"]["findings"]
+                SettingsFault((*place, *inner.place), inner.problem, inner.remedy)
+                for inner in detail["ctx"]["findings"]
             )
         else:
             found.append(_finding(detail, model, data))
@@ -105,28 +106,28 @@ def shown(data: Any, place: Place) -> str:
     return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
 
 
-def _finding(detail: ErrorDetails, model: type[BaseModel], data: Any) -> Finding:
+def _finding(detail: ErrorDetails, model: type[BaseModel], data: Any) -> SettingsFault:
     place, kind, context = detail["loc"], detail["type"], detail.get("ctx", {})
     value = shown(data, place)
     if kind == "missing":
-        return Finding(place[:-1], f"'{place[-1]}' is missing", _describe(model, place))
+        return SettingsFault(place[:-1], f"'{place[-1]}' is missing", _describe(model, place))
     if kind == "extra_forbidden":
         known = _keys_at(model, place[:-1])
-        return Finding(place, f"unknown key '{str(place[-1])[:60]}'", did_you_mean(str(place[-1]), known))
+        return SettingsFault(place, f"unknown key '{str(place[-1])[:60]}'", did_you_mean(str(place[-1]), known))
     if kind == "literal_error":
         allowed = _QUOTED.findall(str(context.get("expected", "")))
-        return Finding(place, f"{value} is not allowed", did_you_mean(value.strip("'"), allowed))
+        return SettingsFault(place, f"{value} is not allowed", did_you_mean(value.strip("'"), allowed))
     if kind in ("greater_than_equal", "less_than_equal", "greater_than", "less_than"):
-        return Finding(place, f"{value} is out of range", detail["msg"].replace("Input should", "it should"))
+        return SettingsFault(place, f"{value} is out of range", detail["msg"].replace("Input should", "it should"))
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return Finding(place, f"{value} stands where a mapping is expected", "write `key: value` lines below it")
+        return SettingsFault(place, f"{value} stands where a mapping is expected", "write `key: value` lines below it")
     if kind in ("list_type", "tuple_type"):
-        return Finding(place, f"{value} stands where a list is expected", "begin each item with `- `")
+        return SettingsFault(place, f"{value} stands where a list is expected", "begin each item with `- `")
     if kind == "string_type":
-        return Finding(
+        return SettingsFault(
             place, f"{value} is no text", "quote it; YAML reads words such as no, on and 1 as something else"
         )
-    return Finding(place, f"{value} does not fit", detail["msg"].replace("Input should", "it should"))
+    return SettingsFault(place, f"{value} does not fit", detail["msg"].replace("Input should", "it should"))
 
 
 def _describe(model: type[BaseModel], place: Place) -> str:

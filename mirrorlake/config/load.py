@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.document import Document, read
-from mirrorlake.config.faults import Finding, dotted, findings_of
+from mirrorlake.config.faults import SettingsFault, dotted, findings_of
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig, told_flows
 from mirrorlake.errors import ConfigError, Fault
 
@@ -73,7 +73,7 @@ def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
     return config
 
 
-def _across(data: Any) -> list[Finding]:
+def _across(data: Any) -> list[SettingsFault]:
     """Check what spans the parts also where some part is faulty, so that one run shows every fault."""
     if (
         not isinstance(data, dict)
@@ -101,7 +101,7 @@ def _across(data: Any) -> list[Finding]:
     return check_ends(ends, data["clusters"], lakes=lakes) + check_denied(sound) + check_routes(sound)[1]
 
 
-def _faults(findings: list[Finding], document: Document) -> list[Fault]:
+def _faults(findings: list[SettingsFault], document: Document) -> list[Fault]:
     faults = [
         Fault(document.file, dotted(item.place), item.problem, item.remedy, document.line(item.place))
         for item in findings

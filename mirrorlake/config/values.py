@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic_core import PydanticCustomError
 
-from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
 from mirrorlake.config.secrets import has_reference
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
@@ -283,7 +283,7 @@ def options(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise fault_error("the value (hidden) stands where a mapping is expected", "write `name: value` lines below it")
     findings = [
-        Finding((key,), "the value (hidden) is neither text, number nor truth value", "write one value")
+        SettingsFault((key,), "the value (hidden) is neither text, number nor truth value", "write one value")
         for key, item in value.items()
         if not isinstance(item, str | int | float | bool)
     ]

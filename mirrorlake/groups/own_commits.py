@@ -18,7 +18,7 @@ from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
-from mirrorlake.model.loops.routes import Place
+from mirrorlake.model.loops.routes import TopicPlace
 from mirrorlake.model.own_commits import Freedom, Held, History, may_move
 from mirrorlake.offsets.shared_partitions import Family
 from mirrorlake.offsets.web import ways_of
@@ -81,7 +81,7 @@ def progress_of(lake: Lake, kin: Family, positions: FamilyPositions, *, now: dat
     held = held_by(sites, histories(lake, aliases.values(), groups), now=now)
     for name, held_there in positions.items():
         for (group, source), committed in held_there.items():
-            here = held.get(group, {}).get((Place(aliases[name], source.topic), source.partition))
+            here = held.get(group, {}).get((TopicPlace(aliases[name], source.topic), source.partition))
             if here is None:
                 continue
             # Where it would be moved it has read what is before its position, or skipped it already: it is never moved back.
@@ -92,7 +92,7 @@ def progress_of(lake: Lake, kin: Family, positions: FamilyPositions, *, now: dat
     kept: dict[tuple[str, TopicPartition], Resume] = {}
     freedoms: dict[tuple[str, TopicPartition], Freedom] = {}
     for (group, source), committed in mine.items():
-        goal, target = Place(flow.target, flow.remote_topic(source.topic)), flow.remote_topic(source.topic)
+        goal, target = TopicPlace(flow.target, flow.remote_topic(source.topic)), flow.remote_topic(source.topic)
         related = {
             place: one
             for (place, partition), one in held[group].items()
@@ -146,13 +146,13 @@ def histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict
 
 def held_by(
     positions: Mapping[Site, int], recorded: Mapping[Site, History], *, now: datetime
-) -> dict[str, dict[tuple[Place, int], Held]]:
+) -> dict[str, dict[tuple[TopicPlace, int], Held]]:
     """Return whose each position is, by group and by place and partition."""
-    found: dict[str, dict[tuple[Place, int], Held]] = {}
+    found: dict[str, dict[tuple[TopicPlace, int], Held]] = {}
     for site, offset in positions.items():
         group, alias, source = site
         held = recorded.get(site, History({})).held(offset, now=now)
-        found.setdefault(group, {})[Place(alias, source.topic), source.partition] = held
+        found.setdefault(group, {})[TopicPlace(alias, source.topic), source.partition] = held
     return found
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.lag.judge import LagVerdict
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import GAPS, WITHHELD, Table
+from mirrorlake.lake.schema import GAPS, WITHHELD, TableSchema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def _newest(latency: DataFrame) -> list[Latency]:
     return [Latency(**row.asDict()) for row in newest.collect()]
 
 
-def _sums(lake: Lake, table: Table, place: str, column: str) -> dict[tuple[str, str], int]:
+def _sums(lake: Lake, table: TableSchema, place: str, column: str) -> dict[tuple[str, str], int]:
     if not lake.exists(lake.meta_location(table)):
         return {}
     rows: list[Any] = lake.meta(table).groupBy(place, "kind").agg(F.sum(column).alias("total")).collect()

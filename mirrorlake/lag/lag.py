@@ -21,7 +21,7 @@ from mirrorlake.errors import ClusterError, UsageError
 from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.judge import Kept, LagVerdict, judge_lag, name_pauses
-from mirrorlake.lag.sampler import Sample
+from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lag.sql import LagTables
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
@@ -64,7 +64,7 @@ class Lag:
         lake: Lake,
         flows: Sequence[FlowConfig],
         *,
-        look: Callable[[], Sample],
+        look: Callable[[], SampledMoment],
         runs: Callable[[Collection[str]], DataFrame],
         reader: Callable[[str], AbstractContextManager[RecordReader]],
         now: Callable[[], datetime],
@@ -265,7 +265,7 @@ class Lag:
     def _between(self, frame: DataFrame, column: str, start: datetime, end: datetime) -> DataFrame:
         return self._of_flows(frame).where(F.col(column).between(start, end))
 
-    def _completed(self, rows: Sequence[Any], at: datetime, sample: Sample) -> list[Any]:
+    def _completed(self, rows: Sequence[Any], at: datetime, sample: SampledMoment) -> list[Any]:
         """Fill in what only the source knows: the timestamps of records that are not landed."""
         ends = {key: offset for look in sample.looks for key, offset in look.positions.items()}
         unknown = {

@@ -29,7 +29,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import Landed, landed_positions, landed_since
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics
 from mirrorlake.lake.read_to import read_to, standing
-from mirrorlake.lake.samples import Change, Key, Remembered, Subject, remember, tidy, write
+from mirrorlake.lake.samples import Key, Remembered, SampledChange, Subject, remember, tidy, write
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.republish.fencing import merged_positions, read_lanes
 from mirrorlake.topics.sources import TopicSource
@@ -68,7 +68,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class SampledMoment:
     """All looks of one moment."""
 
     observed_at: datetime
@@ -139,7 +139,7 @@ class Sampler:
         self._said: dict[Subject, str] = {}
         self._absent = Absent()
 
-    def once(self) -> Sample:
+    def once(self) -> SampledMoment:
         """Look, write what is new, and return what was seen.
 
         A cluster that does not answer is told in `Sample.unanswered`, in the table and in the log; the others are looked at
@@ -171,7 +171,7 @@ class Sampler:
         )
         return replace(seen, looks=tuple(looks))
 
-    def look(self) -> Sample:
+    def look(self) -> SampledMoment:
         """Return where everything stands now; writes nothing."""
         sites, round_ = self._sites(), _Round()
         for alias in sites.admins:
@@ -220,7 +220,7 @@ class Sampler:
             if alias in sites.admins:
                 ask = sites.admins[alias].broker_count
                 self._absent.note(alias, round_.errors["cluster", alias], ask=ask)
-        return Sample(observed_at=at, looks=tuple(looks))
+        return SampledMoment(observed_at=at, looks=tuple(looks))
 
     def _stand(
         self,
@@ -337,9 +337,9 @@ class Sampler:
         return source.earliest(partitions), source.latest(partitions)
 
     @staticmethod
-    def _change(remembered: Remembered, look: Look, at: datetime) -> Change:
+    def _change(remembered: Remembered, look: Look, at: datetime) -> SampledChange:
         if look.error is not None:
-            return Change(subject=look.asked, took_ms=look.took_ms, error=look.error)
+            return SampledChange(subject=look.asked, took_ms=look.took_ms, error=look.error)
         change = remembered.change(look.asked, look.positions, at, complete_every=COMPLETE_EVERY)
         return replace(change, took_ms=look.took_ms)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lag.sql import LAG, LATENCY, RPO, WAITED, with_bucket
 from mirrorlake.lake.lake import Lake, quote
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Table
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, TableSchema
 
 
 def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> list[str]:
@@ -54,7 +54,7 @@ def _tables(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, 
     }
 
 
-def _newer(lake: Lake, table: Table, column: str, *, days: int) -> str:
+def _newer(lake: Lake, table: TableSchema, column: str, *, days: int) -> str:
     name = lake.sql_name(lake.meta_location(table))
     return f"(SELECT * FROM {name} WHERE {column} >= current_timestamp() - INTERVAL '{days}' DAY)"  # noqa: S608
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from mirrorlake.lake.schema import Table
+from mirrorlake.lake.schema import TableSchema
 
 _SIMPLE: Mapping[Any, pa.DataType] = {
     exp.DataType.Type.TEXT: pa.string(),
@@ -21,7 +21,7 @@ _SIMPLE: Mapping[Any, pa.DataType] = {
 }
 
 
-def arrow_types(table: Table) -> dict[str, pa.DataType]:
+def arrow_types(table: TableSchema) -> dict[str, pa.DataType]:
     """Return the type of each column, in their order."""
     return {name: _arrow_type(kind) for name, (kind, _) in table.columns.items()}
 
@@ -42,7 +42,7 @@ def _of(kind: exp.DataType) -> pa.DataType:
     return _SIMPLE[kind.this]
 
 
-def arrow_table(table: Table, rows: Sequence[Sequence[Any]]) -> pa.Table:
+def arrow_table(table: TableSchema, rows: Sequence[Sequence[Any]]) -> pa.Table:
     """Return rows, each with the columns' values in their order, as an Arrow table; a struct's value is a tuple.
 
     Raises:

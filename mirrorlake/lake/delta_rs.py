@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.schema import Table
+from mirrorlake.lake.schema import TableSchema
 
 _ZSTD = WriterProperties(compression="ZSTD")
 
@@ -65,7 +65,7 @@ class FolderTables:
             files = part.files(pa.table(table.get_add_actions(flatten=True)))
         return ds.dataset([f"{path}/{unquote(file)}" for file in files], schema=schema, format="parquet")
 
-    def create(self, path: str, table: Table) -> None:
+    def create(self, path: str, table: TableSchema) -> None:
         """Create a table where there is none."""
         fields = [
             pa.field(name, kind, metadata={"comment": table.columns[name][1]})

@@ -22,7 +22,7 @@ from mirrorlake.lake.arrow_types import arrow_table, arrow_types
 from mirrorlake.lake.ask import answer_from_files, answer_from_spark, tables_of
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.schema import RELAY, SIDE_TABLES, Table
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
@@ -47,7 +47,7 @@ class Lake:
         """Return the relay of a source cluster as SQL names it."""
         return self._place(f"relay/{alias}", f"relay_{_identifier(alias)}")
 
-    def meta_location(self, table: Table) -> str:
+    def meta_location(self, table: TableSchema) -> str:
         """Return a side table's path or name."""
         return self._place(f"meta/{table.name}", table.name)
 
@@ -88,7 +88,7 @@ class Lake:
                 list(pool.map(lambda item: self._create(*item), chosen))
         return list(missing)
 
-    def create_side_table(self, table: Table) -> None:
+    def create_side_table(self, table: TableSchema) -> None:
         """Create one side table where it is missing."""
         if not self.exists(self.meta_location(table)):
             self._create(self.meta_location(table), table)
@@ -97,7 +97,7 @@ class Lake:
         """Return the locations of tables that `create_all` would create."""
         return list(self._missing(aliases))
 
-    def _missing(self, aliases: Iterable[str]) -> dict[str, Table]:
+    def _missing(self, aliases: Iterable[str]) -> dict[str, TableSchema]:
         wanted = {self.relay_location(alias): RELAY for alias in aliases}
         wanted |= {self.meta_location(table): table for table in SIDE_TABLES}
         with ThreadPoolExecutor(max_workers=4) as pool:
@@ -120,7 +120,7 @@ class Lake:
         location = self.relay_location(alias)
         return reader.table(location) if self._root is None else reader.format("delta").load(location)
 
-    def meta(self, table: Table) -> DataFrame:
+    def meta(self, table: TableSchema) -> DataFrame:
         """Return a side table with the columns that this release knows; those of an older lake are null where it lacks them."""
         frame = self.read(self.meta_location(table))
         lacking = {
@@ -221,16 +221,16 @@ class Lake:
         else:
             writer.save(location)
 
-    def append_rows(self, table: Table, rows: Sequence[Any], *, app_id: str = "", version: int = 0) -> None:
+    def append_rows(self, table: TableSchema, rows: Sequence[Any], *, app_id: str = "", version: int = 0) -> None:
         """Append Python tuples to a side table; nothing happens for no rows."""
         if rows:
             self._append_rows(table, rows, app_id, version)
 
-    def fence(self, table: Table, *, app_id: str, version: int) -> None:
+    def fence(self, table: TableSchema, *, app_id: str, version: int) -> None:
         """Append nothing under an application id: what comes with an older version from now on is dropped."""
         self._append_rows(table, [], app_id, version)
 
-    def _append_rows(self, table: Table, rows: Sequence[Any], app_id: str, version: int) -> None:
+    def _append_rows(self, table: TableSchema, rows: Sequence[Any], app_id: str, version: int) -> None:
         location = self.meta_location(table)
         if self._needs_no_spark(location):
             self._folder.append(location, arrow_table(table, rows), app_id=app_id, version=version)
@@ -292,7 +292,7 @@ class Lake:
         [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("numFiles", "sizeInBytes").collect()
         return int(row.numFiles), int(row.sizeInBytes)
 
-    def _create(self, location: str, table: Table) -> None:
+    def _create(self, location: str, table: TableSchema) -> None:
         """Create a table; another process may be at it too, or may have died over it."""
         if table is not RELAY and self._has_relays():
             self._folder.create(location, table)

@@ -40,7 +40,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SampledChange:
     """What one look at a subject found new; an offset of None says that the position is gone."""
 
     subject: Subject
@@ -58,16 +58,18 @@ class Remembered:
     positions: dict[Subject, dict[Key, int]] = field(default_factory=dict)
     completed_at: dict[Subject, datetime] = field(default_factory=dict)
 
-    def change(self, subject: Subject, seen: Mapping[Key, int], at: datetime, *, complete_every: timedelta) -> Change:
+    def change(
+        self, subject: Subject, seen: Mapping[Key, int], at: datetime, *, complete_every: timedelta
+    ) -> SampledChange:
         """Return what has to be written of a look: all of it once in `complete_every`, else what is new."""
         before, completed = self.positions.get(subject), self.completed_at.get(subject)
         if before is None or completed is None or at - completed >= complete_every:
-            return Change(subject=subject, complete=True, rows=dict(seen), positions=len(seen))
+            return SampledChange(subject=subject, complete=True, rows=dict(seen), positions=len(seen))
         rows: dict[Key, int | None] = {key: offset for key, offset in seen.items() if before.get(key) != offset}
         rows |= dict.fromkeys(before.keys() - seen.keys())
-        return Change(subject=subject, rows=rows, positions=len(seen))
+        return SampledChange(subject=subject, rows=rows, positions=len(seen))
 
-    def note(self, change: Change, at: datetime) -> None:
+    def note(self, change: SampledChange, at: datetime) -> None:
         """Remember what was written."""
         if change.complete:
             self.positions[change.subject] = {}
@@ -121,7 +123,7 @@ def written(positions: DataFrame, samples: DataFrame) -> DataFrame:
     )
 
 
-def write(lake: Lake, at: datetime, changes: Sequence[Change]) -> None:
+def write(lake: Lake, at: datetime, changes: Sequence[SampledChange]) -> None:
     """Append what is new, and the moment."""
     rows = [
         (k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group, offset, None, at)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TableSchema:
     """A table: columns as `name -> (SQL type, comment)`, what it holds, and its Delta properties."""
 
     name: str
@@ -32,7 +32,7 @@ _APPEND_ONLY = {
     "delta.logRetentionDuration": "interval 30 days",
 }
 
-RELAY = Table(
+RELAY = TableSchema(
     name="relay",
     comment="Records of one source cluster, byte for byte, append-only; one file per topic-partition and batch, in offset order",
     columns={
@@ -63,7 +63,7 @@ RELAY = Table(
     },
 )
 
-OFFSET_MAP = Table(
+OFFSET_MAP = TableSchema(
     name="offset_map",
     comment="Runs of offsets: which downstream offsets stand for which upstream ones; the copy of each flow's ledger",
     columns={
@@ -94,7 +94,7 @@ OFFSET_MAP = Table(
     },
 )
 
-GAPS = Table(
+GAPS = TableSchema(
     name="gaps",
     comment="Upstream offsets that were never landed, explained (law E)",
     columns={
@@ -115,7 +115,7 @@ GAPS = Table(
     properties=_APPEND_ONLY,
 )
 
-POSITIONS = Table(
+POSITIONS = TableSchema(
     name="positions",
     comment="Positions over time, per source partition: source ends, landed, republished, group commits",
     columns={
@@ -139,7 +139,7 @@ POSITIONS = Table(
     properties={**_APPEND_ONLY, "delta.appendOnly": "false"},
 )
 
-SAMPLES = Table(
+SAMPLES = TableSchema(
     name="samples",
     comment="Moments at which positions were looked at, one row a moment and subject: tells 'no change' from 'nobody looked'",
     columns={
@@ -158,7 +158,7 @@ SAMPLES = Table(
     properties={**_APPEND_ONLY, "delta.appendOnly": "false"},
 )
 
-METADATA = Table(
+METADATA = TableSchema(
     name="metadata",
     comment="Topics and ACLs as they changed, one row a change: ids, partition counts, configurations, permissions",
     columns={
@@ -188,7 +188,7 @@ METADATA = Table(
     properties=_APPEND_ONLY,
 )
 
-QUARANTINE = Table(
+QUARANTINE = TableSchema(
     name="quarantine",
     comment="Records that were withheld from a target, with their bytes and the reason",
     columns={
@@ -211,7 +211,7 @@ QUARANTINE = Table(
     properties=_APPEND_ONLY,
 )
 
-WITHHELD = Table(
+WITHHELD = TableSchema(
     name="withheld",
     comment="Upstream offsets of landed records that a flow kept from its target, by rule (law E)",
     columns={
@@ -241,7 +241,7 @@ WITHHELD = Table(
     },
 )
 
-CHECKPOINTS = Table(
+CHECKPOINTS = TableSchema(
     name="checkpoints",
     comment="Translated positions of consumer groups (Kafka's meaning of checkpoint)",
     columns={
@@ -257,7 +257,7 @@ CHECKPOINTS = Table(
     properties=_APPEND_ONLY,
 )
 
-HEARTBEATS = Table(
+HEARTBEATS = TableSchema(
     name="heartbeats",
     comment="Signs of life per flow",
     columns={
@@ -268,7 +268,7 @@ HEARTBEATS = Table(
     properties=_APPEND_ONLY,
 )
 
-AUDIT = Table(
+AUDIT = TableSchema(
     name="audit",
     comment="Who changed what on which cluster: the plan's hash, before and after",
     columns={
@@ -286,7 +286,7 @@ AUDIT = Table(
     properties=_APPEND_ONLY,
 )
 
-CONTROL = Table(
+CONTROL = TableSchema(
     name="control",
     comment="What a person wants of the mirror, and which of its streams failed; the newest row of a subject counts",
     columns={

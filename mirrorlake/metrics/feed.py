@@ -76,7 +76,7 @@ def committed(metrics: Metrics) -> Callable[[Sequence[LedgerRecord]], None]:
     return heard
 
 
-class Feed:
+class MetricsFeed:
     """Look at the tables every so often, beside the caller, and show what is found.
 
     Args:
@@ -95,7 +95,7 @@ class Feed:
         self._thread = threading.Thread(target=self._work, name="metrics", daemon=True)
         self._said = ""
 
-    def start(self) -> Feed:
+    def start(self) -> MetricsFeed:
         """Begin, and return this feed."""
         self._thread.start()
         return self

@@ -45,7 +45,7 @@ class Wanted(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ParkingPlace:
     """Where a failed stream waits: `retry_at` on the monotonic clock, None for a person.
 
     `never_came` where a cluster was not there in the first minute: most likely a wrong address.
@@ -77,8 +77,8 @@ class Place:
 
 
 def place_of(
-    stream: Wanted, error: Exception, before: Place | None, *, now: Callable[[], datetime], never_came: bool
-) -> Place:
+    stream: Wanted, error: Exception, before: ParkingPlace | None, *, now: Callable[[], datetime], never_came: bool
+) -> ParkingPlace:
     """Return where a stream waits after a failure, and say so in the log.
 
     Args:
@@ -110,7 +110,7 @@ def place_of(
         parked.cause,
         parked.next_step,
     )
-    return Place(
+    return ParkingPlace(
         parked=parked,
         error=own,
         made_of=stream.made_of,
@@ -149,7 +149,7 @@ class Notices:
         self._heard = heard
         self._shown: Mapping[str, Parked] = {}
 
-    def tell(self, state: ControlState, waiting: Mapping[str, Place], healthy: frozenset[str]) -> None:
+    def tell(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
         """Tell what is parked.
 
         Args:

@@ -21,10 +21,10 @@ from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.load import load
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
-from mirrorlake.lag.sampler import Sample
+from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lake.audit import Audit
 from mirrorlake.landing.lander import Lander
-from mirrorlake.mirror.parking import Notices, Place
+from mirrorlake.mirror.parking import Notices, ParkingPlace
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.services import Wiring
 from mirrorlake.mirror.supervisor import Stream, Supervisor, drain
@@ -141,7 +141,7 @@ class Runner:
         _, sent = self._stay_on(list, lambda: self._flows(flow), stop, isolates=False, first=first)
         return sent[0] if sent else Republishing(flow, 0)
 
-    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[Sample], None]) -> None:
+    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[SampledMoment], None]) -> None:
         """Look at all positions until `stop` is set; see `Mirror.sample`."""
         sampler = self._wiring.sampler()
         while not stop.is_set():
@@ -215,7 +215,7 @@ class Runner:
         first: dict[str, bool] | None = None,
     ) -> Ran:
         """Run streams until `stop` is set; `first` are options of the first start only, such as a rebuild."""
-        watch, options = Watch(self._wiring), dict(first or {})
+        watch, options = ControlWatch(self._wiring), dict(first or {})
         notices = Notices(self._wiring.control(), self._wiring.on_parked)
 
         def pop() -> dict[str, bool]:
@@ -231,7 +231,7 @@ class Runner:
                 if state.of_stream(flow.name, flow.target) is None
             ]
 
-        def tell(waiting: Mapping[str, Place], running: frozenset[str]) -> None:
+        def tell(waiting: Mapping[str, ParkingPlace], running: frozenset[str]) -> None:
             notices.tell(watch.state, waiting, running)
 
         results = Supervisor(wanted, stop, isolates=isolates, now=self._wiring.now, tell=tell).run()
@@ -321,7 +321,7 @@ class Runner:
         return [flow for flow in self._wiring.config.flows if name in (None, flow.name)]
 
 
-class Watch:
+class ControlWatch:
     """Hear what a person wants: pauses, and settings that were applied after this process read its own.
 
     Args:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from mirrorlake.config.values import length_of
 from mirrorlake.errors import UsageError
-from mirrorlake.lag.sampler import Sample
+from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.mirror.base import Part
 from mirrorlake.mirror.runner import Landing, Ran, Republishing
 from mirrorlake.model.remotes import HeldTopic
@@ -163,8 +163,8 @@ class Moving(Part):
         once: bool = False,
         every: str | timedelta | None = None,
         stop: threading.Event | None = None,
-        tell: Callable[[Sample], None] = lambda _: None,
-    ) -> Sample | None:
+        tell: Callable[[SampledMoment], None] = lambda _: None,
+    ) -> SampledMoment | None:
         """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
 
         A mirror that runs does this by itself. Run it beside mirrors that run in parts, or once on a schedule.

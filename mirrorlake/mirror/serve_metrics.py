@@ -36,7 +36,7 @@ def measured(wiring: Wiring, *, port: int | None) -> Iterator[Metrics | None]:
         yield None
         return
     # Heavy for those who measure nothing.
-    from mirrorlake.metrics.feed import BatchListener, Feed, committed
+    from mirrorlake.metrics.feed import BatchListener, MetricsFeed, committed
     from mirrorlake.metrics.registry import Metrics
     from mirrorlake.metrics.server import MetricsServer
 
@@ -52,7 +52,9 @@ def measured(wiring: Wiring, *, port: int | None) -> Iterator[Metrics | None]:
             wiring.on_parked = metrics.parked
             stack.callback(wiring.forget_listener)
             every_s = settings.every.total_seconds()
-            feed = Feed(metrics, lambda: look(wiring), every_s=every_s, first_s=min(every_s, _FIRST_LOOK_S)).start()
+            feed = MetricsFeed(
+                metrics, lambda: look(wiring), every_s=every_s, first_s=min(every_s, _FIRST_LOOK_S)
+            ).start()
             stack.callback(_quietly, feed.stop)
         except Exception:
             log.exception("metrics.failed what=start; the mirror runs without them")

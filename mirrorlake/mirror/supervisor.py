@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
-from mirrorlake.mirror.parking import FIRST_S, HEALTHY_S, Place, place_of
+from mirrorlake.mirror.parking import FIRST_S, HEALTHY_S, ParkingPlace, place_of
 from mirrorlake.model.parked import worst
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 3.0
 _TICK_S = 0.2
 
-Tell = Callable[[Mapping[str, Place], frozenset[str]], None]
+Tell = Callable[[Mapping[str, ParkingPlace], frozenset[str]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Supervisor:
         self._now = now
         self._tell = tell
         self._running: dict[str, _Running] = {}
-        self._parked: dict[str, Place] = {}
+        self._parked: dict[str, ParkingPlace] = {}
         self._results: dict[str, list[Any]] = {}
         self._failure: BaseException | None = None
         self._began = time.monotonic()

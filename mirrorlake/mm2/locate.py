@@ -36,7 +36,7 @@ def digest(key: bytes | None, value: bytes | None, headers: Headers, timestamp_m
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceRecord:
     """A record of the source: its upstream offset and its content."""
 
     offset: int
@@ -63,7 +63,7 @@ class Undecided:
     more: bool = False
 
 
-def locate(stored: int, around: Sequence[Place], tail: Sequence[bytes], *, at_end: bool) -> Found | Undecided:
+def locate(stored: int, around: Sequence[SourceRecord], tail: Sequence[bytes], *, at_end: bool) -> Found | Undecided:
     """Return where to go on.
 
     Args:

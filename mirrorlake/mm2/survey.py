@@ -11,7 +11,7 @@ from typing import Any
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.record_reader import RawRecord, RecordReader
-from mirrorlake.mm2.locate import Found, Place, Undecided, digest, locate
+from mirrorlake.mm2.locate import Found, SourceRecord, Undecided, digest, locate
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all
 
@@ -100,7 +100,7 @@ class Comparison:
         answers: list[Found | Undecided] = []
         for reader in self._sources:
             around = [
-                Place(record.offset, _content(record, stamped=stamped))
+                SourceRecord(record.offset, _content(record, stamped=stamped))
                 for record in self._read(reader, place, max(first, position - _BEFORE), last)
             ]
             answers.append(locate(position, around, tail, at_end=last >= end))
@@ -131,7 +131,7 @@ def _content(record: RawRecord, *, stamped: bool) -> bytes:
     return digest(record.key, record.value, record.headers, record.timestamp_ms if stamped else None)
 
 
-class Watch:
+class MirrorMakerWatch:
     """See whether MirrorMaker still works: its workers' group, and whatever it would move while one looks.
 
     An idle one moves nothing but its heartbeats, and only where they are on; so the group counts first. A killed worker

@@ -28,7 +28,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.schema import GAPS, POSITIONS
 from mirrorlake.mm2.locate import Found
-from mirrorlake.mm2.survey import Comparison, OtherMirror, Sites, Watch
+from mirrorlake.mm2.survey import Comparison, MirrorMakerWatch, OtherMirror, Sites
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -179,7 +179,7 @@ def make_takeover_plan(
             flow=flow.name,
             reasons=(*reasons, f"{flow.target} has no topic {topic}: name Connect's with --offsets-topic{hint}"),
         )
-    watch = Watch(flow, sites, other, offsets=[TopicPartition(topic, p) for p in range(state.partitions)])
+    watch = MirrorMakerWatch(flow, sites, other, offsets=[TopicPartition(topic, p) for p in range(state.partitions)])
     with RecordReader(flow.target, sites.target_options) as reader:
         held = stored_offsets(reader, topic, range(state.partitions), connector=other.connector, cluster=flow.source)
     notes += [f"skipped {skipped}" for skipped in held.skipped]
@@ -234,7 +234,7 @@ def _of_the_flow(flow: FlowConfig, sites: Sites) -> list[str]:
 
 
 def _partitions(
-    flow: FlowConfig, sites: Sites, held: StoredOffsets, watch: Watch, *, trust_stored: bool
+    flow: FlowConfig, sites: Sites, held: StoredOffsets, watch: MirrorMakerWatch, *, trust_stored: bool
 ) -> list[PartitionTakeover]:
     names = sorted(name for name in sites.source.topic_names() if flow.carries(name))
     sources = sites.source.describe(names)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mirrorlake.model.loops.routes import Place
+from mirrorlake.model.loops.routes import TopicPlace
 from mirrorlake.model.offset_map import goes_on
 
 Span = tuple[int, int]
@@ -106,7 +106,7 @@ class Carried:
 class Standing:
     """What a reader has read of one origin, as it stands on the target: as in `mirrorlake.model.groups.Contribution`."""
 
-    origin: Place
+    origin: TopicPlace
     last_read: int | None
     first_unread: int | None
 
@@ -117,7 +117,7 @@ class Answer:
 
     position: int | None
     again: int
-    decides: Place | None
+    decides: TopicPlace | None
 
 
 class Interleaved:
@@ -129,13 +129,15 @@ class Interleaved:
     """
 
     def __init__(
-        self, carried: Mapping[tuple[Place, Place], Carried], ways: Mapping[tuple[Place, Place], Sequence[Place]]
+        self,
+        carried: Mapping[tuple[TopicPlace, TopicPlace], Carried],
+        ways: Mapping[tuple[TopicPlace, TopicPlace], Sequence[TopicPlace]],
     ) -> None:
         self._carried = carried
         self._ways = ways
-        self._taken: dict[Place, list[Span]] = {}
+        self._taken: dict[TopicPlace, list[Span]] = {}
 
-    def answer(self, target: Place, read: Mapping[Place, int], *, known_to: int) -> Answer:
+    def answer(self, target: TopicPlace, read: Mapping[TopicPlace, int], *, known_to: int) -> Answer:
         """Return where a reader goes on at a place.
 
         Law A: a record of any origin that the reader could have read, and has not, is at or past the position.
@@ -146,7 +148,7 @@ class Interleaved:
             known_to: the offset on the target from which on records may be missing in the maps.
         """
         found: list[Standing] = []
-        unread: dict[Place, list[Span]] = {}
+        unread: dict[TopicPlace, list[Span]] = {}
         for origin in {start for start, end in self._ways if end == target} | {target}:
             spans = self._unread(origin, read)
             if spans is not None:
@@ -163,7 +165,7 @@ class Interleaved:
         again = sum(self._again(origin, target, spans, read, position) for origin, spans in unread.items())
         return Answer(position, again, min(limits)[1] if limits else None)
 
-    def may_follow(self, source: Place, target: Place, position: int) -> bool:
+    def may_follow(self, source: TopicPlace, target: TopicPlace, position: int) -> bool:
         """Return whether a record that stands before a position may still come to the target over the flow between the two.
 
         What other flows brought to the source, and what goes on from there over none, is known not to.
@@ -180,14 +182,14 @@ class Interleaved:
         ended = [flow for (start, end), flow in self._carried.items() if end == source and start not in passing]
         return bool(without((carried.position, position), merged(one for flow in ended for one in flow.taken())))
 
-    def _hops(self, origin: Place, place: Place) -> list[Carried] | None:
+    def _hops(self, origin: TopicPlace, place: TopicPlace) -> list[Carried] | None:
         way = [origin] if origin == place else self._ways.get((origin, place))
         if way is None:
             return None
         hops = [self._carried.get(pair) for pair in pairwise(way)]
         return [hop if hop is not None else Carried([], position=0) for hop in hops]
 
-    def _unread(self, origin: Place, read: Mapping[Place, int]) -> list[Span] | None:
+    def _unread(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> list[Span] | None:
         """Return which offsets of an origin the reader has read on no cluster; None where it could read none of them."""
         found: list[Span] | None = None
         for place, position in read.items():
@@ -202,7 +204,7 @@ class Interleaved:
         return found
 
     def _standing(
-        self, origin: Place, target: Place, unread: list[Span], read: Mapping[Place, int], known_to: int
+        self, origin: TopicPlace, target: TopicPlace, unread: list[Span], read: Mapping[TopicPlace, int], known_to: int
     ) -> Standing:
         hops = self._hops(origin, target) or []
         # What is read lies before the last, endless span.
@@ -221,14 +223,16 @@ class Interleaved:
             last_read = None if last_read is None else last_read + 1
         return Standing(origin, None if last_read is None else last_read - 1, first_unread)
 
-    def _first_hop(self, origin: Place, read: Mapping[Place, int]) -> Carried | None:
+    def _first_hop(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> Carried | None:
         """Return the flow that first takes the records of an origin to where the reader reads."""
         for place in sorted(read):
             if place != origin and (hops := self._hops(origin, place)):
                 return hops[0]
         return None
 
-    def _first_own(self, place: Place, unread: Sequence[Span], read: Mapping[Place, int], known_to: int) -> int | None:
+    def _first_own(
+        self, place: TopicPlace, unread: Sequence[Span], read: Mapping[TopicPlace, int], known_to: int
+    ) -> int | None:
         """Find the first offset of these that is, or may be, a record of the place's own.
 
         The flow that takes them on has told markers and records apart up to where it is; past that nobody has.
@@ -241,7 +245,7 @@ class Interleaved:
             found.append(next((own[0] for one in sent for own in self._own(place, one)), END))
         return None if min(found) == END else min(found)
 
-    def _own(self, place: Place, span: Span) -> list[Span]:
+    def _own(self, place: TopicPlace, span: Span) -> list[Span]:
         """Return the offsets of a span that no flow wrote."""
         taken = self._taken.get(place)
         if taken is None:
@@ -249,7 +253,9 @@ class Interleaved:
             taken = self._taken[place] = merged(one for carried in into for one in carried.taken())
         return without(span, taken)
 
-    def _again(self, origin: Place, target: Place, unread: list[Span], read: Mapping[Place, int], position: int) -> int:
+    def _again(
+        self, origin: TopicPlace, target: TopicPlace, unread: list[Span], read: Mapping[TopicPlace, int], position: int
+    ) -> int:
         hops = self._hops(origin, target) or []
         since = position
         for hop in reversed(hops):

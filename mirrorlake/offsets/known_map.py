@@ -24,7 +24,7 @@ from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.lives import lives_of
 from mirrorlake.lake.metadata import carried_topics
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, WITHHELD, Table
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, WITHHELD, TableSchema
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
@@ -85,7 +85,7 @@ def known_maps(
     def read(
         flow: FlowConfig,
     ) -> tuple[dict[SourcePartition, int], list[HeldTopic], dict[str, list[tuple[Any, ...]]], bool]:
-        def lacks(table: Table, record: LedgerRecord) -> bool:
+        def lacks(table: TableSchema, record: LedgerRecord) -> bool:
             return record.seq > held.get((table.name, flow.name, record.lane), -1)
 
         newer: list[LedgerRecord] = []
@@ -115,7 +115,7 @@ def known_maps(
             found = list(pool.map(read, flows))
     names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
 
-    def whole(frame: DataFrame, table: Table) -> DataFrame:
+    def whole(frame: DataFrame, table: TableSchema) -> DataFrame:
         rows = [row for _, _, newer, _ in found for row in newer[table.name]]
         # A frame reads its table when it is asked, and a running flow has appended by then what stands in `rows` already.
         upto = [(flow, lane, seq) for (name, flow, lane), seq in held.items() if name == table.name]
@@ -204,6 +204,6 @@ def _held(runs: DataFrame, withheld: DataFrame) -> dict[tuple[str, str, int], in
     return {(row.table, row.flow, row.lane): int(row.seq) for row in rows}
 
 
-def _newest(frame: DataFrame, table: Table) -> DataFrame:
+def _newest(frame: DataFrame, table: TableSchema) -> DataFrame:
     newest = frame.groupBy("flow", "lane").agg(F.max("ledger_seq").alias("seq"))
     return newest.withColumn("table", F.lit(table.name))

@@ -18,7 +18,7 @@ from mirrorlake.lake.offset_map import segments
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.interleaved import END, Answer, Carried, Interleaved
-from mirrorlake.model.loops.routes import MOST_PLACES, Place, arrival, tree_from, way
+from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, arrival, tree_from, way
 from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.shared_partitions import Family
 from mirrorlake.rules.hop_header import RULE
@@ -49,10 +49,10 @@ def asked_of(readers: Readers, flow: str) -> set[Asked]:
     return {asked for positions in readers.values() for asked in positions.get(flow, {}).items()}
 
 
-Hops = Mapping[tuple[Place, Place], FlowConfig]
+Hops = Mapping[tuple[TopicPlace, TopicPlace], FlowConfig]
 """The flow that leads from one place straight to another."""
 
-Ways = Mapping[tuple[Place, Place], tuple[Place, ...]]
+Ways = Mapping[tuple[TopicPlace, TopicPlace], tuple[TopicPlace, ...]]
 """The places on the way of records, from their origin to where they come."""
 
 
@@ -62,9 +62,9 @@ def hops_of(kin: Family) -> Hops:
     A topic counts from when a flow brings it, landed there or not: what its cluster wrote into it itself is not known then,
     so it counts as not read (law A).
     """
-    found: dict[tuple[Place, Place], FlowConfig] = {}
+    found: dict[tuple[TopicPlace, TopicPlace], FlowConfig] = {}
     flows = sorted(kin.web, key=lambda each: (each.target, each.name))
-    places = list(dict.fromkeys(Place(flow.source, topic) for flow in flows for topic in kin.topics[flow.name]))
+    places = list(dict.fromkeys(TopicPlace(flow.source, topic) for flow in flows for topic in kin.topics[flow.name]))
     seen = set(places)
     for place in places:
         for flow in flows:
@@ -157,11 +157,11 @@ class Web:
             return held(f"{remote} does not exist on {flow.target} yet")
         if remote not in self._known:
             return held(f"a transaction into {flow.target} is under way: not all records are known")
-        goal = Place(flow.target, remote.topic)
+        goal = TopicPlace(flow.target, remote.topic)
         answer = self._of(remote.partition).answer(goal, read, known_to=self._known[remote])
         return self._told(said, answer, told, goal)
 
-    def _told(self, said: Resume, answer: Answer, told: list[Verdict], goal: Place) -> Resume:
+    def _told(self, said: Resume, answer: Answer, told: list[Verdict], goal: TopicPlace) -> Resume:
         earliest = self._earliest[said.target]
         position = earliest if answer.position is None else max(answer.position, earliest)
         waiting = [verdict.again for verdict in told]
@@ -179,18 +179,18 @@ class Web:
         remote: TopicPartition,
         positions: Mapping[str, Mapping[SourcePartition, int]],
         verdicts: Mapping[tuple[str, Asked], Verdict],
-    ) -> tuple[dict[Place, int], list[Verdict]]:
+    ) -> tuple[dict[TopicPlace, int], list[Verdict]]:
         """Find what a reader has read by place, and what is said of its positions where they lead straight to the target."""
         flows = {flow.name: flow for flow in self._kin.all_flows}
         straight = {flow.name for flow in self._kin.flows}
-        read: dict[Place, int] = {}
+        read: dict[TopicPlace, int] = {}
         told: list[Verdict] = []
         for name, held in positions.items():
             for source, offset in held.items():
                 if source.partition != remote.partition:
                     continue
                 flow = flows[name]
-                place, goal = Place(flow.source, source.topic), Place(flow.target, remote.topic)
+                place, goal = TopicPlace(flow.source, source.topic), TopicPlace(flow.target, remote.topic)
                 read[place] = offset
                 if name in straight and flow.remote_topic(source.topic) == remote.topic:
                     verdict = verdicts.get((name, (source, offset)), Verdict())

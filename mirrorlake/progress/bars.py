@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from mirrorlake.progress.board import Display
 from mirrorlake.progress.lines import LogLines
-from mirrorlake.progress.pace import Shown
+from mirrorlake.progress.pace import ShownPace
 
 # tqdm's own rate follows its own updates; ours stands in its place, so that every display says the same.
 _KNOWN = "{desc}: {percentage:3.0f}%|{bar}| "
@@ -25,7 +25,7 @@ class NotebookBars:
     def __init__(self) -> None:
         self._bars: dict[str, Any] = {}
 
-    def show(self, phases: Sequence[Shown], _at: float = 0.0, /) -> None:
+    def show(self, phases: Sequence[ShownPace], _at: float = 0.0, /) -> None:
         """Draw."""
         from tqdm.auto import tqdm
 
@@ -40,7 +40,7 @@ class NotebookBars:
             bar.bar_format = (_KNOWN if one.total else _UNKNOWN) + str(one).replace("{", "{{").replace("}", "}}")
             bar.refresh()
 
-    def close(self, phases: Sequence[Shown], /) -> None:
+    def close(self, phases: Sequence[ShownPace], /) -> None:
         """Draw for the last time."""
         self.show(phases)
         for bar in self._bars.values():
@@ -59,7 +59,7 @@ class TerminalBars:
         self._live: Any = None
         self._tasks: dict[str, Any] = {}
 
-    def show(self, phases: Sequence[Shown], _at: float = 0.0, /) -> None:
+    def show(self, phases: Sequence[ShownPace], _at: float = 0.0, /) -> None:
         """Draw."""
         if self._live is None:
             self._live = self._start()
@@ -69,7 +69,7 @@ class TerminalBars:
             self._live.update(self._tasks[one.phase], completed=one.done, total=one.total, said=str(one))
         self._live.refresh()
 
-    def close(self, phases: Sequence[Shown], /) -> None:
+    def close(self, phases: Sequence[ShownPace], /) -> None:
         """Draw for the last time and give the lines back."""
         if self._live is not None:
             self.show(phases)

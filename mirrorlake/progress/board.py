@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mirrorlake.progress.pace import Pace, Shown
+from mirrorlake.progress.pace import Pace, ShownPace
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ def silent(phase: str, done: int, total: int | None, unit: str = "records") -> N
 class Display(Protocol):
     """Draw phases somewhere; called by one thread only."""
 
-    def show(self, phases: Sequence[Shown], at: float, /) -> None:
+    def show(self, phases: Sequence[ShownPace], at: float, /) -> None:
         """Draw the phases as they stand at a time, in seconds of the board's clock."""
 
-    def close(self, phases: Sequence[Shown], /) -> None:
+    def close(self, phases: Sequence[ShownPace], /) -> None:
         """Draw what they have come to for the last time, and let go."""
 
 
@@ -85,7 +85,7 @@ class Board:
             self._next = self._clock() + self._every_s
             self._draw()
 
-    def phases(self) -> list[Shown]:
+    def phases(self) -> list[ShownPace]:
         """Return the phases as they stand, in the order in which they began."""
         with self._lock:
             return [pace.shown(at=self._clock()) for pace in self._paces.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from mirrorlake.progress.pace import Shown
+from mirrorlake.progress.pace import ShownPace
 
 # The command line lets lines of this logger pass where it holds others back.
 LOGGER = "mirrorlake.progress"
@@ -26,7 +26,7 @@ class LogLines:
         self._next: float | None = None
         self._said: dict[str, bool] = {}
 
-    def show(self, phases: Sequence[Shown], at: float, /) -> None:
+    def show(self, phases: Sequence[ShownPace], at: float, /) -> None:
         """Log where it is time."""
         if self._next is None:
             self._next = at + self._every_s
@@ -34,11 +34,11 @@ class LogLines:
             self._next = at + self._every_s
             self._say(phases)
 
-    def close(self, phases: Sequence[Shown], /) -> None:
+    def close(self, phases: Sequence[ShownPace], /) -> None:
         """Log how the phases ended that were spoken of before."""
         self._say([one for one in phases if one.phase in self._said])
 
-    def _say(self, phases: Sequence[Shown]) -> None:
+    def _say(self, phases: Sequence[ShownPace]) -> None:
         for one in phases:
             # How a phase ended is said once.
             if not (one.finished and self._said.get(one.phase)):

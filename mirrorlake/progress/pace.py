@@ -15,7 +15,7 @@ LEAST_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownPace:
     """One phase as it stands.
 
     `per_s` is units a second over the last half a minute, over all of it once it is finished; `left_s` are seconds. Both are
@@ -97,7 +97,7 @@ class Pace:
         finished = total is not None and done >= total
         self._ended = (self._ended if self._ended is not None else at) if finished else None
 
-    def shown(self, *, at: float) -> Shown:
+    def shown(self, *, at: float) -> ShownPace:
         """Return the phase as it stands at a time."""
         elapsed_s = (at if self._ended is None else self._ended) - self._began
         rate = self._rate(elapsed_s, at)
@@ -106,7 +106,7 @@ class Pace:
             left_s = 0.0
         elif self._total is not None and rate:
             left_s = (self._total - self._done) / rate
-        return Shown(
+        return ShownPace(
             phase=self._phase,
             done=self._done,
             total=self._total,

@@ -24,7 +24,7 @@ from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.translate import to_run
 from mirrorlake.records.browse import at_source, explain, landed_record, with_times
-from mirrorlake.records.record import Landing, Missing, Origin, Outcome, Passport, in_words
+from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
 
 Maps = Callable[[Sequence[FlowConfig]], KnownMaps]
 
@@ -117,7 +117,7 @@ class Registry:
             offset=offset,
             words=in_words(alias, source, offset, missing, outcomes),
             record=None if row is None else landed_record(row),
-            landed=None if row is None else Landing(file=row.file, landed_at_ms=row.landed_at_ms),
+            landed=None if row is None else LandedIn(file=row.file, landed_at_ms=row.landed_at_ms),
             missing=missing,
             outcomes=outcomes,
             came_from=origins,

@@ -192,7 +192,7 @@ def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
+class LandedIn:
     """How a record stands in the relay: the file, and when the batch landed it (milliseconds since 1970 UTC)."""
 
     file: str
@@ -260,7 +260,7 @@ class Passport(Shown):
     offset: int
     words: str
     record: BrowsedRecord | None = None
-    landed: Landing | None = None
+    landed: LandedIn | None = None
     missing: Missing | None = None
     outcomes: tuple[Outcome, ...] = ()
     came_from: tuple[Origin, ...] = field(default=())

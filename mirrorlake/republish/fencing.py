@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Ownership:
+class FlowClaims:
     """What the owner of a flow knows of its lanes."""
 
     epoch: int
@@ -87,7 +87,7 @@ def take_over(
     restored: Mapping[SourcePartition, int] | None,
     held: Mapping[int, int],
     held_epoch: int = 0,
-) -> Ownership:
+) -> FlowClaims:
     """Fence every lane of the flow, then write one ledger record a lane that names the new owner.
 
     Law F (repeatable): each claim carries the merged positions of all lanes, so that an owner that dies between two
@@ -133,7 +133,7 @@ def take_over(
         settled = settle(merged_remotes(last), positions)
         positions = dict(settled.positions)
         checkpoint = choose_checkpoint(used, batch)
-        ownership = Ownership(
+        ownership = FlowClaims(
             epoch=epoch,
             owner=owner,
             lanes=task.lanes,

@@ -20,7 +20,7 @@ from mirrorlake.lake.relay_files import RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.republish.fencing import Ownership
+from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.rules.view import View
 
 # The map's copy is written every so many transactions; what a crash keeps from it is read from the ledger again.
@@ -51,7 +51,7 @@ class InOrder:
         flow: FlowConfig,
         view: View | None,
         files: Iterable[RelayFile],
-        owned: Ownership,
+        owned: FlowClaims,
         *,
         task: MakeTask,
         keep: Callable[[list[LedgerRecord]], object],

@@ -19,7 +19,7 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, Table
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, TableSchema
 from mirrorlake.lake.withheld import each_offset
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -106,7 +106,7 @@ class LedgerCopy:
         everything = [record for records in ledger.values() for _, record in records]
         return [record for record in everything if any(self._lacks(table, record) for table in _TABLES)]
 
-    def _lacks(self, table: Table, record: LedgerRecord) -> bool:
+    def _lacks(self, table: TableSchema, record: LedgerRecord) -> bool:
         # Judged by what the record tells: to make rows only to count them would cost twice at every batch.
         told = {
             OFFSET_MAP.name: bool(record.runs),
@@ -158,7 +158,7 @@ class LedgerCopy:
             if row["last"].target_topic_id
         }
 
-    def _of_flow(self, table: Table) -> DataFrame:
+    def _of_flow(self, table: TableSchema) -> DataFrame:
         return self._lake.meta(table).where(F.col("flow") == self._flow)
 
     def _begun_again(self) -> DataFrame:
@@ -207,7 +207,7 @@ class LedgerCopy:
     def _app(self) -> str:
         return f"{_APP}.{self._flow}"
 
-    def _append(self, frame: DataFrame, table: Table, *, version: int) -> None:
+    def _append(self, frame: DataFrame, table: TableSchema, *, version: int) -> None:
         location = self._lake.meta_location(table)
         self._lake.append(frame, location, app_id=self._app, version=version, adds_columns=True)
 

@@ -33,7 +33,7 @@ _RECORD = [*SOURCE_KEY, "offset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantined:
+class QuarantinedRecords:
     """Records of one topic that one rule put aside for one reason, and that stand on the target in no way yet."""
 
     topic: str
@@ -106,7 +106,7 @@ class Quarantine:
         filtered = each_offset(withheld).select(*_RECORD)
         return mine.join(sent.unionByName(filtered), _RECORD, "left_anti").select(*mine.columns)
 
-    def summary(self) -> list[Quarantined]:
+    def summary(self) -> list[QuarantinedRecords]:
         """Return what is quarantined, by topic, rule and reason."""
         rows = (
             self.records()
@@ -116,7 +116,7 @@ class Quarantine:
             .collect()
         )
         return [
-            Quarantined(
+            QuarantinedRecords(
                 topic=row.topic,
                 rule=row.rule,
                 rule_version=row.rule_version,

@@ -41,7 +41,7 @@ from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Remote, Settled
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.republish.backfill import between, rounds
-from mirrorlake.republish.fencing import Ownership, take_over
+from mirrorlake.republish.fencing import FlowClaims, take_over
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
@@ -89,7 +89,7 @@ class Republisher:
         self._audit = audit
         self._remotes = self._remote_topics()
         self._settled = Settled()
-        self._owned: Ownership | None = None
+        self._owned: FlowClaims | None = None
         self._copy: LedgerCopy | None = None
         self._checkpoint_path = ""
         self._failure: BaseException | None = None
@@ -264,7 +264,7 @@ class Republisher:
         self._remotes.expect(named)
         return settled
 
-    def _own(self, owned: Ownership, copy: LedgerCopy) -> None:
+    def _own(self, owned: FlowClaims, copy: LedgerCopy) -> None:
         self._owned, self._copy = owned, copy.owned_by(owned.epoch)
         with self._ledger() as reader:
             self._copy.repair(reader, self._target, sorted(owned.seqs))
@@ -490,7 +490,7 @@ class Republisher:
     # -- pieces ---------------------------------------------------------------------------------------------------
 
     @property
-    def _ownership(self) -> Ownership:
+    def _ownership(self) -> FlowClaims:
         if self._owned is None:
             raise RuntimeError("run() takes the flow over before anything is sent")
         return self._owned

@@ -20,7 +20,7 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.route import Route
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, HOP_PATTERN
-from mirrorlake.model.loops.routes import Place, Tree, fingerprint, forwards, tree_from
+from mirrorlake.model.loops.routes import TopicPlace, Tree, fingerprint, forwards, tree_from
 from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
 from mirrorlake.rules.view import View, Viewed
 
@@ -88,18 +88,18 @@ class ProvenanceStage:
     def _judged(self, topic: str, known: _Hops | None, rows: int) -> tuple[_Flags, _Flags]:
         """Return which records have been on the target, and which of the others come there over another flow."""
         been, elsewhere = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
-        if not self._forwards(Place(self.route.source, topic), topic):
+        if not self._forwards(TopicPlace(self.route.source, topic), topic):
             elsewhere[:] = True
         if known is None:
             return been, elsewhere
         been[known.rows[known.aliases == self.route.target]] = True
         first = np.unique(known.rows, return_index=True)[1]
         places = list(zip(known.aliases[first].tolist(), known.topics[first].tolist(), strict=True))
-        verdict = {place: not self._forwards(Place(*place), topic) for place in set(places)}
+        verdict = {place: not self._forwards(TopicPlace(*place), topic) for place in set(places)}
         elsewhere[known.rows[first]] = [verdict[place] for place in places]
         return been, elsewhere & ~been
 
-    def _forwards(self, origin: Place, topic: str) -> bool:
+    def _forwards(self, origin: TopicPlace, topic: str) -> bool:
         return forwards(self.route, topic, _tree(self.routes, origin))
 
     def _hop(self, source: SourcePartition, offsets: pa.Array) -> pa.Array:
@@ -109,7 +109,7 @@ class ProvenanceStage:
 
 
 @lru_cache(maxsize=256)
-def _tree(routes: tuple[Route, ...], origin: Place) -> Tree:
+def _tree(routes: tuple[Route, ...], origin: TopicPlace) -> Tree:
     return tree_from(origin, routes)
 
 

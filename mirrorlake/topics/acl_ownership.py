@@ -25,7 +25,7 @@ INTENDED = "intend"
 
 
 @dataclass(slots=True)
-class Ownership:
+class AclOwnership:
     """Which flows hold which ACLs of one cluster, and which they were about to create."""
 
     holders: dict[Acl, set[str]] = field(default_factory=dict)
@@ -50,15 +50,17 @@ class Ownership:
         return sorted(acl for held in (self.holders, self.intended) for acl, flows in held.items() if flow in flows)
 
 
-def ownership_of(entries: Iterable[tuple[str, Acl, str]]) -> Ownership:
+def ownership_of(entries: Iterable[tuple[str, Acl, str]]) -> AclOwnership:
     """Return what recorded (action, ACL, flow), oldest first, leave owned."""
-    owned = Ownership()
+    owned = AclOwnership()
     for action, acl, flow in entries:
         owned.note(action, acl, flow)
     return owned
 
 
-def acl_changes(flow: str, *, where: str, wanted: Mapping[Acl, Acl], actual: Collection[Acl], owned: Ownership) -> Plan:
+def acl_changes(
+    flow: str, *, where: str, wanted: Mapping[Acl, Acl], actual: Collection[Acl], owned: AclOwnership
+) -> Plan:
     """Return what makes the target's ACLs what the flow wants, without touching those of others.
 
     Args:
@@ -118,7 +120,7 @@ def acl_changes(flow: str, *, where: str, wanted: Mapping[Acl, Acl], actual: Col
     return Plan(tuple(changes), tuple(notes))
 
 
-def simulate(plan: Plan, *, actual: set[Acl], owned: Ownership) -> None:
+def simulate(plan: Plan, *, actual: set[Acl], owned: AclOwnership) -> None:
     """Carry a plan of ACLs out on paper, so that the next flow of the same target is planned on top of it."""
     for change in plan.changes:
         acl = Acl(**(change.after or change.before))

@@ -11,7 +11,7 @@ from mirrorlake.lake.audit import Audit
 from mirrorlake.model.acls import Acl, AclFlow, LeftOut, translate
 from mirrorlake.model.plan import Note, Plan
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.topics.acl_ownership import Ownership, acl_changes, ownership_of, simulate
+from mirrorlake.topics.acl_ownership import AclOwnership, acl_changes, ownership_of, simulate
 from mirrorlake.topics.topic_plan import BothEnds
 
 
@@ -23,7 +23,7 @@ class TargetAcls:
     """
 
     there: set[Acl] | None
-    owned: Ownership
+    owned: AclOwnership
 
 
 def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
@@ -36,7 +36,7 @@ def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
     return TargetAcls(None if found is None else set(found), read_ownership(admin.alias, audit))
 
 
-def read_ownership(alias: str, audit: Audit) -> Ownership:
+def read_ownership(alias: str, audit: Audit) -> AclOwnership:
     """Return whose the ACLs of a target are; those that a plan back made for no flow are nobody's."""
     entries = audit.entries(alias, "acl")
     return ownership_of((e.action, Acl(**(e.after or e.before)), e.flow) for e in entries if e.flow)

@@ -16,7 +16,7 @@ from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState
 from mirrorlake.model.plan import Plan
-from mirrorlake.topics.acl_ownership import Ownership
+from mirrorlake.topics.acl_ownership import AclOwnership
 
 
 class History:
@@ -43,7 +43,7 @@ class History:
         *,
         targets: Iterable[str],
         look: Callable[[], None],
-        owned: Callable[[str], Ownership],
+        owned: Callable[[str], AclOwnership],
         now: Callable[[], datetime],
     ) -> None:
         self._lake = lake

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mirrorlake.tracking.run import FLOW, KIND, Run
+from mirrorlake.tracking.run import FLOW, KIND, TrackedRun
 
 _SQLITE = "sqlite:///"
 # Most metrics and parameters that MLflow takes in one call are 1 000 and 100.
@@ -63,7 +63,7 @@ class RunStore:
                     raise
         raise AssertionError("one of the two looks returns or raises")
 
-    def log(self, run: Run) -> str:
+    def log(self, run: TrackedRun) -> str:
         """Log a run and return its id."""
         from mlflow.entities import Metric, Param
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.tracking.run import Run
+from mirrorlake.tracking.run import TrackedRun
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _INSTALL = "pip install 'mirrorlake[mlflow]'"
 class Store(Protocol):
     """What a tracker needs of a store."""
 
-    def log(self, run: Run) -> str:
+    def log(self, run: TrackedRun) -> str:
         """Log a run and return its id."""
 
     def runs(self, *, kind: str | None, flow: str | None, newest: int) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ class Tracker:
         self._warming = threading.Thread(target=self._try_to_open, name="mirrorlake-tracking", daemon=True)
         self._warming.start()
 
-    def log(self, run: Run) -> str | None:
+    def log(self, run: TrackedRun) -> str | None:
         """Log a run and return its id; None where runs are not logged or that failed. Raises nothing."""
         if self._open is None:
             return None

@@ -20,7 +20,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import PROBLEMS, VerifyReport
-from mirrorlake.tracking.run import FLOW, Run, html_page, json_report
+from mirrorlake.tracking.run import FLOW, TrackedRun, html_page, json_report
 from mirrorlake.tracking.tracker import Tracker
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Timed:
     ended_at: datetime
 
 
-def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, spark_version: str) -> Run:
+def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, spark_version: str) -> TrackedRun:
     """Return the run of one flow's verification.
 
     Args:
@@ -76,7 +76,7 @@ def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, sp
         "spark": spark_version,
     }
     title = f"{flow.name}: {'equal' if found.equal else 'different'}"
-    return Run(
+    return TrackedRun(
         kind=VERIFICATION,
         name=f"verify {flow.name}",
         began_at=timed.began_at,

@@ -23,7 +23,7 @@ from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.lag.sampler import Sampler, SampleSites
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, Table
+from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, TableSchema
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -302,7 +302,7 @@ def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
 _PAYLOAD = ("key", "value", "headers")
 
 
-def _write(lake: Lake, table: Table, frame: Any) -> None:
+def _write(lake: Lake, table: TableSchema, frame: Any) -> None:
     """Append a table in order of time, a file for each day or so, as it is after a night's tidying."""
     place = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
     column = next(c for c in ("observed_at", "landed_at", "committed_at") if c in table.columns)

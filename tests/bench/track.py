@@ -6,13 +6,13 @@ import re
 from dataclasses import asdict
 from datetime import datetime
 
-from mirrorlake.tracking.run import Run, html_page, json_report
+from mirrorlake.tracking.run import TrackedRun, html_page, json_report
 from tests.bench.report import Report
 
 BENCHMARK = "benchmark"
 
 
-def bench_run(report: Report, *, ended_at: datetime, seed: int) -> Run:
+def bench_run(report: Report, *, ended_at: datetime, seed: int) -> TrackedRun:
     """Return the run of a report: figures are named by subject, as `land_warm.records_per_second`."""
     figures: dict[str, float] = {"seconds": (ended_at - report.started_at).total_seconds()}
     for figure in report.figures:
@@ -29,7 +29,7 @@ def bench_run(report: Report, *, ended_at: datetime, seed: int) -> Run:
         figures |= {_name(figure.subject, what): value for what, value in values.items() if value is not None}
     machine = {f"machine.{name}": str(value) for name, value in asdict(report.machine).items()}
     records = {f"records.{topic.value_bytes}B": topic.records for topic in report.topics}
-    return Run(
+    return TrackedRun(
         kind=BENCHMARK,
         name="beside MirrorMaker 2",
         began_at=report.started_at,

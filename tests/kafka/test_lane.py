@@ -19,7 +19,7 @@ from mirrorlake.kafka.lane.batch import Piece
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
-from mirrorlake.kafka.lane.throttle import Pace
+from mirrorlake.kafka.lane.throttle import Throttle
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.rate import Rate
@@ -211,7 +211,7 @@ def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
     records, size = rate.chunk(task.chunk_records, task.chunk_bytes)
     sender = LaneSender(replace(task, rate=rate, chunk_records=records, chunk_bytes=size, carried="1f0c pay"))
     waited: list[float] = []
-    sender._pace = Pace(clock=lambda: sum(waited), sleep=waited.append)
+    sender._pace = Throttle(clock=lambda: sum(waited), sleep=waited.append)
     sent = list(sender.send([piece(remote, range(100))]))
     assert [sum(run.count for run in record.runs) for record in sent] == [20] * 5
     assert waited == pytest.approx([1.0] * 5)

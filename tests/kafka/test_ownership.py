@@ -25,7 +25,7 @@ from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Settled
 from mirrorlake.republish import fencing as ownership
-from mirrorlake.republish.fencing import Ownership, take_over
+from mirrorlake.republish.fencing import FlowClaims, take_over
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import consume
 
@@ -65,7 +65,7 @@ class Flow:
         )
         return replace(start, **more)  # type: ignore[arg-type]
 
-    def take_over(self, lanes: int, **more: object) -> Ownership:
+    def take_over(self, lanes: int, **more: object) -> FlowClaims:
         return take_over(
             self.admin,
             self.task(lanes, **more),
@@ -77,7 +77,7 @@ class Flow:
             held={},
         )
 
-    def send(self, owned: Ownership, upto: int) -> list[LedgerRecord]:
+    def send(self, owned: FlowClaims, upto: int) -> list[LedgerRecord]:
         """Send every source partition up to an offset, as the relay would hand it out: from offset 0."""
         sent = []
         for lane in range(owned.lanes):
@@ -88,7 +88,7 @@ class Flow:
             sender.close()
         return sent
 
-    def sender(self, owned: Ownership, **more: object) -> LaneSender:
+    def sender(self, owned: FlowClaims, **more: object) -> LaneSender:
         """Hold the only lane, as a worker of an owner does."""
         return LaneSender(self.task(1, **{"epoch": owned.epoch, "owner": owned.owner, "seq": owned.seqs[0], **more}))
 

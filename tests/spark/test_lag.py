@@ -26,7 +26,7 @@ from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagTab
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.samples import remember, tidy
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, Table
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, TableSchema
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
@@ -75,7 +75,7 @@ def run(first: int, last: int, holes: list[tuple[int, int]], downstream: int, se
     return (FLOW, "t", 1, 0, first, last, holes, "east.t", 0, downstream, count, 0, first, 1, at(seconds), None)
 
 
-def of(spark: SparkSession, table: Table, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+def of(spark: SparkSession, table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
     # Columns that came later are null, as in a lake of an older release.
     return spark.createDataFrame([(*row, *[None] * (len(table.columns) - len(row))) for row in rows], table.ddl)
 

@@ -14,7 +14,7 @@ from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.acls import Acl, AclFlow, Translated, translate
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, parse_patterns
 from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, TopicNameError
-from mirrorlake.topics.acl_ownership import INTENDED, Ownership, acl_changes, ownership_of, simulate
+from mirrorlake.topics.acl_ownership import INTENDED, AclOwnership, acl_changes, ownership_of, simulate
 
 TOPICS = ["a", "ab", "abc", "ac", "b", "ba", "b.a", "secret", "ab-secret", "ab.replica"]
 IMPLIED = {"DESCRIBE": {"READ", "WRITE", "DELETE", "ALTER"}, "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"}}
@@ -227,7 +227,7 @@ def test_principals_are_mapped_and_unmapped_ones_reported_by_choice() -> None:
 X, Y = allow("east.a"), allow("east.b")
 
 
-def kinds(owned: Ownership, *, wanted: Iterable[Acl], actual: Iterable[Acl], flow: str = "f") -> list[str]:
+def kinds(owned: AclOwnership, *, wanted: Iterable[Acl], actual: Iterable[Acl], flow: str = "f") -> list[str]:
     plan = acl_changes(flow, where="west", wanted={acl: acl for acl in wanted}, actual=set(actual), owned=owned)
     return [change.action for change in plan.changes] + ["note"] * len(plan.notes)
 
@@ -281,7 +281,7 @@ def test_law_g_a_second_plan_is_empty_and_strangers_acls_live(events: list[tuple
     actual: set[Acl] = set()
     strangers: set[Acl] = set()
     wanted: dict[str, set[Acl]] = {"f": set(), "g": set()}
-    owned = Ownership()
+    owned = AclOwnership()
     for event, flow, acl in events:
         if event == "want":
             wanted[flow].add(acl)

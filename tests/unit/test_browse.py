@@ -16,7 +16,7 @@ from mirrorlake.records.browse import browse_relay, newest
 from mirrorlake.records.record import (
     WHY_MISSING,
     BrowsedRecord,
-    Landing,
+    LandedIn,
     Missing,
     Outcome,
     Page,
@@ -91,7 +91,7 @@ def test_nothing_of_a_record_becomes_markup() -> None:
         offset=7,
         words=EVIL.decode(),
         record=odd,
-        landed=Landing(file="file:/x", landed_at_ms=0),
+        landed=LandedIn(file="file:/x", landed_at_ms=0),
         outcomes=(outcome,),
     )
     for html in (shown.to_html(), passport.to_html()):
@@ -111,7 +111,7 @@ def test_a_passport_says_plainly_where_law_e_does_not_hold() -> None:
         source=source,
         offset=7,
         words=words,
-        landed=Landing(file="f", landed_at_ms=0),
+        landed=LandedIn(file="f", landed_at_ms=0),
         record=record(7),
         outcomes=(sent, lost),
     )

@@ -31,9 +31,9 @@ from mirrorlake.notebook.console.feeds import Feed
 from mirrorlake.notebook.console.groups import group_table
 from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.status import STALE, lag_frame
-from mirrorlake.notebook.console.store import Store
+from mirrorlake.notebook.console.store import Readings
 from mirrorlake.notebook.console.window import Console
-from mirrorlake.records.record import Beside, BrowsedRecord, Landing, Missing, Outcome, Page, Passport
+from mirrorlake.records.record import Beside, BrowsedRecord, LandedIn, Missing, Outcome, Page, Passport
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -353,7 +353,7 @@ def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -
 
 def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console: Console) -> None:
     answers: list[Callable[[], Any]] = [lambda: 1, lambda: 1 / 0, lambda: 2]
-    store = Store(now=clock)
+    store = Readings(now=clock)
     feed = Feed("n", lambda: answers.pop(0)(), store=store, desk=console.desk, every_s=0)
     asyncio.run(feed.once())
     assert not store.reading("n").is_stale(clock(), STALE)
@@ -367,7 +367,7 @@ def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console:
 
 
 def test_a_feed_asks_again_and_again_until_it_is_stopped(clock: Clock, console: Console) -> None:
-    store = Store(now=clock)
+    store = Readings(now=clock)
 
     async def main() -> int:
         enough, asked = asyncio.Event(), 0
@@ -519,7 +519,7 @@ class Library:
             offset=offset,
             words=EVIL,
             record=beside().source.records[0],  # type: ignore[union-attr]
-            landed=Landing(file=EVIL, landed_at_ms=0),
+            landed=LandedIn(file=EVIL, landed_at_ms=0),
             outcomes=(outcome,),
         )
 

@@ -32,7 +32,7 @@ from mirrorlake.errors import (
 from mirrorlake.landing.retry import pause_s
 from mirrorlake.mirror import parking
 from mirrorlake.mirror.parking import Notices
-from mirrorlake.mirror.runner import Watch
+from mirrorlake.mirror.runner import ControlWatch
 from mirrorlake.mirror.supervisor import Stream, Supervisor, drain
 from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
@@ -419,7 +419,7 @@ def test_a_drain_goes_to_the_end_of_every_call(caplog: pytest.LogCaptureFixture)
 
 
 class Wires:
-    """What `Watch` needs of the wiring."""
+    """What `ControlWatch` needs of the wiring."""
 
     def __init__(self, path: Path, table: Table) -> None:
         self.config = load(path)
@@ -444,7 +444,7 @@ def watched(tmp_path: Path) -> SimpleNamespace:
     path.write_text(SETTINGS)
     control_step.put_in_force(load(path), table)  # type: ignore[arg-type]
     wires = Wires(path, table)
-    watch = Watch(wires)  # type: ignore[arg-type]
+    watch = ControlWatch(wires)  # type: ignore[arg-type]
     watch.look()
 
     def edit(text: str, *, apply: bool = True) -> None:

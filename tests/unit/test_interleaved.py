@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.model.interleaved import Answer, Carried, Interleaved
-from mirrorlake.model.loops.routes import Place, forwards, tree_from, way
+from mirrorlake.model.loops.routes import TopicPlace, forwards, tree_from, way
 from mirrorlake.model.own_commits import Held, last_own, may_move
 
 TOPIC = "orders"
@@ -51,7 +51,7 @@ class World:
         self.done = dict.fromkeys(self.edges, 0)
         self.stretches = {edge: [] for edge in self.edges}
         self.flows = [Flow(*edge) for edge in self.edges]
-        self.trees = {alias: tree_from(Place(alias, TOPIC), self.flows) for alias in self.logs}
+        self.trees = {alias: tree_from(TopicPlace(alias, TOPIC), self.flows) for alias in self.logs}
         self.births = 0
 
     def produce(self, alias: str, count: int) -> None:
@@ -82,7 +82,7 @@ class World:
 
     def maps(self) -> Interleaved:
         carried = {
-            (Place(source, TOPIC), Place(target, TOPIC)): Carried(
+            (TopicPlace(source, TOPIC), TopicPlace(target, TOPIC)): Carried(
                 self.stretches[source, target], position=self.done[source, target]
             )
             for source, target in self.edges
@@ -90,7 +90,7 @@ class World:
         ways = {
             (origin, place): way(tree, place)
             for alias, tree in self.trees.items()
-            for origin in [Place(alias, TOPIC)]
+            for origin in [TopicPlace(alias, TOPIC)]
             for place in tree.clusters
         }
         return Interleaved(carried, ways)
@@ -99,8 +99,8 @@ class World:
         return {r for alias, position in positions.items() for r in self.logs[alias][:position] if r is not None}
 
     def answer(self, target: str, positions: dict[str, int]) -> Answer:
-        places = {Place(alias, TOPIC): position for alias, position in positions.items()}
-        return self.maps().answer(Place(target, TOPIC), places, known_to=len(self.logs[target]))
+        places = {TopicPlace(alias, TOPIC): position for alias, position in positions.items()}
+        return self.maps().answer(TopicPlace(target, TOPIC), places, known_to=len(self.logs[target]))
 
     def check(self, target: str, positions: dict[str, int]) -> int | None:
         """Ask for a position and hold it against law A."""
@@ -198,7 +198,7 @@ def test_copies_at_the_end_of_the_source_do_not_follow() -> None:
     world.produce("west", 3)
     world.mirror(PAIR[0], 2)
     world.mirror(PAIR[1], 3)
-    here, there = (Place(alias, TOPIC) for alias in PAIR[0])
+    here, there = (TopicPlace(alias, TOPIC) for alias in PAIR[0])
     assert not world.maps().may_follow(here, there, 5), "E1 E2 are there, W1 W2 W3 came from there"
     world.produce("east", 1)
     assert world.maps().may_follow(here, there, 7)
@@ -206,7 +206,7 @@ def test_copies_at_the_end_of_the_source_do_not_follow() -> None:
 
 @pytest.mark.law("A")
 def test_law_a_what_a_rule_kept_from_the_reader_is_not_read() -> None:
-    here, there = Place("east", TOPIC), Place("west", TOPIC)
+    here, there = TopicPlace("east", TOPIC), TopicPlace("west", TOPIC)
     out = Carried([(0, 4, 2)], position=2)
     back = Carried([(0, 2, 1), (2, 3, 2)], position=4, withheld=[(1, 2)])
     maps = Interleaved(
@@ -217,7 +217,7 @@ def test_law_a_what_a_rule_kept_from_the_reader_is_not_read() -> None:
 
 @pytest.mark.law("A")
 def test_law_a_what_came_before_the_way_back_began_is_not_read() -> None:
-    here, there = Place("east", TOPIC), Place("west", TOPIC)
+    here, there = TopicPlace("east", TOPIC), TopicPlace("west", TOPIC)
     ways = {(here, there): (here, there), (there, here): (there, here)}
     out = Carried([(0, 4, 2)], position=2)
     for whole, expected in ((True, 6), (False, 0)):
@@ -267,6 +267,6 @@ def test_law_a_over_rounds_nothing_echoes_and_nobody_is_moved_at_home(data: st.D
 
 
 def test_ways_follow_the_tree() -> None:
-    tree = tree_from(Place("east", TOPIC), [Flow(*edge) for edge in RING])
-    assert [place.alias for place in way(tree, Place("central", TOPIC))] == ["east", "west", "central"]
-    assert all(len(pair) == 2 for pair in pairwise(way(tree, Place("west", TOPIC))))
+    tree = tree_from(TopicPlace("east", TOPIC), [Flow(*edge) for edge in RING])
+    assert [place.alias for place in way(tree, TopicPlace("central", TOPIC))] == ["east", "west", "central"]
+    assert all(len(pair) == 2 for pair in pairwise(way(tree, TopicPlace("west", TOPIC))))

@@ -12,7 +12,7 @@ from mirrorlake.cli import main
 from mirrorlake.cli.commands.lag import _document, _show
 from mirrorlake.cli.commands.sample import as_document
 from mirrorlake.cli.output import Output
-from mirrorlake.lag.sampler import Look, Sample
+from mirrorlake.lag.sampler import Look, SampledMoment
 from mirrorlake.lake.samples import Key
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -56,7 +56,7 @@ def test_times_in_json_are_utc() -> None:
 
 def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
     key = Key("east", None, "orders", 1, 0, "last_stable", None)
-    sample = Sample(
+    sample = SampledMoment(
         observed_at=NOON,
         looks=(
             Look(subject="cluster", name="east", positions={key: 5}, changed=1, complete=True),

@@ -23,7 +23,7 @@ from mirrorlake.errors import ConfigError
 from mirrorlake.lag.figures import Figures, Latency
 from mirrorlake.lag.judge import HopPlace, judge_windows
 from mirrorlake.lag.verdict import Sample, Verdict
-from mirrorlake.metrics.feed import BatchListener, Feed, committed
+from mirrorlake.metrics.feed import BatchListener, MetricsFeed, committed
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.mirror.serve_metrics import measured
@@ -274,7 +274,7 @@ def test_a_look_that_fails_is_counted_said_once_and_tried_again(caplog: pytest.L
         return answer
 
     with caplog.at_level(logging.WARNING):
-        feed = Feed(metrics, look, every_s=0.001).start()
+        feed = MetricsFeed(metrics, look, every_s=0.001).start()
         assert done.wait(20)
         feed.stop()
     assert caplog.text.count("metrics.failed") == 1

@@ -21,7 +21,7 @@ from mirrorlake.progress import bars
 from mirrorlake.progress.bars import NotebookBars, TerminalBars, display_here
 from mirrorlake.progress.board import Board
 from mirrorlake.progress.lines import LOGGER, LogLines
-from mirrorlake.progress.pace import WINDOW_S, Pace, Shown
+from mirrorlake.progress.pace import WINDOW_S, Pace, ShownPace
 
 
 class Clock:
@@ -36,21 +36,21 @@ class Memory:
     """A display that remembers what it drew, and by which thread."""
 
     def __init__(self) -> None:
-        self.drawn: list[list[Shown]] = []
+        self.drawn: list[list[ShownPace]] = []
         self.threads: set[int] = set()
-        self.closed: list[Shown] | None = None
+        self.closed: list[ShownPace] | None = None
 
-    def show(self, phases: Sequence[Shown], _at: float, /) -> None:
+    def show(self, phases: Sequence[ShownPace], _at: float, /) -> None:
         self.drawn.append(list(phases))
         self.threads.add(threading.get_ident())
 
-    def close(self, phases: Sequence[Shown], /) -> None:
+    def close(self, phases: Sequence[ShownPace], /) -> None:
         self.closed = list(phases)
 
 
-def shown(**given: object) -> Shown:
+def shown(**given: object) -> ShownPace:
     known = {"phase": "land east", "unit": "records", "elapsed_s": 4.0, "per_s": 300.0, "left_s": 12.0}
-    return Shown(**(known | {"done": 1200, "total": 5000} | given))  # type: ignore[arg-type]
+    return ShownPace(**(known | {"done": 1200, "total": 5000} | given))  # type: ignore[arg-type]
 
 
 @given(

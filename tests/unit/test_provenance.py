@@ -14,7 +14,7 @@ from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, hops
-from mirrorlake.model.loops.routes import Place, forwards, tree_from
+from mirrorlake.model.loops.routes import TopicPlace, forwards, tree_from
 from mirrorlake.rules.hop_header import ProvenanceStage, provenance_stage
 from mirrorlake.rules.view import Viewed
 
@@ -95,7 +95,7 @@ def test_the_stage_does_what_one_record_at_a_time_would_do(headers: list[Headers
     wanted, withheld = {}, set()
     for offset, had in list(enumerate(headers, 100))[cut:]:
         been = hops(had)
-        origin = Place(been[0].source, been[0].topic) if been else Place(flow.source, "t")
+        origin = TopicPlace(been[0].source, been[0].topic) if been else TopicPlace(flow.source, "t")
         tree = tree_from(origin, [each.route for each in settings.flows])
         if flow.target in {hop.source for hop in been} or not forwards(flow.route, "t", tree):
             withheld.add(offset)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mirrorlake.config.load import loads
 from mirrorlake.errors import ConfigError
 from mirrorlake.kafka.lane.batch import Piece
-from mirrorlake.kafka.lane.throttle import Pace, slices
+from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.rate import BURST_S, NO_LIMIT, Rate, due
 
@@ -65,7 +65,7 @@ def test_time_spent_on_sending_counts_as_waiting(chunks: list[tuple[int, float]]
 
 def test_a_pace_waits_for_the_stricter_limit_and_not_at_all_without_one() -> None:
     clock = Clock()
-    pace = Pace(clock=clock, sleep=clock.sleep)
+    pace = Throttle(clock=clock, sleep=clock.sleep)
     pace.wait(NO_LIMIT, [piece(1000)])
     assert clock.now == 50.0
     pace.wait(Rate(records_per_second=100.0), [piece(50), piece(50)])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.loops.collisions import survey
 from mirrorlake.model.loops.hops import Hop, hops
-from mirrorlake.model.loops.routes import MOST_PLACES, Place, fingerprint, forwards, tree_from
+from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, fingerprint, forwards, tree_from
 from mirrorlake.model.patterns import TopicPattern, parse_patterns
 from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, is_cycle
 
@@ -53,11 +53,11 @@ def flow(
     return Flow(name or f"{pair} {policy} {selection}", source, target, parse_patterns(selection), chosen, provenance)
 
 
-def simulate(flows: Sequence[Flow], origin: Place, *, most: int = 2_000) -> Counter[Place]:
+def simulate(flows: Sequence[Flow], origin: TopicPlace, *, most: int = 2_000) -> Counter[TopicPlace]:
     """Pass one record on hop by hop, as the flows do that see nothing but its headers; return how often it arrives."""
-    tree = tree_from(Place(*origin), flows)
-    arrived: Counter[Place] = Counter()
-    travelling: list[tuple[Place, tuple[Place, ...]]] = [(origin, ())]
+    tree = tree_from(TopicPlace(*origin), flows)
+    arrived: Counter[TopicPlace] = Counter()
+    travelling: list[tuple[TopicPlace, tuple[TopicPlace, ...]]] = [(origin, ())]
     while travelling:
         place, been = travelling.pop()
         taken = set()
@@ -66,7 +66,7 @@ def simulate(flows: Sequence[Flow], origin: Place, *, most: int = 2_000) -> Coun
                 continue
             if each.target in {hop.alias for hop in been} or not forwards(each, place.topic, tree):
                 continue
-            there = Place(each.target, each.remote_topic(place.topic))
+            there = TopicPlace(each.target, each.remote_topic(place.topic))
             if there in taken:
                 continue  # two flows that bring one topic to one place are refused when the file is read
             taken.add(there)
@@ -96,8 +96,8 @@ pairs = st.sampled_from([f"{a}>{b}" for a, b in permutations(aliases, 2)])
     st.sampled_from(aliases),
 )
 def test_each_record_comes_to_each_cluster_exactly_once(flows: list[Flow], origin: str) -> None:
-    arrived = simulate(flows, Place(origin, "t"))
-    wanted = {Place(alias, "t"): 1 for alias in reachable(flows, origin) - {origin}}
+    arrived = simulate(flows, TopicPlace(origin, "t"))
+    wanted = {TopicPlace(alias, "t"): 1 for alias in reachable(flows, origin) - {origin}}
     assert arrived == wanted, "each cluster that can be reached gets the record, and gets it once"
 
 
@@ -106,7 +106,7 @@ def test_the_order_of_the_flows_changes_nothing(flows: list[Flow], random: objec
     shuffled = list(flows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     for alias in aliases:
-        assert tree_from(Place(alias, "t"), flows) == tree_from(Place(alias, "t"), shuffled)
+        assert tree_from(TopicPlace(alias, "t"), flows) == tree_from(TopicPlace(alias, "t"), shuffled)
 
 
 @given(
@@ -124,7 +124,7 @@ def test_the_order_of_the_flows_changes_nothing(flows: list[Flow], random: objec
     st.sampled_from(aliases),
 )
 def test_whatever_the_names_nothing_goes_round_and_no_place_gets_a_record_twice(flows: list[Flow], origin: str) -> None:
-    assert set(simulate(flows, Place(origin, "t")).values()) <= {1}
+    assert set(simulate(flows, TopicPlace(origin, "t")).values()) <= {1}
 
 
 def mesh(clusters: str, policy: str = "identity", **options: object) -> list[Flow]:
@@ -132,30 +132,30 @@ def mesh(clusters: str, policy: str = "identity", **options: object) -> list[Flo
 
 
 def test_a_full_mesh_sends_each_record_straight_and_a_ring_round() -> None:
-    straight = tree_from(Place("a", "t"), mesh("abc"))
-    assert straight.parents == {Place("b", "t"): Place("a", "t"), Place("c", "t"): Place("a", "t")}
+    straight = tree_from(TopicPlace("a", "t"), mesh("abc"))
+    assert straight.parents == {TopicPlace("b", "t"): TopicPlace("a", "t"), TopicPlace("c", "t"): TopicPlace("a", "t")}
     ring = [flow("a>b"), flow("b>c"), flow("c>a")]
-    assert tree_from(Place("b", "t"), ring).parents == {
-        Place("c", "t"): Place("b", "t"),
-        Place("a", "t"): Place("c", "t"),
+    assert tree_from(TopicPlace("b", "t"), ring).parents == {
+        TopicPlace("c", "t"): TopicPlace("b", "t"),
+        TopicPlace("a", "t"): TopicPlace("c", "t"),
     }
 
 
 def test_of_two_ways_of_one_length_the_smaller_alias_is_taken() -> None:
     square = [flow("a>c"), flow("a>b"), flow("c>d"), flow("b>d")]
-    assert tree_from(Place("a", "t"), square).parents[Place("d", "t")] == Place("b", "t")
+    assert tree_from(TopicPlace("a", "t"), square).parents[TopicPlace("d", "t")] == TopicPlace("b", "t")
     crossed = [flow(pair) for pair in ("a>b", "a>c", "b>e", "c>d", "e>f", "d>f")]
-    assert tree_from(Place("a", "t"), crossed).parents[Place("f", "t")] == Place("d", "t")
+    assert tree_from(TopicPlace("a", "t"), crossed).parents[TopicPlace("f", "t")] == TopicPlace("d", "t")
 
 
 def test_an_origin_that_the_file_does_not_know_is_forwarded() -> None:
-    tree = tree_from(Place("elsewhere", "t"), mesh("abc"))
+    tree = tree_from(TopicPlace("elsewhere", "t"), mesh("abc"))
     assert all(forwards(each, "t", tree) for each in mesh("abc"))
 
 
 def test_a_mesh_of_names_that_tell_the_way_is_cut_off() -> None:
     flows = [flow(f"{a}>{b}", ".*", "default") for a, b in permutations("abcdefghij", 2)]
-    assert len(tree_from(Place("a", "t"), flows).clusters) == MOST_PLACES
+    assert len(tree_from(TopicPlace("a", "t"), flows).clusters) == MOST_PLACES
 
 
 def test_the_fingerprint_changes_with_the_flows() -> None:
@@ -190,7 +190,7 @@ def test_provenance_is_added_where_names_do_not_keep_records_apart(flows: list[F
     found = survey(flows)
     assert not found.refusals
     assert found.provenance == names(flows)
-    for place in {Place(each.source, "t") for each in flows}:
+    for place in {TopicPlace(each.source, "t") for each in flows}:
         assert set(simulate(flows, place).values()) <= {1}
 
 

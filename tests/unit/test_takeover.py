@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.mm2.locate import Found, Place, Undecided, digest, locate
+from mirrorlake.mm2.locate import Found, SourceRecord, Undecided, digest, locate
 
 
-def source(text: str, *, first: int = 0) -> list[Place]:
-    return [Place(first + index, letter.encode()) for index, letter in enumerate(text)]
+def source(text: str, *, first: int = 0) -> list[SourceRecord]:
+    return [SourceRecord(first + index, letter.encode()) for index, letter in enumerate(text)]
 
 
 def tail(text: str) -> list[bytes]:
@@ -64,7 +64,7 @@ def test_law_f_no_record_is_skipped_or_repeated(contents: list[bytes], data: st.
     """Whatever the contents and wherever it was killed: the true place, or no answer."""
     steps = data.draw(st.lists(st.integers(1, 3), min_size=len(contents), max_size=len(contents)))
     offsets = [sum(steps[: index + 1]) for index in range(len(contents))]
-    around = [Place(offset, content) for offset, content in zip(offsets, contents, strict=True)]
+    around = [SourceRecord(offset, content) for offset, content in zip(offsets, contents, strict=True)]
     sent = data.draw(st.integers(0, len(contents)))
     stored_count = data.draw(st.integers(0, sent))
     stored = offsets[stored_count - 1] + 1 if stored_count else 0

@@ -19,7 +19,7 @@ from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
 from mirrorlake.tracking import tracker as tracker_module
 from mirrorlake.tracking.frame import runs_frame
 from mirrorlake.tracking.make import default_uri, make_tracker
-from mirrorlake.tracking.run import Run, html_page
+from mirrorlake.tracking.run import TrackedRun, html_page
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker
 from mirrorlake.verify.tracking import Timed, verification_run
@@ -41,7 +41,7 @@ def settings(tracking: str = "", root: str = "/lakes/one") -> MirrorConfig:
     return loads(SETTINGS.format(root=root, tracking=f"tracking: {tracking}" if tracking else ""))
 
 
-def run_of(name: str = "verify a->b", **given: Any) -> Run:
+def run_of(name: str = "verify a->b", **given: Any) -> TrackedRun:
     known: dict[str, Any] = {
         "kind": "verification",
         "began_at": NOON,
@@ -51,7 +51,7 @@ def run_of(name: str = "verify a->b", **given: Any) -> Run:
         "reports": {"verification.json": "{}\n"},
         "tags": {"mirrorlake.flow": "a->b"},
     }
-    return Run(name=name, **(known | given))
+    return TrackedRun(name=name, **(known | given))
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -149,7 +149,7 @@ def test_a_store_that_broke_is_opened_again() -> None:
     class Breaks:
         alive = True
 
-        def log(self, run: Run) -> str:
+        def log(self, run: TrackedRun) -> str:
             if not self.alive:
                 raise OSError("the file is gone")
             return run.name
@@ -178,7 +178,7 @@ def test_opening_beside_the_work_is_done_once() -> None:
         def __init__(self) -> None:
             opened.append(time.monotonic())
 
-        def log(self, run: Run) -> str:
+        def log(self, run: TrackedRun) -> str:
             return run.name
 
         def runs(self, **_: Any) -> list[dict[str, Any]]:

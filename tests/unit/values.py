@@ -38,7 +38,7 @@ from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, Ve
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.records.record import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
-from mirrorlake.records.record import Landing as InRelay
+from mirrorlake.records.record import LandedIn as InRelay
 from mirrorlake.render import Shown
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair

@@ -12,7 +12,7 @@ from mirrorlake.cli.stopping import in_background
 from mirrorlake.errors import UsageError
 
 if TYPE_CHECKING:
-    from mirrorlake.lag.sampler import Sample
+    from mirrorlake.lag.sampler import SampledMoment
 
 
 def sample(
@@ -30,7 +30,7 @@ def sample(
 
     output, mirror, failed = Output(as_json=as_json), load(conf), [0]
 
-    def tell(seen: Sample) -> None:
+    def tell(seen: SampledMoment) -> None:
         failed[0] = len(seen.unanswered)
         if once:
             output.document(as_document(seen))
@@ -40,7 +40,7 @@ def sample(
     return 4 if once and failed[0] else 0
 
 
-def as_document(seen: Sample) -> dict[str, object]:
+def as_document(seen: SampledMoment) -> dict[str, object]:
     """Return what `--json` prints of a sample."""
     return {
         "observed_at": seen.observed_at.isoformat(),

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirrorlake.cli.demo.place import claim_lake, demo_clusters, scratch_directory, topics_for
-from mirrorlake.cli.demo.report import Progress, Story, Translated, document, show
+from mirrorlake.cli.demo.report import DemoOffset, Progress, Story, document, show
 from mirrorlake.cli.output import Output
 from mirrorlake.config.load import load as load_config
 from mirrorlake.config.schema.mirror import MirrorConfig
@@ -174,7 +174,7 @@ class _Run:
         self.story.translated = self._translate(mirror)
         self._check()
 
-    def _translate(self, mirror: Mirror) -> Translated | None:
+    def _translate(self, mirror: Mirror) -> DemoOffset | None:
         """Translate the offset behind an aborted transaction there and back, and one inside of it."""
         for flow in mirror.flows:
             places = self.story.traffic[flow.config.source].after_abort
@@ -183,7 +183,7 @@ class _Run:
                     there = flow.offsets.translate(tp.topic, tp.partition, offset)
                     # Right before it stands the abort marker, and before that a record that nobody reads.
                     aborted = flow.offsets.translate(tp.topic, tp.partition, offset - 2)
-                    return Translated.of(flow, tp, offset, there=there, aborted=aborted)
+                    return DemoOffset.of(flow, tp, offset, there=there, aborted=aborted)
         return None
 
     @contextmanager

@@ -61,7 +61,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Translated:
+class DemoOffset:
     """An upstream offset behind an aborted transaction, its downstream offset, and the way back; one aborted offset."""
 
     flow: str
@@ -78,7 +78,7 @@ class Translated:
     @classmethod
     def of(
         cls, flow: FlowHandle, tp: TopicPartition, offset: int, *, there: Translation, aborted: Translation
-    ) -> Translated:
+    ) -> DemoOffset:
         """Translate back what was translated, and put both into words."""
         downstream, back = None, None
         remote = flow.config.remote_topic(tp.topic)
@@ -117,7 +117,7 @@ class Story:
     republished: int = 0
     flows: tuple[VerifyReport, ...] = ()
     relays: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    translated: Translated | None = None
+    translated: DemoOffset | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mirrorlake.config.faults import Finding
+from mirrorlake.config.faults import SettingsFault
 
 Scope = Literal["any", "consumer", "producer"]
 
@@ -22,11 +22,11 @@ class Sides:
 
     java: dict[str, str] = field(default_factory=dict, repr=False)
     librdkafka: dict[str, str] = field(default_factory=dict, repr=False)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[SettingsFault] = field(default_factory=list)
 
     def fault(self, key: str, problem: str, remedy: str) -> None:
         """Note what is wrong with a setting; the texts never hold its value."""
-        self.findings.append(Finding((key,), problem, remedy))
+        self.findings.append(SettingsFault((key,), problem, remedy))
 
     def add(self, other: Sides) -> None:
         """Take over another part's settings and findings."""

@@ -16,7 +16,7 @@ from mirrorlake.config.client import jaas
 from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, Scope, Sides
 from mirrorlake.config.client.sasl import NO_COUNTERPART, SASL_NAMES, sasl
 from mirrorlake.config.client.tls import TLS_NAMES, tls
-from mirrorlake.config.faults import Finding, did_you_mean
+from mirrorlake.config.faults import SettingsFault, did_you_mean
 
 Role = Literal["admin", "consumer", "producer"]
 
@@ -35,14 +35,14 @@ _KNOWN = {"security.protocol", *BY_NAME, *JAVA_ONLY, *LIBRDKAFKA_ONLY, *TLS_NAME
 class OptionError(ValueError):
     """Report what is wrong with a client section; the texts never hold a value."""
 
-    def __init__(self, findings: list[Finding]) -> None:
+    def __init__(self, findings: list[SettingsFault]) -> None:
         self.findings = findings
         super().__init__("; ".join(f"{finding.place[0]}: {finding.problem}" for finding in findings))
 
     @classmethod
     def of(cls, key: str, error: jaas.JaasError) -> OptionError:
         """Return the error for a setting whose login line is wrong."""
-        return cls([Finding((key,), error.problem, error.remedy)])
+        return cls([SettingsFault((key,), error.problem, error.remedy)])
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ def translate(client: Mapping[str, str], *, read: Callable[[str], str], shaded: 
     return ClientOptions(sides.java, sides.librdkafka)
 
 
-def check_client(client: Mapping[str, str]) -> list[Finding]:
+def check_client(client: Mapping[str, str]) -> list[SettingsFault]:
     """Return what is wrong with a client section as written, references unresolved."""
     return _sides(client, None, shaded=False).findings
 
 
-def check_producer(producer: Mapping[str, str]) -> list[Finding]:
+def check_producer(producer: Mapping[str, str]) -> list[SettingsFault]:
     """Return what is wrong with a flow's producer section: tuning only, the connection belongs to the cluster."""
     sides = Sides()
     _tuning(producer, sides)
@@ -201,31 +201,31 @@ def _tuning(client: Mapping[str, str], sides: Sides) -> None:
             sides.findings.extend(_refusal(key))
 
 
-def _refusal(key: str) -> Iterator[Finding]:
+def _refusal(key: str) -> Iterator[SettingsFault]:
     if key in REFUSED:
-        yield Finding((key,), f"'{key}' is refused: {REFUSED[key][0]}", REFUSED[key][1])
+        yield SettingsFault((key,), f"'{key}' is refused: {REFUSED[key][0]}", REFUSED[key][1])
     elif key in NO_COUNTERPART:
-        yield Finding(
+        yield SettingsFault(
             (key,), f"'{key}' is refused: {NO_COUNTERPART[key]}", "use PLAIN, SCRAM or OIDC client credentials"
         )
     elif key.startswith("sasl.kerberos."):
-        yield Finding(
+        yield SettingsFault(
             (key,),
             "confluent-kafka's wheel is built without Kerberos",
             "use SCRAM, OAUTHBEARER or a client certificate",
         )
     elif key.startswith("sasl.oauthbearer.assertion."):
-        yield Finding((key,), "the Java client inside Spark 4.0 knows client credentials only", "remove it")
+        yield SettingsFault((key,), "the Java client inside Spark 4.0 knows client credentials only", "remove it")
     elif key.startswith(_ONE_CLIENT):
-        yield Finding(
+        yield SettingsFault(
             (key,),
             "one connection serves every client of the cluster, and this one is told otherwise",
             "write it without the beginning if it holds for all, else remove it",
         )
     elif key.startswith("kafka."):
-        yield Finding((key,), "the prefix kafka. is Spark's", f"write {key.removeprefix('kafka.')}")
+        yield SettingsFault((key,), "the prefix kafka. is Spark's", f"write {key.removeprefix('kafka.')}")
     else:
-        yield Finding(
+        yield SettingsFault(
             (key,),
             f"neither client knows '{key}'",
             did_you_mean(key, sorted(_KNOWN)) if _near(key) else "see the clients' documentation",

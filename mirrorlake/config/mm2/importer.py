@@ -20,7 +20,7 @@ from mirrorlake.config.edit.yaml_writer import yaml_of
 from mirrorlake.config.mm2.client import Clients, Pair
 from mirrorlake.config.mm2.flow import flow_settings
 from mirrorlake.config.mm2.names import TRANSLATED, why_not
-from mirrorlake.config.mm2.read import Line, read
+from mirrorlake.config.mm2.read import PropertyLine, read
 from mirrorlake.errors import ConfigError, Fault
 
 _PROVIDERS = "config.providers"
@@ -40,7 +40,7 @@ class Mm2Import:
     """
 
     settings: dict[str, Any]
-    report: list[Line] = field(default_factory=list)
+    report: list[PropertyLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
 
@@ -157,27 +157,27 @@ def _line(
     enabled: list[tuple[str, str]],
     told: Mapping[str, str],
     refused: Mapping[str, str],
-) -> Line:
+) -> PropertyLine:
     owner, rest = scopes.place[key]
     if key == "clusters":
-        return Line(key=key, status="translated", detail="clusters")
+        return PropertyLine(key=key, status="translated", detail="clusters")
     if isinstance(owner, tuple) and owner not in enabled:
         off = "the flow is off, which is the default" if rest != "enabled" else "a flow that is off is not written"
-        return Line(key=key, status="off", detail=off)
+        return PropertyLine(key=key, status="off", detail=off)
     if key in refused:
-        return Line(key=key, status="no_counterpart", detail=refused[key])
+        return PropertyLine(key=key, status="no_counterpart", detail=refused[key])
     if key in told:
-        return Line(key=key, status="translated", detail=told[key])
+        return PropertyLine(key=key, status="translated", detail=told[key])
     if owner is None and rest.startswith(_NOT_SHARED):
         detail = "MirrorMaker hands it to no client: it counts below a cluster's alias or a flow only"
-        return Line(key=key, status="no_counterpart", detail=detail)
+        return PropertyLine(key=key, status="no_counterpart", detail=detail)
     if key == _PROVIDERS or key.startswith(f"{_PROVIDERS}."):
-        return Line(
+        return PropertyLine(
             key=key, status="no_counterpart", detail="references became ${env:NAME}; ${secret:scope/key} is another way"
         )
     if owner is None and rest in TRANSLATED:
-        return Line(key=key, status="off", detail="every flow says otherwise, or no flow needs it")
+        return PropertyLine(key=key, status="off", detail="every flow says otherwise, or no flow needs it")
     reason = why_not(rest)
     if reason is not None:
-        return Line(key=key, status="no_counterpart", detail=reason)
-    return Line(key=key, status="unknown", detail="neither MirrorMaker 4.3 nor its clients know it")
+        return PropertyLine(key=key, status="no_counterpart", detail=reason)
+    return PropertyLine(key=key, status="unknown", detail="neither MirrorMaker 4.3 nor its clients know it")

@@ -22,7 +22,7 @@ Status = Literal["translated", "no_counterpart", "unknown", "off"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PropertyLine:
     """What became of one key: `translated` to where, `no_counterpart` and why, `unknown`, or `off` with its flow."""
 
     key: str
@@ -43,7 +43,7 @@ class Mm2File:
 
     properties: dict[str, str] = field(default_factory=dict)
     labels: list[tuple[str, str]] = field(default_factory=list)
-    report: list[Line] = field(default_factory=list)
+    report: list[PropertyLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def put(self, label: str, key: str, value: object) -> None:
@@ -53,7 +53,7 @@ class Mm2File:
 
     def off(self, label: str, detail: str) -> None:
         """Note a key that says nothing about a mirror."""
-        self.report.append(Line(key=label, status="off", detail=detail))
+        self.report.append(PropertyLine(key=label, status="off", detail=detail))
 
 
 def text_of(value: object) -> str:

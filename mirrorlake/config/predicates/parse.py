@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mirrorlake.config.faults import Finding, did_you_mean, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, finding_error
 from mirrorlake.config.predicates.engine import engine
 from mirrorlake.config.predicates.types import BOOLEAN, NUMBER, TEXT, TIME, Translation, fault
 from mirrorlake.model.json_path import Index, Name, Path, PathError, parse_path
@@ -82,14 +82,14 @@ def declared_fields(fields: Mapping[str, str]) -> dict[Path, tuple[str, str]]:
         try:
             path = parse_path(name)
         except PathError as error:
-            findings.append(Finding((name,), error.problem, error.remedy))
+            findings.append(SettingsFault((name,), error.problem, error.remedy))
             continue
         if not all(isinstance(step, Name | Index) for step in path):
-            findings.append(Finding((name,), f"'{name}' names several members", "name one, like address.city"))
+            findings.append(SettingsFault((name,), f"'{name}' names several members", "name one, like address.city"))
         kind = _declared_type(type_name)
         if kind is None:
             known = [*_DECLARED, "decimal(p, s)"]
-            findings.append(Finding((name,), f"'{type_name}' is no type", did_you_mean(type_name, known)))
+            findings.append(SettingsFault((name,), f"'{type_name}' is no type", did_you_mean(type_name, known)))
         else:
             found[path] = kind
     if findings:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake.config.faults import Finding, did_you_mean, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, finding_error
 from mirrorlake.config.predicates.engine import engine
 from mirrorlake.model.json_path import Index, Name, Path, path_text
 
@@ -49,7 +49,7 @@ FUNCTIONS = (
 
 def fault(problem: str, remedy: str) -> Exception:
     """Return the error that a predicate is refused with."""
-    return finding_error(Finding((), problem, remedy))
+    return finding_error(SettingsFault((), problem, remedy))
 
 
 Typed = tuple[Node, str]

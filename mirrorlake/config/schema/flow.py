@@ -20,7 +20,7 @@ from pydantic import (
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client.options import check_producer
-from mirrorlake.config.faults import Finding, finding_error
+from mirrorlake.config.faults import SettingsFault, finding_error
 from mirrorlake.config.schema.placement import Placement, read_placement
 from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import RuleConfig, check_names, named
@@ -130,14 +130,14 @@ class FlowConfig(Settings):
     def _name_letters(cls, name: str) -> str:
         if not _FLOW_NAME.fullmatch(name):
             raise finding_error(
-                Finding(
+                SettingsFault(
                     (),
                     f"'{name}' is not a name for a flow",
                     "use letters, digits, . _ - and ->, a letter, digit or _ in front, at most 200",
                 )
             )
         if name.endswith(_REDRIVE):
-            raise finding_error(Finding((), f"names that end in {_REDRIVE} are taken", "name the flow otherwise"))
+            raise finding_error(SettingsFault((), f"names that end in {_REDRIVE} are taken", "name the flow otherwise"))
         return name
 
     @field_validator("producer")
@@ -154,7 +154,7 @@ class FlowConfig(Settings):
             try:
                 NameMatcher(getattr(self, key))
             except PatternError as error:
-                findings.append(Finding((key,), error.problem, error.remedy))
+                findings.append(SettingsFault((key,), error.problem, error.remedy))
         if findings:
             raise finding_error(*findings)
         return self
@@ -168,14 +168,14 @@ class FlowConfig(Settings):
                 f"'{self.policy.template}' gives every topic of the flow one name, and `topics` may select several"
             )
             remedy = "put {topic} into the template, or write a flow for each topic"
-            raise finding_error(Finding(("policy",), f"{problem}: their records would mix", remedy))
+            raise finding_error(SettingsFault(("policy",), f"{problem}: their records would mix", remedy))
         return self
 
     @model_validator(mode="after")
     def _syncs_keep_partitions(self) -> FlowConfig:
         if self.mm2.offset_syncs and self.placement.kind != "keep":
             raise finding_error(
-                Finding(
+                SettingsFault(
                     ("mm2", "offset_syncs"),
                     "an offset sync of MirrorMaker 2 names one partition for both ends, and `placement` changes it",
                     "leave offset_syncs out; `offsets` and `groups` know every record's place",

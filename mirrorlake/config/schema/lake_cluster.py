@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Settings
-from mirrorlake.config.faults import Finding, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
 from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.config.schema.sync import unknown_settings
 from mirrorlake.model.patterns import TopicPattern
@@ -61,7 +61,7 @@ def topics_by_name(value: Any) -> Any:
     return {name: {} if topic is None else topic for name, topic in value.items()}
 
 
-def _name_findings(names: Iterable[Any]) -> Iterable[Finding]:
+def _name_findings(names: Iterable[Any]) -> Iterable[SettingsFault]:
     for name in names:
         if fault := topic_fault(str(name)):
-            yield Finding((name,), *fault)
+            yield SettingsFault((name,), *fault)

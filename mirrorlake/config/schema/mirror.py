@@ -13,7 +13,7 @@ from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.client.options import check_client
-from mirrorlake.config.faults import Finding, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
 from mirrorlake.config.schema.flow import FlowConfig, Mm2Config
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
 from mirrorlake.config.schema.metrics import MetricsConfig
@@ -54,14 +54,14 @@ class LakeConfig(Settings):
         named = {"catalog": self.catalog, "schema": self.schema_name, "checkpoints": self.checkpoints}
         given = [key for key, value in named.items() if value]
         if self.root and given:
-            findings = [Finding((key,), f"'{key}' beside 'root'", "keep either root or catalog") for key in given]
+            findings = [SettingsFault((key,), f"'{key}' beside 'root'", "keep either root or catalog") for key in given]
         elif not self.root and not given:
             findings = [
-                Finding((), "no place for the relay", "add `root:` or `catalog:`, `schema:` and `checkpoints:`")
+                SettingsFault((), "no place for the relay", "add `root:` or `catalog:`, `schema:` and `checkpoints:`")
             ]
         elif not self.root:
             missing = [key for key, value in named.items() if not value]
-            findings = [Finding((), f"'{key}' is missing", f"add `{key}:` beside {given[0]}") for key in missing]
+            findings = [SettingsFault((), f"'{key}' is missing", f"add `{key}:` beside {given[0]}") for key in missing]
         if findings:
             raise finding_error(*findings)
         return self
@@ -158,7 +158,7 @@ class ClusterConfig(Settings):
                 "leave it out, or write `kind: lake`",
             ),
         }[self.kind]
-        findings = [Finding((key,), f"'{key}' {why[0]}", why[1]) for key, given in other.items() if given]
+        findings = [SettingsFault((key,), f"'{key}' {why[0]}", why[1]) for key, given in other.items() if given]
         if findings:
             raise finding_error(*findings)
         return self
@@ -249,7 +249,9 @@ class MirrorConfig(Settings):
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or _is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
             no_place = "the lake is no folder of this machine, so there is no place for a sqlite file"
-            findings.append(Finding(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks"))
+            findings.append(
+                SettingsFault(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks")
+            )
         if findings:
             raise finding_error(*findings)
         self.read_from(None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mirrorlake.config import values
-from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
@@ -100,16 +100,16 @@ def read_placement(value: Any) -> Placement:
 def _by_key(value: Mapping[Any, Any]) -> Placement:
     findings = []
     if value["by"] != "key":
-        findings.append(Finding(("by",), f"'{value['by']}' is nothing to place by", "write key"))
+        findings.append(SettingsFault(("by",), f"'{value['by']}' is nothing to place by", "write key"))
     findings += [
-        Finding((key,), f"unknown key '{key}'", did_you_mean(str(key), ["by", "count"]))
+        SettingsFault((key,), f"unknown key '{key}'", did_you_mean(str(key), ["by", "count"]))
         for key in value
         if key not in ("by", "count")
     ]
     count = values.whole(value.get("count"))
     if not _is_partition(count) or count == 0:
         what = "'count' is missing" if count is None else "'count' is no number of partitions"
-        findings.append(Finding(("count",), what, f"write the remote topic's partitions, 1 to {MOST_PARTITIONS}"))
+        findings.append(SettingsFault(("count",), what, f"write the remote topic's partitions, 1 to {MOST_PARTITIONS}"))
     if findings:
         raise finding_error(*findings)
     return Placement("key", count=count)
@@ -117,10 +117,10 @@ def _by_key(value: Mapping[Any, Any]) -> Placement:
 
 def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
     if not isinstance(value, Mapping) or not value:
-        raise finding_error(Finding(("map",), "a mapping is expected", _PAIR_REMEDY))
+        raise finding_error(SettingsFault(("map",), "a mapping is expected", _PAIR_REMEDY))
     nested = [isinstance(target, Mapping) for target in value.values()]
     if any(nested) and not all(nested):
-        raise finding_error(Finding(("map",), "topics and partitions stand side by side", _PAIR_REMEDY))
+        raise finding_error(SettingsFault(("map",), "topics and partitions stand side by side", _PAIR_REMEDY))
     by_topics = value if all(nested) else {".*": value}
     findings, maps = [], []
     for topics, pairs in by_topics.items():
@@ -128,12 +128,14 @@ def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
         try:
             NameMatcher(parse_patterns(str(topics)))
         except PatternError as error:
-            findings.append(Finding(place, error.problem, error.remedy or "see `topics` for how they are spelled"))
+            findings.append(
+                SettingsFault(place, error.problem, error.remedy or "see `topics` for how they are spelled")
+            )
         if not pairs:
-            findings.append(Finding(place, "there is nothing in it", _PAIR_REMEDY))
+            findings.append(SettingsFault(place, "there is nothing in it", _PAIR_REMEDY))
         found = {values.whole(source): values.whole(target) for source, target in pairs.items()}
         findings += [
-            Finding((*place, str(source)), f"{source}: {target} are no two partitions", _PAIR_REMEDY)
+            SettingsFault((*place, str(source)), f"{source}: {target} are no two partitions", _PAIR_REMEDY)
             for source, target in found.items()
             if not _is_partition(source) or not _is_partition(target)
         ]

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, field
 
 from mirrorlake.config import secrets
 from mirrorlake.config.base import Exclusion, Flag, Selection, Settings
-from mirrorlake.config.faults import Finding, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
 from mirrorlake.config.predicates.parse import Predicate, compile_predicate, declared_fields
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.json_path import Path, PathError, parse_path, path_text
@@ -34,7 +34,7 @@ def _paths(value: Any) -> tuple[Path, ...]:
             # `$` is the whole key; a rule of the value refuses it (`RuleConfig`).
             found.append(text if isinstance(text, tuple) else () if text.strip() == "$" else parse_path(text))
         except PathError as error:
-            findings.append(Finding((place,) if isinstance(value, list) else (), error.problem, error.remedy))
+            findings.append(SettingsFault((place,) if isinstance(value, list) else (), error.problem, error.remedy))
     if findings:
         raise finding_error(*findings)
     return tuple(found)
@@ -101,7 +101,7 @@ class HeadersConfig(Settings):
         try:
             _ = self.dropped
         except PatternError as error:
-            raise finding_error(Finding(("drop",), error.problem, error.remedy)) from None
+            raise finding_error(SettingsFault(("drop",), error.problem, error.remedy)) from None
         return self
 
 
@@ -158,15 +158,17 @@ class RuleConfig(Settings):
         known = ", ".join(ACTIONS)
         findings = []
         if not given:
-            findings.append(Finding((), "the rule does nothing", f"add one of: {known}"))
+            findings.append(SettingsFault((), "the rule does nothing", f"add one of: {known}"))
         findings += [
-            Finding((action,), f"'{action}' beside '{given[0]}'", "a rule has one action; make it a rule of its own")
+            SettingsFault(
+                (action,), f"'{action}' beside '{given[0]}'", "a rule has one action; make it a rule of its own"
+            )
             for action in given[1:]
         ]
         try:
             NameMatcher(self.topics)
         except PatternError as error:
-            findings.append(Finding(("topics",), error.problem, error.remedy))
+            findings.append(SettingsFault(("topics",), error.problem, error.remedy))
         findings += self._read_predicate()
         if not findings:
             findings += self._said_in_vain()
@@ -174,7 +176,7 @@ class RuleConfig(Settings):
             raise finding_error(*findings)
         return self
 
-    def _read_predicate(self) -> list[Finding]:
+    def _read_predicate(self) -> list[SettingsFault]:
         from pydantic_core import PydanticCustomError
 
         place: tuple[str, ...] = ("fields",)
@@ -186,24 +188,26 @@ class RuleConfig(Settings):
                     self._predicate = compile_predicate(text, declared)
         except PydanticCustomError as error:
             inner = (error.context or {})["findings"]
-            return [Finding((*place, *one.place), one.problem, one.remedy) for one in inner]
+            return [SettingsFault((*place, *one.place), one.problem, one.remedy) for one in inner]
         return []
 
-    def _said_in_vain(self) -> list[Finding]:
+    def _said_in_vain(self) -> list[SettingsFault]:
         findings = []
         if self.fields and self._predicate is None:
-            findings.append(Finding(("fields",), "'fields' without keep or drop", "leave it out"))
+            findings.append(SettingsFault(("fields",), "'fields' without keep or drop", "leave it out"))
         hidden = self.hidden
         if self.of == "key" and self.action not in HIDING:
-            findings.append(Finding(("of",), "'of' says what is hidden, and this rule hides nothing", "leave it out"))
+            findings.append(
+                SettingsFault(("of",), "'of' says what is hidden, and this rule hides nothing", "leave it out")
+            )
         if self.of == "value" and () in hidden:
             problem, remedy = "'$' names the whole value", "name a member, like $.email; drop withholds whole records"
-            findings.append(Finding((self.action,), problem, remedy))
+            findings.append(SettingsFault((self.action,), problem, remedy))
         if () in hidden and len(hidden) > 1:
-            findings.append(Finding((self.action,), "'$' is the whole key already", "leave the other paths out"))
+            findings.append(SettingsFault((self.action,), "'$' is the whole key already", "leave the other paths out"))
         if self.framed != "pass" and (not self.reads_json or () in hidden):
             problem = "'framed' says something about JSON values, and this rule reads none"
-            findings.append(Finding(("framed",), problem, "leave it out"))
+            findings.append(SettingsFault(("framed",), problem, "leave it out"))
         return findings
 
     @property
@@ -266,7 +270,7 @@ def check_names(rules: tuple[RuleConfig, ...]) -> tuple[RuleConfig, ...]:
     """Return the rules, refusing two of one name."""
     names = [rule.name for rule in rules]
     findings = [
-        Finding((place, "name"), f"a second rule '{name}'", "give each rule of the flow a name of its own")
+        SettingsFault((place, "name"), f"a second rule '{name}'", "give each rule of the flow a name of its own")
         for place, name in enumerate(names)
         if name in names[:place]
     ]

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Exclusion, Flag, Interval, Settings
-from mirrorlake.config.faults import Finding, did_you_mean, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, ConfigSync
@@ -27,23 +27,25 @@ def _overrides(value: Any) -> dict[str, dict[str, str]]:
     findings, found = [], {}
     for pattern, settings in value.items():
         if not isinstance(settings, dict):
-            findings.append(Finding((pattern,), "a mapping is expected", "write {retention.ms: 604800000}"))
+            findings.append(SettingsFault((pattern,), "a mapping is expected", "write {retention.ms: 604800000}"))
             continue
         try:
             NameMatcher(parse_patterns(str(pattern)))
         except PatternError as error:
-            findings.append(Finding((pattern,), error.problem, error.remedy))
-        findings += [Finding((pattern, *item.place), item.problem, item.remedy) for item in unknown_settings(settings)]
+            findings.append(SettingsFault((pattern,), error.problem, error.remedy))
+        findings += [
+            SettingsFault((pattern, *item.place), item.problem, item.remedy) for item in unknown_settings(settings)
+        ]
         found[str(pattern)] = values.options(settings)
     if findings:
         raise finding_error(*findings)
     return found
 
 
-def unknown_settings(settings: Iterable[Any]) -> list[Finding]:
+def unknown_settings(settings: Iterable[Any]) -> list[SettingsFault]:
     """Return a finding for each name that is no topic setting."""
     return [
-        Finding((name,), f"'{name}' is no topic setting of Kafka", did_you_mean(str(name), RULES))
+        SettingsFault((name,), f"'{name}' is no topic setting of Kafka", did_you_mean(str(name), RULES))
         for name in settings
         # Settings of a vendor's brokers are not in Kafka's list.
         if name not in RULES and not str(name).startswith("confluent.")
@@ -84,7 +86,7 @@ class SyncConfig(Settings):
     @classmethod
     def _principals(cls, principals: dict[str, str]) -> dict[str, str]:
         findings = [
-            Finding((source,), f"'{name}' is no principal", "write User:name")
+            SettingsFault((source,), f"'{name}' is no principal", "write User:name")
             for source, target in principals.items()
             for name in (source, target)
             if not _PRINCIPAL.fullmatch(name)
@@ -98,7 +100,7 @@ class SyncConfig(Settings):
         try:
             NameMatcher(self.configs_exclude)
         except PatternError as error:
-            raise finding_error(Finding(("configs_exclude",), error.problem, error.remedy)) from None
+            raise finding_error(SettingsFault(("configs_exclude",), error.problem, error.remedy)) from None
         return self
 
     @cached_property

@@ -48,7 +48,7 @@ from mirrorlake.kafka.lane.refused import (
     together,
 )
 from mirrorlake.kafka.lane.task import LaneTask
-from mirrorlake.kafka.lane.throttle import Pace, slices
+from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.kafka.remotes import require_same
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic, transactional_id
 from mirrorlake.model.lanes import of_lane
@@ -97,7 +97,7 @@ class LaneSender:
         self._producer: Producer | None = None
         self._dense: set[str] = set()
         self._view: View | None = None
-        self._pace = Pace()
+        self._pace = Throttle()
         self._admin: ClusterAdmin | None = None
         self._ledger_refused: KafkaError | None = None
         self._fences = False

@@ -9,7 +9,7 @@ from mirrorlake.kafka.lane.batch import Piece
 from mirrorlake.model.rate import Rate, due
 
 
-class Pace:
+class Throttle:
     """Wait until a chunk may be sent.
 
     Args:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from mirrorlake.model.loops.cycles import FlowLike, round_trips
-from mirrorlake.model.loops.routes import Place, RouteLike, arrival
+from mirrorlake.model.loops.routes import RouteLike, TopicPlace, arrival
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import IdentityPolicy, TemplatePolicy, is_legal_topic
 
@@ -76,7 +76,7 @@ def survey(flows: Sequence[ProvenanceLike]) -> Survey:
             return Survey(refusals=(_round_trip(trips[flow.name]),))
     meetings = _Meetings(flows)
     wanted = {flow.name for flow in flows if flow.provenance is True} | trips.keys()
-    twice: dict[str, Place] = {}
+    twice: dict[str, TopicPlace] = {}
     for place in meetings.shared():
         for name in meetings.doubled(place):
             twice.setdefault(name, place)
@@ -138,7 +138,7 @@ def _round_trip(way: Sequence[FlowLike]) -> Refusal:
     )
 
 
-def _required(flow: ProvenanceLike, trip: Sequence[FlowLike] | None, place: Place | None) -> Refusal:
+def _required(flow: ProvenanceLike, trip: Sequence[FlowLike] | None, place: TopicPlace | None) -> Refusal:
     if trip is not None:
         what = f"records could go round for ever: {', '.join([*(hop.name for hop in trip), trip[0].name])}"
     else:
@@ -152,9 +152,9 @@ def _required(flow: ProvenanceLike, trip: Sequence[FlowLike] | None, place: Plac
 
 
 class _Step(NamedTuple):
-    start: Place
+    start: TopicPlace
     flow: ProvenanceLike
-    end: Place
+    end: TopicPlace
 
 
 class _Meetings:
@@ -166,13 +166,13 @@ class _Meetings:
         names = dict.fromkeys(name for flow in flows for name in _samples(flow))
         # A place counts as written by hand where a flow names it: only these two can be told to be there both.
         self._named = {
-            Place(flow.source, name)
+            TopicPlace(flow.source, name)
             for flow in flows
             for name in (shape_of(expression).meant for expression in flow.topics.expressions)
             if name is not None and flow.carries(name)
         }
-        self._into: dict[Place, list[_Step]] = {}
-        ways = [Place(flow.source, name) for flow in flows for name in names if flow.carries(name)]
+        self._into: dict[TopicPlace, list[_Step]] = {}
+        ways = [TopicPlace(flow.source, name) for flow in flows for name in names if flow.carries(name)]
         seen = set(ways)
         for place in (ways := list(dict.fromkeys(ways))):
             for flow in flows:
@@ -186,11 +186,11 @@ class _Meetings:
                     seen.add(end)
                     ways.append(end)
 
-    def shared(self) -> list[Place]:
+    def shared(self) -> list[TopicPlace]:
         """Return the places that several flows write."""
         return [place for place, steps in self._into.items() if len({step.flow.name for step in steps}) > 1]
 
-    def doubled(self, place: Place) -> set[str]:
+    def doubled(self, place: TopicPlace) -> set[str]:
         """Return the flows that together bring the records of one origin to a place in two ways."""
         steps = self._into[place]
         upstream = [self._upstream(step.start) for step in steps]
@@ -201,7 +201,7 @@ class _Meetings:
                     found |= {first.flow.name, second.flow.name} | upstream[index][1] | upstream[other][1]
         return found
 
-    def _upstream(self, place: Place) -> tuple[set[Place], set[str]]:
+    def _upstream(self, place: TopicPlace) -> tuple[set[TopicPlace], set[str]]:
         """Return the places that records come from to a place, itself included, and the flows that bring them."""
         places, flows, queue = {place}, set[str](), [place]
         for there in queue:
@@ -224,7 +224,7 @@ class _Meetings:
                         first.flow, second.flow, merging=self._merging, provenance=told
                     ):
                         found.setdefault((first.flow.name, second.flow.name), _same_name(first, second))
-        unified: dict[tuple[str, str], Place] = {}
+        unified: dict[tuple[str, str], TopicPlace] = {}
         # Remote topics first: of two names on one source Kafka lets only one be there anyway.
         for place in sorted(self._named, key=lambda each: (each not in self._into, each)):
             other = unified.setdefault((place.alias, place.topic.replace(".", "_")), place)
@@ -233,7 +233,7 @@ class _Meetings:
                 found.setdefault((refusal.flow, refusal.problem), refusal)
         return list(found.values())
 
-    def _alike(self, first: Place, second: Place) -> Refusal:
+    def _alike(self, first: TopicPlace, second: TopicPlace) -> Refusal:
         steps = [self._into[place][0] for place in (first, second) if place in self._into]
         names = " and ".join(dict.fromkeys(step.flow.name for step in steps))
         return Refusal(

@@ -24,7 +24,7 @@ from mirrorlake.model.policy import TopicNameError
 MOST_PLACES = 20_000
 
 
-class Place(NamedTuple):
+class TopicPlace(NamedTuple):
     """A topic on a cluster."""
 
     alias: str
@@ -46,11 +46,11 @@ class Tree(NamedTuple):
         parents: of each of these places but the first, the place that brings the records there.
     """
 
-    clusters: dict[Place, frozenset[str]]
-    parents: dict[Place, Place]
+    clusters: dict[TopicPlace, frozenset[str]]
+    parents: dict[TopicPlace, TopicPlace]
 
 
-def tree_from(origin: Place, flows: Iterable[RouteLike]) -> Tree:
+def tree_from(origin: TopicPlace, flows: Iterable[RouteLike]) -> Tree:
     """Return the shortest ways from a place to every other; ties go to the smaller alias, then the flow's name.
 
     Law: each place is entered by one flow, and no way comes to a cluster twice.
@@ -63,10 +63,10 @@ def tree_from(origin: Place, flows: Iterable[RouteLike]) -> Tree:
     for flow in sorted(flows, key=lambda each: (each.target, each.name)):
         leaving.setdefault(flow.source, []).append(flow)
     been = {origin: frozenset({origin.alias})}
-    parents: dict[Place, Place] = {}
+    parents: dict[TopicPlace, TopicPlace] = {}
     level = [origin]
     while level:
-        following: list[Place] = []
+        following: list[TopicPlace] = []
         for place in sorted(level):
             for flow in leaving.get(place.alias, ()):
                 there = None if flow.target in been[place] else arrival(flow, place.topic)
@@ -79,7 +79,7 @@ def tree_from(origin: Place, flows: Iterable[RouteLike]) -> Tree:
     return Tree(been, parents)
 
 
-def way(tree: Tree, place: Place) -> tuple[Place, ...]:
+def way(tree: Tree, place: TopicPlace) -> tuple[TopicPlace, ...]:
     """Return the places on the way from the tree's origin to a place, both included.
 
     Raises:
@@ -92,12 +92,12 @@ def way(tree: Tree, place: Place) -> tuple[Place, ...]:
     return tuple(reversed(found))
 
 
-def arrival(flow: RouteLike, topic: str) -> Place | None:
+def arrival(flow: RouteLike, topic: str) -> TopicPlace | None:
     """Return where a flow brings the records of a topic, or None if it does not take them."""
     if not flow.carries(topic):
         return None
     try:
-        return Place(flow.target, flow.remote_topic(topic))
+        return TopicPlace(flow.target, flow.remote_topic(topic))
     except TopicNameError:
         return None
 
@@ -108,7 +108,7 @@ def forwards(flow: RouteLike, topic: str, tree: Tree) -> bool:
     Where the tree knows one end of the flow only, because another mirror brought the records or because the flow is none of
     the file's (a drill), nothing but the clusters they have been on counts, which their headers tell.
     """
-    place, there = Place(flow.source, topic), arrival(flow, topic)
+    place, there = TopicPlace(flow.source, topic), arrival(flow, topic)
     if there is None or place not in tree.clusters or there not in tree.clusters:
         return True
     return tree.parents.get(there) == place

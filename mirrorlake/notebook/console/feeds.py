@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mirrorlake.notebook.console.desk import Desk, told
-from mirrorlake.notebook.console.store import Store
+from mirrorlake.notebook.console.store import Readings
 
 
 class Feed:
@@ -27,7 +27,7 @@ class Feed:
         name: str,
         ask: Callable[[], Any],
         *,
-        store: Store,
+        store: Readings,
         desk: Desk,
         every_s: float,
         then: Callable[[Any], None] = lambda _: None,

@@ -19,7 +19,7 @@ _NEW = "a new flow"
 _EXCLUDED, _GROUPS_EXCLUDED = str(DEFAULT_EXCLUDE_TOPICS), str(DEFAULT_EXCLUDE_GROUPS)
 
 
-class FlowView:
+class FlowPage:
     """The flow of a draft: ends, topics, names on the target, isolation rules and groups.
 
     Args:

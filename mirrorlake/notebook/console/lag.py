@@ -13,7 +13,7 @@ from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.desk import Desk
 from mirrorlake.notebook.console.feeds import Feed
 from mirrorlake.notebook.console.freshness import freshness
-from mirrorlake.notebook.console.store import Store
+from mirrorlake.notebook.console.store import Readings
 
 LAG = "lag"
 # Samples come every few seconds, but reading an hour of them is a Spark job.
@@ -32,7 +32,7 @@ class LagView:
         mirror: returns the mirror, None while there is none.
     """
 
-    def __init__(self, store: Store, desk: Desk, mirror: Callable[[], Mirror | None]) -> None:
+    def __init__(self, store: Readings, desk: Desk, mirror: Callable[[], Mirror | None]) -> None:
         self._store = store
         self._mirror = mirror
         self.feed = Feed(LAG, self._ask, store=store, desk=desk, every_s=EVERY_S)

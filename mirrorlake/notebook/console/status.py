@@ -15,7 +15,7 @@ from mirrorlake.notebook.console.desk import Desk
 from mirrorlake.notebook.console.feeds import Feed
 from mirrorlake.notebook.console.freshness import freshness
 from mirrorlake.notebook.console.lag import LagView
-from mirrorlake.notebook.console.store import Store
+from mirrorlake.notebook.console.store import Readings
 
 STATUS = "status"
 EVERY_S = 5.0
@@ -39,7 +39,7 @@ def hop_lags(status: Status) -> dict[tuple[str, str], int]:
     return found
 
 
-def lag_frame(store: Store) -> Any:
+def lag_frame(store: Readings) -> Any:
     """Return the samples of the store as `lag_chart` takes them: a pandas frame, one row a flow, hop and moment."""
     import pandas as pd
 
@@ -56,7 +56,7 @@ class StatusView:
         mirror: returns the mirror, None while there is none.
     """
 
-    def __init__(self, store: Store, desk: Desk, mirror: Callable[[], Mirror | None]) -> None:
+    def __init__(self, store: Readings, desk: Desk, mirror: Callable[[], Mirror | None]) -> None:
         self._store = store
         self._mirror = mirror
         self.feed = Feed(STATUS, self._ask, store=store, desk=desk, every_s=EVERY_S, then=self._sample)

@@ -30,7 +30,7 @@ class Reading:
         return age is None or age > limit or self.problem is not None
 
 
-class Store:
+class Readings:
     """Keep readings and series; views are called when something changed.
 
     Args:

@@ -22,7 +22,7 @@ from mirrorlake.notebook.console.desk import Desk, Strip
 from mirrorlake.notebook.console.groups import GroupsView
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.status import StatusView
-from mirrorlake.notebook.console.store import Store
+from mirrorlake.notebook.console.store import Readings
 from mirrorlake.notebook.console.wizard import Wizard
 
 TABS = ("Set up", "Status", "Groups", "Records")
@@ -49,7 +49,7 @@ class Console:
         if mirror is not None and self._spark is not None:
             _ = mirror.spark
         self._ticking: asyncio.Task[None] | None = None
-        self.store = Store(now=now)
+        self.store = Readings(now=now)
         self.strip = Strip(now)
         self.desk = Desk(self.strip)
         self.wizard = Wizard(self.desk, _begin(mirror), open_mirror=self._open, applied=self._adopt)

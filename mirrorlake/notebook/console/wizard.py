@@ -13,7 +13,7 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.clusters import ClustersView
 from mirrorlake.notebook.console.desk import Desk
-from mirrorlake.notebook.console.flow import FlowView
+from mirrorlake.notebook.console.flow import FlowPage
 from mirrorlake.notebook.console.review import ReviewView
 
 STEPS = ("1 Clusters", "2 Flow", "3 Review and apply")
@@ -39,7 +39,7 @@ class Wizard:
     ) -> None:
         self._begin = begin
         self.clusters = ClustersView(desk, begin.clusters, self._clusters_changed)
-        self.flow = FlowView(desk, begin.flows, draft=self.draft, changed=self._changed)
+        self.flow = FlowPage(desk, begin.flows, draft=self.draft, changed=self._changed)
         self.review = ReviewView(
             desk, draft=self.draft, open_mirror=open_mirror, applied=applied, root=begin.root or "./lake"
         )
