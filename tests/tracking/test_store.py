@@ -17,7 +17,7 @@ from mirrorlake.tracking.frame import runs_frame
 from mirrorlake.tracking.make import make_tracker
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker
-from tests.unit.test_tracking import NOON, lines, run_of, settings
+from tests.unit.tracking.test_tracking import NOON, lines, run_of, settings
 
 # SQLAlchemy of its own accord, in MLflow's tables.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")

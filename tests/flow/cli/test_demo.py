@@ -1,0 +1,46 @@
+"""The demo leaves no process behind, whenever it is interrupted."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from mirrorlake.sandbox.ports import free_ports
+from tests.flow.cli.test_readme import ROOT
+from tests.flow.kit import environment, wait_until
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    conf = tmp_path / "conf" / "demo.yml"
+    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{free_ports(1)[0]}", conf.read_text()))
+    with (tmp_path / "demo.log").open("wb") as log:
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "mirrorlake", "demo", "--conf", "conf/demo.yml", "--records", "2000"],
+            cwd=tmp_path,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+        )
+        family: list[psutil.Process] = []
+        try:
+            wait_until(lambda: b"landing" in (tmp_path / "demo.log").read_bytes(), "the demo lands")
+            family = psutil.Process(demo.pid).children(recursive=True)
+            assert family
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(120) != 0
+        finally:
+            if demo.poll() is None:
+                demo.kill()
+        wait_until(lambda: not any(_lives(one) for one in family), "every process of the demo is gone", timeout=60)
+    assert "Traceback" not in (tmp_path / "demo.log").read_text(errors="replace")
+
+
+def _lives(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -1,0 +1,107 @@
+"""Verdicts, the report and metrics of a real mirror: what stands still is said to, and a running mirror tells its figures."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.load import load
+from mirrorlake.lag.sampler import Sampler
+from mirrorlake.lag.verdict import Verdict
+from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.ports import free_ports
+from tests.flow.kit import commit, create_topic, produce, run_cli, staying_on, wait_until
+from tests.flow.mirror.test_laws import topic_name
+from tests.servers.lakes import MakeMirror
+
+FLOW = "east->central"
+
+
+def scraped(port: int) -> dict[tuple[str, str], float]:
+    """Return the samples of a scrape by name and by what tells them apart: topic, stream or verdict."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+    except (URLError, ConnectionError):
+        return {}
+    return {
+        (one.name, one.labels.get("hop") or one.labels.get("stream") or one.labels.get("verdict") or ""): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+        if one.name.startswith(("mirrorlake", "kafka")) and "le" not in one.labels
+    }
+
+
+def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
+    spark: SparkSession, east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
+) -> None:
+    topic = topic_name()
+    create_topic(east.bootstrap_servers, topic, 1)
+    produce(east.bootstrap_servers, topic, 20, partitions=1)
+    flow = {"source": "east", "target": "central", "topics": topic, "sync": {"groups": False}}
+    mirror = make_mirror({"east": east, "central": central}, [flow])
+    mirror.run(once=True)
+    group = f"audit-{topic}"
+    commit(central.bootstrap_servers, group, f"east.{topic}", {0: 8})
+    produce(east.bootstrap_servers, topic, 10, partitions=1, seed=2)
+
+    # As if somebody had looked every 30 s up to now: the looks take a moment, and silence counts by the window's span.
+    begun = datetime.now(timezone.utc)
+    for age_s in (90, 60, 30, 0):
+        at = begun - timedelta(seconds=age_s)
+        Sampler(mirror.lake, mirror._wiring.sample_sites, now=lambda at=at: at).once()
+    found = mirror[FLOW].lag.verdict()
+    hops = {(hop.place.hop, hop.place.group_id): hop for hop in found.hops}
+    assert {key: hop.verdict for key, hop in hops.items()} == {
+        ("landed", None): Verdict.STALL,
+        ("republished", None): Verdict.STALL,
+        ("consumed", group): Verdict.STALL,
+    }
+    assert [hops["landed", None].judgement.samples, hops["landed", None].judgement.offset_lag] == [4, 10]
+    risk = hops["consumed", group].retention
+    assert risk is not None
+    assert risk.at_risk
+    assert risk.soonest_ms is not None
+    assert 0 < 7 * 86_400_000 - risk.soonest_ms < 3_600_000, "the broker keeps a topic for seven days"
+
+    conf, out = str(tmp_path / "mirror.yml"), tmp_path / "report.html"
+    told = run_cli("report", "--conf", conf, "--since", "1h", "--verify", "--out", str(out), "--json")
+    assert told.returncode == 1, told.stderr
+    document = json.loads(told.stdout)
+    assert document["lag"]["flows"] == {FLOW: "STALL"}
+    assert document["verifications"] == [{"flow": FLOW, "equal": True}]
+    page = out.read_text(encoding="utf-8")
+    assert topic in page
+    empty = re.findall(r"<figcaption>([^<]*): nothing is known of this time", page)
+    assert empty == ["RPO"], "how old records are that were never landed nobody knows, all else is known"
+
+    settings, port = json.loads(Path(conf).read_text()), free_ports(1)[0]
+    settings |= {"metrics": {"port": port, "every": "5s"}, "sampling": {"every": "2s"}}
+    Path(conf).write_text(json.dumps(settings))
+    mirror = Mirror(load(conf), spark=spark)
+    with staying_on(mirror) as failures:
+
+        def has_made_up() -> bool:
+            assert not failures
+            series = scraped(port)
+            return series.get(("mirrorlake_offset_lag", "republished")) == 0
+
+        wait_until(has_made_up, "the figures of a mirror that has caught up")
+        series = scraped(port)
+    assert series["mirrorlake_landed_records_total", ""] == 10
+    assert series["mirrorlake_republished_records_total", ""] == 10
+    assert series["mirrorlake_position", "landed"] == series["kafka_partition_latest_offset", ""] == 30
+    assert series["kafka_consumergroup_group_lag", ""] == 22
+    assert series["mirrorlake_batch_duration_seconds_count", "land east"] >= 1
+    assert series["mirrorlake_last_success_timestamp_seconds", f"republish {FLOW}"] > 0
+    assert series["mirrorlake_metrics_failures_total", ""] == 0
+    assert series["mirrorlake_verdict", "STALL"] == 1, "the group still stands still"
+    assert not scraped(port), "the port is free when the mirror has ended"

@@ -1,0 +1,151 @@
+"""A source whose log went back: an unclean election, a lost disk; and another cluster under its alias."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import functions as F
+
+from mirrorlake.errors import OtherCluster, SourceGap
+from mirrorlake.lake.schema import GAPS
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.offset_map import Exact, NotYetRepublished
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import commit, consume, create_topic, end_of, produce, run_cli, staying_on, wait_until
+from tests.flow.mirror.test_laws import topic_name
+from tests.servers.lakes import MakeMirror
+
+# Not older than a segment may be, or the log would be cut into several.
+_STAMP = int(time.time() * 1000)
+
+
+def write(cluster: KafkaCluster, topic: str, values: Iterable[str]) -> None:
+    """Write records to partition 0, each with one timestamp: only its bytes tell a record from another."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 20})
+    for value in values:
+        producer.produce(topic, value.encode(), partition=0, timestamp=_STAMP)
+    assert producer.flush(60) == 0
+
+
+def segment(cluster: KafkaCluster, topic: str) -> Path:
+    [path] = (cluster.directory / "data" / f"{topic}-0").glob("*.log")
+    return path
+
+
+def landed(mirror: Mirror, topic: str) -> dict[int, list[str]]:
+    """Return the values of partition 0 in the relay by generation, in offset order."""
+    rows = mirror.lake.relay("own").where((F.col("topic") == topic) & (F.col("partition") == 0)).orderBy("offset")
+    found: dict[int, list[str]] = {}
+    for row in rows.select("generation", "value").collect():
+        found.setdefault(row.generation, []).append(bytes(row.value).decode())
+    return found
+
+
+def gaps(mirror: Mirror, topic: str) -> list[tuple[Any, ...]]:
+    rows = mirror.lake.meta(GAPS).where(F.col("topic") == topic).orderBy("generation").collect()
+    return [(g.kind, g.generation, g.partition, g.first_offset, g.last_offset) for g in rows]
+
+
+@pytest.mark.law("E")
+@pytest.mark.law("A")
+def test_law_e_a_source_whose_log_went_back(
+    make_cluster: Callable[..., KafkaCluster],
+    east: KafkaCluster,
+    central: KafkaCluster,
+    make_mirror: MakeMirror,
+    tmp_path: Path,
+) -> None:
+    own = make_cluster("own").start()
+    topic, conf = topic_name(), str(tmp_path / "mirror.yml")
+    create_topic(own.bootstrap_servers, topic, 2)
+    old = [f"old-{number}" for number in range(200)]
+    write(own, topic, old[:150])
+    size = segment(own, topic).stat().st_size
+    write(own, topic, old[150:])
+    produce(own.bootstrap_servers, topic, 100)
+    flow = {"source": "own", "target": "central", "topics": topic}
+
+    def mirror_with(policy: str, clusters: dict[str, KafkaCluster]) -> Mirror:
+        return make_mirror(clusters, [flow], own={"land": {"on_gap": policy}})
+
+    both = {"own": own, "central": central}
+    mirror = mirror_with("halt", both)
+    mirror.run(once=True)
+    first = landed(mirror, topic)
+    assert first[1][:150] == old[:150]
+    begun = len(first[1])
+
+    # The end is before what was landed.
+    own.kill()
+    with segment(own, topic).open("r+b") as log:
+        log.truncate(size)
+    own.start()
+    assert end_of(own.bootstrap_servers, topic, 0) == 150
+    for _ in range(2):
+        with pytest.raises(SourceGap, match=rf"went back.*{topic}-0 landed up to {begun}, cut at 150") as refused:
+            mirror.land("own", once=True)
+        assert refused.value.exit_code == 3
+    assert landed(mirror, topic) == first
+    mirror = mirror_with("record", both)
+    mirror.run(once=True)
+    assert gaps(mirror, topic) == [("truncated", 1, 0, 150, begun - 1)]
+    [standing] = [p for p in mirror.status()["own->central"] if p.partition == 0]
+    assert (standing.source_end, standing.landed, standing.republished, standing.verdict) == (150, 150, 150, "in_step")
+    offsets = mirror["own->central"].offsets
+    assert isinstance(offsets.translate(topic, 0, 149), Exact)
+    assert isinstance(offsets.translate(topic, 0, 150), NotYetRepublished)
+    new = [f"new-{number}" for number in range(150)]
+    write(own, topic, new)
+    mirror.run(once=True)
+    assert landed(mirror, topic) == {1: first[1], 2: new}
+    target = consume(central.bootstrap_servers, f"own.{topic}")[0]
+    assert [(record.value or b"").decode() for record in target] == [*first[1], *new]
+    stands = {149: target[149].offset, 150: target[begun].offset, 299: target[begun + 149].offset}
+    for upstream, downstream in stands.items():
+        found = offsets.translate(topic, 0, upstream)
+        assert isinstance(found, Exact)
+        assert found.offset == downstream
+    old_life = offsets.translate(topic, 0, 160, generation=1)
+    assert isinstance(old_life, Exact)
+    assert old_life.offset == target[160].offset
+    table = mirror.spark.createDataFrame(
+        [(topic, 0, offset) for offset in stands], "topic string, partition int, offset bigint"
+    )
+    answers = {row.offset: row.downstream_offset for row in offsets.translate_table(table).collect()}
+    assert answers == stands
+    commit(own.bootstrap_servers, "before", topic, {0: 149})
+    commit(own.bootstrap_servers, "past", topic, {0: 151})
+    moves = {one.group: one.resume.downstream_offset for one in mirror.plan_groups("own->central")}
+    assert moves == {"before": target[149].offset, "past": target[begun + 1].offset}
+
+    # The end is past what was landed, and the records before it are others; seen while running.
+    other = [f"other-{number}" for number in range(450)]
+    with staying_on(mirror):
+        write(own, topic, ["last"])
+        wait_until(lambda: landed(mirror, topic).get(2) == [*new, "last"], "the mirror lands")
+        own.kill()
+        for path in segment(own, topic).parent.iterdir():
+            if path.name != "partition.metadata":
+                path.unlink()
+        own.start()
+        write(own, topic, other)
+        wait_until(lambda: landed(mirror, topic).get(3) == other, "the new history is landed")
+    mirror.run(once=True)
+    assert landed(mirror, topic) == {1: first[1], 2: [*new, "last"], 3: other}
+    assert gaps(mirror, topic)[1:] == [("truncated", 2, 0, 0, 300)]
+    target = consume(central.bootstrap_servers, f"own.{topic}")[0]
+    assert [(record.value or b"").decode() for record in target][begun + 151 :] == other
+    assert mirror.land("own", once=True, rebuild_checkpoint=True).records == 0
+
+    # Another cluster answers at the address.
+    create_topic(east.bootstrap_servers, topic, 2)
+    mirror = mirror_with("record", {"own": east, "central": central})
+    with pytest.raises(OtherCluster, match="answers at its addresses"):
+        mirror.land("own", once=True)
+    assert run_cli("land", "--source", "own", "--once", "--conf", conf).returncode == 3
+    assert any("answers at its addresses" in one.detail for one in mirror.doctor() if not one.ok)

@@ -1,0 +1,118 @@
+"""One flow's trouble is its own: in a running mirror a stream that fails is parked, and the others never notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+import mirrorlake as ml
+from mirrorlake.model.offset_map import Quarantined
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import (
+    add_partitions,
+    assert_equal_topics,
+    consume,
+    create_topic,
+    produce,
+    run_cli,
+    staying_on,
+    wait_until,
+)
+from tests.flow.mirror.test_laws import topic_name
+from tests.flow.topics.test_control import queries
+from tests.servers.lakes import MakeMirror
+
+
+def dies_once(flag: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return a rule's function that kills the Python worker in which it runs, the first time."""
+
+    def function(records: pa.RecordBatch) -> pa.RecordBatch:
+        if not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return records
+
+    return function
+
+
+@pytest.mark.law("E")
+@pytest.mark.law("F")
+def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
+    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = topic_name("isolated")
+    topics = {kind: f"{name}-{kind}" for kind in ("good", "large", "conflict", "killed")}
+    for topic in topics.values():
+        create_topic(east.bootstrap_servers, topic, 2, max_message_bytes="2000000")
+        produce(east.bootstrap_servers, topic, 20)
+    producer = Producer({"bootstrap.servers": east.bootstrap_servers, "message.max.bytes": 2_000_000})
+    producer.produce(topics["large"], os.urandom(200_000), b"large", partition=0)
+    assert producer.flush(30) == 0
+    produce(east.bootstrap_servers, topics["large"], 20, seed=2)
+    for prefix in ("east", "aside"):
+        create_topic(central.bootstrap_servers, f"{prefix}.{topics['large']}", 2, max_message_bytes="50000")
+    create_topic(central.bootstrap_servers, f"east.{topics['conflict']}", 1)
+
+    ml.register("dies-once", dies_once(tmp_path / "died"))
+    plain: dict[str, Any] = {"source": "east", "target": "central", "sync": {"groups": False, "configs": False}}
+    more: dict[str, Any] = {
+        "conflict": {"sync": {"groups": False, "configs": False, "partitions": False}},
+        "killed": {"rules": [{"name": "fatal", "function": "dies-once"}]},
+        "aside": {"topics": topics["large"], "policy": {"template": "aside.{topic}"}, "unsendable": "quarantine"},
+    }
+    flows = [{**plain, "name": kind, "topics": topics.get(kind), **more.get(kind, {})} for kind in [*topics, "aside"]]
+    mirror = make_mirror({"east": east, "central": central}, flows)
+
+    def arrived(kind: str, prefix: str = "east") -> int:
+        return sum(map(len, consume(central.bootstrap_servers, f"{prefix}.{topics[kind]}").values()))
+
+    with staying_on(mirror) as failures:
+
+        def until(condition: Callable[[], Any], what: str) -> None:
+            wait_until(lambda: failures or condition(), what)
+            assert not failures, failures
+
+        until(lambda: arrived("good") == 20, "the good flow sends")
+        until(lambda: "republish good" in queries(spark), "its backfill is over")
+        run_of_good, run_of_landing = queries(spark)["republish good"], queries(spark)["land east"]
+        until(lambda: mirror.parked().keys() == {"large", "conflict"}, "the two that wait for a person are parked")
+        assert (tmp_path / "died").exists()
+        until(lambda: arrived("killed") == 20, "the flow whose worker was killed goes on by itself")
+        until(lambda: arrived("large", "aside") == 40, "what is too large is put aside where the flow says so")
+
+        errors = {stream: (one.error, one.is_retried) for stream, one in mirror.parked().items()}
+        assert errors == {"large": ("RecordTooLarge", False), "conflict": ("TopicConflict", False)}
+        status = mirror.status()
+        assert status["good"].verdict == "in_step"
+        assert status["large"].verdict == status.verdict == "parked"
+        [told] = status.as_dict()["flows"][1]["parked"]
+        assert f"{topics['large']}-0@10" in told["cause"]
+        assert "mirrorlake resume --flow 'large'" in told["next"]
+        assert "parked" in str(status)
+        assert told["cause"] in str(status)
+
+        produce(east.bootstrap_servers, topics["good"], 10, seed=3)
+        until(lambda: arrived("good") == 30, "the good flow goes on")
+        mirror.admin("central").set_configs(f"east.{topics['large']}", {"max.message.bytes": "2000000"})
+        add_partitions(central.bootstrap_servers, f"east.{topics['conflict']}", 2)
+        resumed = run_cli("resume", "--flow", "large", "--conf", str(tmp_path / "mirror.yml"))
+        assert (resumed.returncode, "started again" in resumed.stdout) == (0, True), resumed
+        mirror.resume(flow="conflict")
+        until(lambda: arrived("large") == 41, "the large record arrives")
+        until(lambda: arrived("conflict") == 20, "the conflict is over")
+        assert mirror.parked() == {}
+        assert queries(spark)["republish good"] == run_of_good, "it never stopped"
+        assert queries(spark)["land east"] == run_of_landing, "nor did landing"
+    for topic in topics.values():
+        assert_equal_topics(consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}"))
+    [aside] = mirror.verify("aside")
+    assert aside.equal, aside
+    assert isinstance(mirror["aside"].offsets.translate(topics["large"], 0, 10), Quarantined)

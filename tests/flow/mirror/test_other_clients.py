@@ -1,0 +1,137 @@
+"""Other clients beside the mirror: Java's read back what Java's wrote, and find no trace of it on the source (law H)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.offset_map import Exact
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.java import CONSUMER, PRODUCER, java
+from tests.flow.kit import commit, committed, consume, create_topic, wait_until
+from tests.flow.mirror.test_laws import topic_name
+from tests.kafka.topics.test_acls import acl, listed
+from tests.servers.lakes import MakeMirror
+
+
+def traces(address: str) -> dict[str, object]:
+    """Return all that whoever looks for a trace of the mirror could find on a cluster; to look leaves none."""
+    admin = AdminClient({"bootstrap.servers": address})
+    metadata = admin.list_topics(timeout=20)
+    topics = {
+        name: (str(future.result().topic_id), len(future.result().partitions))
+        for name, future in admin.describe_topics(TopicCollection(list(metadata.topics))).items()
+    }
+    places = [TopicPartition(name, number) for name, (_, count) in topics.items() for number in range(count)]
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    resources += [ConfigResource(ResourceType.BROKER, str(broker)) for broker in metadata.brokers]
+    anything = AclBindingFilter(
+        *(ResourceType.ANY, None, ResourcePatternType.ANY),
+        *(None, None, AclOperation.ANY, AclPermissionType.ANY),
+    )
+    groups = admin.list_consumer_groups().result()
+    assert not groups.errors
+    return {
+        "topics": topics,
+        "configs": {
+            str(resource): {name: entry.value for name, entry in future.result().items()}
+            for resource, future in admin.describe_configs(resources).items()
+        },
+        "groups": sorted((group.group_id, str(group.state)) for group in groups.valid),
+        # What is committed for a group, and any sign of a member or a transaction, is a record of an internal topic.
+        **{
+            kind: {str(place): future.result().offset for place, future in admin.list_offsets(wanted).items()}
+            for kind, wanted in (
+                ("first offsets", dict.fromkeys(places, OffsetSpec.earliest())),
+                ("ends", dict.fromkeys(places, OffsetSpec.latest())),
+            )
+            if wanted
+        },
+        "acls": sorted(map(str, admin.describe_acls(anything).result())),
+    }
+
+
+def mirror_once(mirror: Mirror, flow: str) -> None:
+    """Set a flow up, mirror its source, and prove it."""
+    mirror.doctor()
+    mirror.preview(flow)
+    mirror.apply()
+    mirror.land("east", once=True)
+    mirror.republish(flow, once=True)
+    mirror.sample(once=True)
+    assert mirror.status()[flow].sheet()
+    assert mirror.verify()[0].equal
+
+
+def ask_and_carry_on(mirror: Mirror, flow: str, topic: str) -> None:
+    """Ask all that can be asked about a flow, and keep it and its groups in step."""
+    mirror.plan()
+    mirror.run(once=True)
+    assert mirror.lag.now().collect()
+    mirror.plan_groups(flow)
+    mirror.apply_groups(flow)
+    assert isinstance(mirror.translate(flow, topic=topic, partition=0, offset=0), Exact)
+    mirror.history.between(datetime.now(timezone.utc) - timedelta(hours=1), datetime.now(timezone.utc))
+    mirror.report()
+    assert len(mirror.browse("east", topic, 0).records) == 20
+
+
+@pytest.mark.law("C")
+@pytest.mark.law("H")
+def test_java_writes_and_java_reads_and_the_source_is_untouched(
+    guarded_clusters: Mapping[str, KafkaCluster], make_mirror: MakeMirror
+) -> None:
+    """Law H: nothing on the source differs before and after everything that a mirror does."""
+    east, central, topic = guarded_clusters["east"], guarded_clusters["central"], topic_name()
+    create_topic(east.bootstrap_servers, topic, 1, retention_ms="86400000")
+    lines = [f"a:1,b:{number}\tkey-{number}\tvälue-{number}" for number in range(200)]
+    java(
+        PRODUCER,
+        *("--bootstrap-server", east.bootstrap_servers, "--topic", topic),
+        *("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"),
+        stdin="\n".join(lines) + "\n",
+    )
+    flow = {"source": "east", "target": "central", "topics": topic, "sync": {"acls": True}}
+    flow["mm2"] = {"heartbeats": True, "checkpoints": True, "offset_syncs": True}
+    mirror = make_mirror(dict(guarded_clusters), [flow])
+    before = traces(east.bootstrap_servers)
+    # A broker makes the topic of its groups when somebody first asks for one.
+    assert set(before["topics"]) == {topic}, "nobody ever consumed from it"
+    mirror_once(mirror, "east->central")
+    found = traces(east.bootstrap_servers)
+    assert found["topics"] == before["topics"], "law H"
+    assert found == before, "law H"
+
+    commit(east.bootstrap_servers, "readers", topic, {0: 100})
+    mirror.admin("east").acls.create([acl(topic)])
+    wait_until(lambda: listed(mirror.admin("east")), "the ACL is there")
+    before = traces(east.bootstrap_servers)
+    ask_and_carry_on(mirror, "east->central", topic)
+    differing = {kind for kind, held in traces(east.bootstrap_servers).items() if held != before[kind]}
+    assert not differing, "law H: with groups and ACLs to carry"
+    assert committed(central.bootstrap_servers, "readers", f"east.{topic}", 1) == {0: 100}
+    assert listed(mirror.admin("central")) == [acl(f"east.{topic}")]
+
+    printed = java(
+        CONSUMER,
+        *("--bootstrap-server", central.bootstrap_servers, "--topic", f"east.{topic}", "--from-beginning"),
+        *("--max-messages", "200", "--isolation-level", "read_committed"),
+        *("--formatter-property", "print.key=true", "--formatter-property", "print.headers=true"),
+    )
+    assert printed.splitlines() == lines
+    source, target = consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}")
+    assert [r.content for r in source[0]] == [r.content for r in target[0]], "law C"

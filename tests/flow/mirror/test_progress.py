@@ -1,0 +1,121 @@
+"""Progress of real work: what is reported is what was done, and only the caller's thread draws it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.schema.tracking import TrackingConfig
+from mirrorlake.lake.schema import AUDIT
+from mirrorlake.landing import lander as land
+from mirrorlake.mirror import Mirror
+from mirrorlake.mirror.services import Wiring
+from mirrorlake.progress.board import Board
+from mirrorlake.republish import republisher as republish
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.tracking.store import RunStore
+from tests.flow.kit import consume, create_topic, produce
+from tests.flow.mirror.test_laws import topic_name
+from tests.servers.lakes import MakeMirror
+
+RECORDS = 120
+
+# SQLAlchemy of its own accord, in MLflow's tables.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
+
+
+class Memory:
+    """A display that remembers which threads it was drawn by."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def show(self, *_: object) -> None:
+        self.threads.add(threading.get_ident())
+
+    def close(self, *_: object) -> None:
+        self.threads.add(threading.get_ident())
+
+
+class Hearing(Board):
+    """A board that remembers every report."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.reports: dict[str, list[tuple[int, int | None]]] = {}
+        super().__init__(self.memory, clock=time.monotonic)
+
+    def tell(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:
+        self.reports.setdefault(phase, []).append((done, total))
+        super().tell(phase, done, total, unit)
+
+
+def test_what_a_drain_and_a_verify_report_is_what_they_did(
+    spark: SparkSession,
+    east: KafkaCluster,
+    central: KafkaCluster,
+    make_mirror: MakeMirror,
+    database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = topic_name()
+    create_topic(east.bootstrap_servers, topic, 2)
+    produce(east.bootstrap_servers, topic, RECORDS)
+    boards: list[Hearing] = []
+
+    def watching(_: Wiring) -> Hearing:
+        boards.append(Hearing())
+        return boards[-1]
+
+    monkeypatch.setattr(Wiring, "watching", watching)
+    # Small batches that are told of at once, as a long drain has them.
+    monkeypatch.setattr(land, "ACCOUNT_EVERY_S", 0.0)
+    monkeypatch.setattr(republish, "BACKFILL_RECORDS", 40)
+    made = make_mirror(
+        {"east": east, "central": central},
+        [{"source": "east", "target": "central", "topics": topic}],
+        east={"land": {"max_records_per_batch": 40}},
+    )
+    tracking = TrackingConfig(uri=f"sqlite:///{database}")
+    mirror = Mirror(made.config.model_copy(update={"tracking": tracking}), spark=spark)
+    mirror.run(once=True)
+    arrived = sum(len(records) for records in consume(central.bootstrap_servers, f"east.{topic}").values())
+    landed, sent = boards[-1].reports["land east"], boards[-1].reports["republish east->central"]
+    assert landed[-1] == (mirror.lake.relay("east").count(), RECORDS)
+    assert sent[-1] == (arrived, RECORDS)
+    for reports in (landed, sent):
+        assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+        assert any(0 < done < RECORDS and total == RECORDS for done, total in reports), (
+            "on the way, the end is known from what the step knows"
+        )
+    assert boards[-1].memory.threads == {threading.get_ident()}
+
+    produce(east.bootstrap_servers, topic, 10, seed=2)
+    landing = mirror.land("east", once=True)
+    assert boards[-1].reports["land east"][-1] == (landing.records, 10)
+    mirror.republish("east->central", once=True)
+    assert boards[-1].reports["republish east->central"][-1] == (10, 10)
+    assert mirror["east->central"].verify().equal
+    everything = RECORDS + 10
+    assert boards[-1].reports["verify east->central"] == [
+        (0, 2 * everything),
+        (everything, 2 * everything),
+        (2 * everything, 2 * everything),
+    ]
+    assert all(board.memory.threads == {threading.get_ident()} for board in boards)
+
+    # What a verification found is a run, and the audit names it; where that fails, the verification says the same.
+    [run] = mirror["east->central"].runs(kind="verification").to_dict("records")
+    assert (run["equal"], run["verified"], run["offset_lag"]) == (1, everything, 0)
+    rows = mirror.lake.meta(AUDIT).where("command = 'verify'").collect()
+    assert [(row.object, json.loads(row.after)["run_id"]) for row in rows] == [
+        ("verification east->central", run["run_id"])
+    ]
+    monkeypatch.setattr(RunStore, "log", lambda *_: 1 / 0)
+    assert mirror["east->central"].verify().equal
+    assert (mirror.tracking.logged, mirror.tracking.failures) == (1, 1)

@@ -1,0 +1,152 @@
+"""The console against real brokers: a flow is set up by its buttons, then watched, explored and browsed."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.load import loads
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.notebook.console import console
+from mirrorlake.notebook.console.window import Console
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import commit, create_topic
+from tests.flow.mirror.test_laws import topic_name
+
+EVIL = b"<script>alert(1)</script>"
+
+
+def add_cluster(made: Console, alias: str, servers: str, never_leave: str = "") -> None:
+    view = made.wizard.clusters
+    view.chosen.value = "a new cluster"
+    view.alias.value, view.servers.value, view.never_leave.value = alias, servers, never_leave
+    view.test.click()
+    assert "answers" in view.result.value, view.result.value
+    view.add.click()
+
+
+@pytest.mark.law("G")
+def test_the_wizard_makes_the_topics_that_it_showed(
+    east: KafkaCluster, central: KafkaCluster, spark: SparkSession, empty_lake: Path, tmp_path: Path
+) -> None:
+    name = topic_name("console")
+    topics = {name: 3, f"{name}.clicks": 1, f"{name}.tmp": 1, f"{name}.pii": 1}
+    for topic, partitions in topics.items():
+        create_topic(east.bootstrap_servers, topic, partitions)
+    producer = Producer({"bootstrap.servers": east.bootstrap_servers})
+    for number in range(4):
+        producer.produce(name, EVIL if number == 2 else b"{}", str(number).encode(), 0)
+    producer.flush(30)
+    commit(east.bootstrap_servers, f"{name}-group", name, {0: 3})
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    target = ClusterAdmin("central", {"bootstrap.servers": central.bootstrap_servers})
+    before = set(target.topic_names())
+
+    with console(spark=spark) as made:
+        wizard = made.wizard
+        wizard.clusters.alias.value, wizard.clusters.servers.value = "east", "nonsense"
+        wizard.clusters.test.click()
+        assert "is no host:port" in made.strip.problems[0]
+        made.strip.clear()
+        add_cluster(made, "east", east.bootstrap_servers, never_leave=f"{name}.pii")
+        add_cluster(made, "central", central.bootstrap_servers)
+
+        flow = wizard.flow
+        flow.source.value, flow.target.value = "east", "central"
+        flow.topics.value, flow.exclude.value = f"{name}.*", f"{name}.tmp"
+        flow.name.value = name
+        flow.keep.value = ""
+        flow.look.click()
+        assert made.strip.problems == [], made.strip.problems
+        for word in (f"east.{name}.clicks", "never_leave keeps it", "exclude_topics leaves it out"):
+            assert word in flow.preview.value
+        assert f"{name}-group" in flow.groups_there["east"]
+        flow.policy.value, flow.template.value = "template", "all.{topic}"
+        assert f"all.{name}.clicks" in flow.preview.value
+
+        review = wizard.review
+        review.root.value = str(tmp_path / "lake")
+        review.review.click()
+        assert made.strip.problems == [], made.strip.problems
+        assert f"all.{name}" in review.plan.value
+        assert set(target.topic_names()) == before, "law G: looking changes nothing"
+        review.apply.click()
+        assert review.apply.disabled
+        assert set(target.topic_names()) == before
+        review.path.value = str(tmp_path / "mirror.yml")
+        review.save.click()
+        review.confirm.value = name
+        review.apply.click()
+        assert made.strip.problems == [], made.strip.problems
+        wanted = {f"all.{name}": 3, f"all.{name}.clicks": 1}
+        made_there = {topic: state.partitions for topic, state in target.describe(target.topic_names()).items()}
+        # Kafka's own topics come with the first consumer that asks for its coordinator.
+        assert {topic: n for topic, n in made_there.items() if topic not in before and not topic.startswith("__")} == {
+            **wanted,
+            f"mirrorlake.{name}.ledger": 2,
+        }
+        saved = loads((tmp_path / "mirror.yml").read_text())
+        assert made.mirror is not None
+        assert saved.model_dump() == made.mirror.config.model_dump()
+        assert not made.mirror.plan(name), "law G: applied twice changes nothing"
+
+        made.mirror.run(once=True)
+        # As in a notebook: the loop runs, and clicks only start work in it.
+        asyncio.run(live(made))
+        assert made.status.chart is not None
+        [landed, republished] = made.status.chart.data
+        assert (landed.y[-1], republished.y[-1]) == (0, 0)
+        assert "in_step" in made.status.rows.value
+        assert "live" in made.status.head.value
+
+        made.groups.look.click()
+        assert f"{name}-group" in made.groups.rows.value
+        assert f"all.{name}-0@3" in made.groups.rows.value
+
+        records = made.records
+        records.topic.value = name
+        for side in ("source", "relay", "target"):
+            records.anchor.value = side
+            records.seek.value, records.offset.value = "offset", 1
+            records.look.click()
+            assert made.strip.problems == [], made.strip.problems
+            assert {len(one.options) for one in records.lists.values()} == {3}, side
+            assert all("<script>" in one.options[1] for one in records.lists.values()), "text of an option"
+        for side, rows in records.lists.items():
+            rows.index = 1
+            assert made.strip.problems == [], made.strip.problems
+            assert records.found is not None
+            [outcome] = records.found.outcomes
+            assert (outcome.place, outcome.offset) == (TopicPartition(f"all.{name}", 0), 2), side
+            assert "&lt;script" in records.passport.value
+            assert "<script" not in records.passport.value
+
+
+async def live(made: Console) -> None:
+    """Let the feed hear one answer while the loop stays free."""
+    heard, ticks = asyncio.Event(), 0
+
+    def look() -> None:
+        if made.store.reading("status").value is not None:
+            heard.set()
+
+    async def tick() -> None:
+        nonlocal ticks
+        while not heard.is_set():
+            ticks += 1
+            await asyncio.sleep(0.01)
+
+    made.store.watch(look)
+    ticking: asyncio.Task[Any] = asyncio.create_task(tick())
+    made.start()
+    await heard.wait()
+    made.stop()
+    await ticking
+    assert ticks > 5, "the kernel's thread was blocked"

@@ -1,0 +1,148 @@
+"""Browse and passport: every record and every offset without one, seen from each side (laws C, E and H)."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from mirrorlake.errors import TopicDenied, UsageError
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import create_topic, produce, run_cli
+from tests.flow.mirror.test_laws import topic_name
+from tests.servers.lakes import MakeMirror
+
+START = int(time.time() * 1000) - 60_000
+RULES = [{"name": "only-large", "keep": "value.n >= 3"}]
+
+
+def send(address: str, topic: str) -> None:
+    """Offsets 0..9 plain (4 is no JSON), 10..11 aborted, 12 the marker, 13..14 committed, 15 the marker."""
+    plain = Producer({"bootstrap.servers": address})
+    for number in range(10):
+        value = b"\xff<script>" if number == 4 else json.dumps({"n": number}).encode()
+        key = None if number == 5 else b"" if number == 6 else b"k"
+        plain.produce(topic, value, key, 0, timestamp=START + number * 1000, headers=[("h", None), ("h", b"\x00")])
+        assert plain.flush(30) == 0
+    transactional = Producer({"bootstrap.servers": address, "transactional.id": topic})
+    transactional.init_transactions()
+    for numbers, commit in (((10, 11), False), ((13, 14), True)):
+        transactional.begin_transaction()
+        for number in numbers:
+            transactional.produce(topic, json.dumps({"n": number}).encode(), b"k", 0, timestamp=START + number * 1000)
+        transactional.flush(30)
+        (transactional.commit_transaction if commit else transactional.abort_transaction)()
+
+
+@pytest.mark.law("C")
+@pytest.mark.law("E")
+def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
+    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
+) -> None:
+    topic, remote = (name := topic_name()), f"east.{name}"
+    create_topic(east.bootstrap_servers, topic, 1)
+    send(east.bootstrap_servers, topic)
+    flows = [
+        {"source": "east", "target": "central", "topics": f"{topic}.*", "rules": RULES},
+        {"name": "other", "source": "east", "target": "central", "topics": "unheard-of"},
+    ]
+    mirror = make_mirror({"east": east, "central": central}, flows, east={"never_leave": f"{topic}-pii"})
+    before = mirror.passport("east", topic, 0, 7)
+    assert before.missing is not None
+    assert before.missing.kind == "not_landed", "nothing was landed yet, and nothing is wrong"
+    assert before.accounted_for
+    mirror.run(once=True)
+
+    source = mirror.browse("east", topic, offset=0, count=50)
+    relay = mirror.browse("east", topic, offset=0, count=50, relay=True)
+    target = mirror.browse("central", remote, offset=0, count=50)
+    landed = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 14]
+    assert [r.offset for r in source.records] == [r.offset for r in relay.records] == landed
+    assert [r.content for r in source.records] == [r.content for r in relay.records], "law C"
+    kept = [record for record in source.records if record.offset not in (0, 1, 2, 4)]
+    assert [r.content for r in target.records] == [r.content for r in kept], "law C"
+    assert {(one.first, one.last, one.kind) for one in source.missing} == {(10, 12, "absent"), (15, 15, "absent")}
+    assert [(one.first, one.last, one.kind) for one in relay.missing] == [(10, 12, "transactional")]
+    assert (source.next, source.end, source.is_last) == (16, 16, True)
+    assert {record.landed_at_ms is None for record in relay.records} == {False}
+
+    at = datetime.fromtimestamp((START + 6500) / 1000, timezone.utc)
+    for side in (False, True):
+        page = mirror.browse("east", topic, at=at, count=2, relay=side)
+        assert ([r.offset for r in page.records], page.next, page.is_last) == ([7, 8], 9, False)
+        small = mirror.browse("east", topic, offset=2, max_bytes=1, relay=side)
+        assert [r.offset for r in small.records] == [2], "one record is always given"
+        newest = mirror.browse("east", topic, count=3, relay=side)
+        assert newest.records[-1].offset == 14, "the newest without an offset"
+    with pytest.raises(UsageError, match="no such topic"):
+        mirror.browse("east", "no-such-topic")
+    with pytest.raises(UsageError, match="1 partition"):
+        mirror.browse("east", topic, 1)
+    with pytest.raises(UsageError, match="nothing of"):
+        mirror.browse("east", topic, 1, relay=True)
+    for look in (lambda: mirror.browse("east", f"{topic}-pii"), lambda: mirror.passport("east", f"{topic}-pii", 0, 0)):
+        with pytest.raises(TopicDenied, match="never leaves"):
+            look()
+
+    for offset in (0, 4, 5, 11, 14, 15):
+        found = mirror.passport("east", topic, 0, offset)
+        assert found.accounted_for, f"law E: {found}"
+        first, other = (*found.outcomes, None)[:2] if found.landed else (None, None)
+        if offset == 11:
+            assert found.missing is not None
+            assert found.missing.kind == "transactional"
+            continue
+        if offset == 15:
+            assert found.landed is None
+            continue
+        assert first is not None
+        assert found.landed is not None
+        assert found.record == relay.records[landed.index(offset)]
+        assert Path(found.landed.file.removeprefix("file:").replace("///", "/")).exists(), "the very file"
+        assert other is not None
+        assert other.status == "not_carried"
+        if offset == 0:
+            assert (first.status, first.rule) == ("filtered", "only-large")
+        elif offset == 4:
+            assert first.status == "quarantined"
+            assert first.reason
+        else:
+            assert (first.status, first.place) == ("republished", TopicPartition(remote, 0))
+            assert first.offset is not None
+            [there] = mirror.browse("central", remote, offset=first.offset, count=1).records
+            assert (there.offset, there.content) == (first.offset, found.record.content), "laws C and E"
+            back = mirror.passport("central", remote, 0, first.offset)
+            assert back == found, "the same record, whichever side it is asked from"
+        assert first.lane is not None
+        assert first.ledger_seq is not None
+    nobody = mirror.passport("central", remote, 0, 999)
+    assert nobody.source is None
+    assert "no mirrored record" in nobody.words
+
+    produce(east.bootstrap_servers, topic, 1, partitions=1)
+    mirror.land("east", once=True)
+    [waiting, _] = mirror.passport("east", topic, 0, 16).outcomes
+    assert waiting.status == "not_yet"
+
+    conf = str(tmp_path / "mirror.yml")
+    where = ("--conf", conf, "--cluster", "central", "--topic", remote, "--offset")
+    done = run_cli("records", *where, "0", "--count", "2", "--json")
+    assert done.returncode == 0
+    assert [record["value"] for record in json.loads(done.stdout)["records"]] == [
+        {"text": '{"n": 3}'},
+        {"text": '{"n": 5}'},
+    ]
+    done = run_cli("passport", *where, "0", "--json")
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    assert document["source"] == {"topic": topic, "generation": 1, "partition": 0, "offset": 3}
+    assert document["outcomes"][0]["place"] == {"topic": remote, "partition": 0}
+    done = run_cli("passport", *where, "999")
+    assert (done.returncode, "no mirrored record" in done.stdout) == (1, True)
+    denied = run_cli("records", "--conf", conf, "--cluster", "east", "--topic", f"{topic}-pii")
+    assert denied.returncode == 3

@@ -1,0 +1,115 @@
+"""Distribution: one source, three targets, one landing. What the source gives out is read from its own metrics."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import assert_equal_topics, consume, create_topic, staying_on, wait_until
+from tests.flow.mirror.test_laws import topic_name
+from tests.servers.lakes import MakeMirror
+from tests.servers.metered import Metered
+
+PARTITIONS = 4
+RECORDS = 12_000
+# A batch ends in the midst of the source's own record batches, which hold up to 1 MB.
+PER_BATCH = 3_000
+LIVE = 4_000
+MOST = 1.05
+NOBODY_LISTENS = {"bootstrap_servers": "127.0.0.1:9"}
+
+
+class Fan(NamedTuple):
+    """What the tests share: a topic that was landed once, with nobody on the way to a target yet."""
+
+    topic: str
+    flows: list[dict[str, str]]
+    clusters: dict[str, KafkaCluster]
+
+    def remote(self, alias: str) -> tuple[str, str]:
+        return self.clusters[alias].bootstrap_servers, f"origin.{self.topic}"
+
+
+def write(address: str, topic: str, count: int, *, seed: int) -> None:
+    """Write records of 1 KB that nothing compresses, in as few record batches as the client can make."""
+    rng = random.Random(seed)
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 200, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, rng.randbytes(1_000), b"%d" % number, number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+@pytest.fixture(scope="module")
+def fan(
+    origin: Metered, east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_shared_mirror: MakeMirror
+) -> Fan:
+    topic = topic_name("spread")
+    clusters = {"origin": origin.cluster, "east": east, "west": west, "central": central}
+    flows = [{"source": "origin", "target": alias, "topics": topic} for alias in ("east", "west", "central")]
+    address = origin.cluster.bootstrap_servers
+    create_topic(address, topic, PARTITIONS)
+    write(address, topic, RECORDS, seed=1)
+    return Fan(topic, flows, clusters)
+
+
+def mirror_of(make: MakeMirror, fan: Fan, **settings: Any) -> Mirror:
+    return make(fan.clusters, fan.flows, origin={"land": {"max_records_per_batch": PER_BATCH}}, **settings)
+
+
+def arrived(fan: Fan, flow: dict[str, str]) -> int:
+    return sum(map(len, consume(*fan.remote(flow["target"])).values()))
+
+
+def lags(mirror: Mirror, target: str) -> int:
+    return sum(row.offset_lag for row in mirror.status(f"origin->{target}")[f"origin->{target}"])
+
+
+@pytest.mark.law("C")
+@pytest.mark.law("D")
+@pytest.mark.law("F")
+def test_one_landing_serves_targets_that_come_and_go_and_come_late(
+    fan: Fan, origin: Metered, make_shared_mirror: MakeMirror
+) -> None:
+    topic, address = fan.topic, origin.cluster.bootstrap_servers
+    before = mirror_of(make_shared_mirror, fan, central=NOBODY_LISTENS)
+    assert before.land("origin", once=True).records == RECORDS
+    read, held = origin.bytes_out(topic), origin.bytes_held(topic)
+    assert held <= read <= MOST * held, (
+        f"{read / held:.3f} x of the topic was read by {RECORDS / PER_BATCH:.0f} batches"
+    )
+
+    # Each target has a progress of its own, and one that is down is in nobody's way.
+    with ThreadPoolExecutor() as pool:
+        down = pool.submit(before.republish, "origin->central", once=True)
+        assert before.republish("origin->east", once=True).records == RECORDS
+        assert (lags(before, "east"), lags(before, "west")) == (0, RECORDS)
+        assert before.republish("origin->west", once=True).records == RECORDS
+        assert before.republish("origin->east", once=True).records == 0
+        with pytest.raises(ClusterUnreachable):
+            down.result()
+    assert origin.bytes_out(topic) == read, "republishing read from the source"
+
+    # A target that comes late gets the history from the relay, and then what is live.
+    mirror = mirror_of(make_shared_mirror, fan)
+    assert mirror.republish("origin->central", once=True).records == RECORDS
+    assert origin.bytes_out(topic) == read, "a late target read from the source"
+    with staying_on(mirror) as failures:
+        for seed in (2, 3, 4, 5):
+            write(address, topic, LIVE // 4, seed=seed)
+        for flow in fan.flows:
+            wait_until(
+                lambda flow=flow: failures or arrived(fan, flow) == RECORDS + LIVE, f"{flow['target']} has it all"
+            )
+    read, held = origin.bytes_out(topic), origin.bytes_held(topic)
+    assert held <= read <= MOST * held, f"{read / held:.3f} x of the topic was read for three targets"
+    source = consume(address, topic)
+    assert sum(map(len, source.values())) == RECORDS + LIVE
+    for flow in fan.flows:
+        assert_equal_topics(source, consume(*fan.remote(flow["target"])))

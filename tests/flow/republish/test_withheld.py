@@ -1,0 +1,157 @@
+"""Records that a flow withholds: counted, explained, verified, passed by groups, and sent again on request (law E)."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import functions as F
+
+from mirrorlake.errors import StoreError
+from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
+from mirrorlake.mirror.services import Wiring
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
+from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
+from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.quarantine import Redriven
+from mirrorlake.rules.view import Viewed
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import commit, consume, create_topic, produce
+from tests.flow.mirror.test_laws import topic_name
+from tests.servers.lakes import MakeMirror
+
+RECORDS = 60
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@dataclass(frozen=True)
+class Shout:
+    """Filter every fifth offset, quarantine every seventh unless `judges_all`, write the values of the others large."""
+
+    judges_all: bool = False
+
+    @property
+    def version(self) -> str:
+        return "all" if self.judges_all else "some"
+
+    def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
+        offsets = records.column("offset").to_numpy()
+        fifth = offsets % 5 == 0
+        seventh = (offsets % 7 == 0) & ~fifth & (not self.judges_all)
+        withheld = [
+            Withheld(
+                source=source,
+                kind=kind,
+                rule=rule,
+                version="1",
+                ranges=ranges_of(offsets[rows].tolist()),
+                reason=reason,
+            )
+            for kind, rule, rows, reason in (
+                (FILTERED, "fifth", fifth, ""),
+                (QUARANTINED, "seventh", seventh, "nobody knows"),
+            )
+            if np.any(rows)
+        ]
+        kept = records.filter(pa.array(~fifth & ~seventh))
+        values = pa.array([value.upper() for value in kept.column("value").to_pylist()], pa.binary())
+        at = kept.schema.names.index("value")
+        return Viewed(records=kept.set_column(at, "value", values), withheld=tuple(withheld))
+
+
+def is_kept(offset: int) -> bool:
+    return offset % 5 != 0 and offset % 7 != 0
+
+
+@pytest.mark.law("E")
+@pytest.mark.law("F")
+@pytest.mark.parametrize("feeder", ["files", "spark"])
+def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
+    feeder: str,
+    east: KafkaCluster,
+    central: KafkaCluster,
+    make_mirror: MakeMirror,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, remote = (name := topic_name()), f"east.{name}"
+    create_topic(east.bootstrap_servers, topic, 1)
+    produce(east.bootstrap_servers, topic, RECORDS, partitions=1)
+    commit(east.bootstrap_servers, "billing", topic, {0: 0})
+    flow: dict[str, Any] = {"source": "east", "target": "central", "topics": topic, "feeder": feeder}
+    monkeypatch.setattr(Wiring, "view", lambda *_: Shout())
+    mirror = make_mirror({"east": east, "central": central}, [flow])
+    mirror.run(once=True)
+
+    kept = [offset for offset in range(RECORDS) if is_kept(offset)]
+    assert [r.value for r in consume(central.bootstrap_servers, remote)[0]] == [
+        f"V1-{offset}".encode() for offset in kept
+    ]
+    handle = mirror["east->central"]
+    found = {offset: handle.offsets.translate(topic, 0, offset) for offset in (0, 7, 8, RECORDS - 4)}
+    assert isinstance(found[8], Exact)
+    assert isinstance(found[0], Filtered), "law E: before the first record that was sent"
+    assert (found[0].rule, found[0].version) == ("fifth", "1")
+    assert found[7] == Quarantined(found[7].resume_at, "nobody knows", "seventh", "1")
+    assert found[RECORDS - 4] == Quarantined(found[RECORDS - 4].resume_at, "nobody knows", "seventh", "1")
+    [group] = mirror.plan_groups("east->central")
+    assert (group.resume.exact, group.resume.downstream_offset) == (True, 0), "what a rule withheld is not waited for"
+    report = handle.verify()
+    assert report.equal, report.differences
+    [proof] = report.partitions
+    assert (proof.republished, proof.withheld, proof.verified) == (len(kept), RECORDS - len(kept), len(kept))
+    quarantined = {7 * n for n in range(9)} - {0, 35}
+    rows = mirror.lake.meta(QUARANTINE).orderBy("offset").collect()
+    assert [(row.offset, bytes(row.value)) for row in rows] == [(n, f"v1-{n}".encode()) for n in sorted(quarantined)]
+
+    # Nothing can be judged yet: nothing is sent, nothing is lost, nothing is told twice.
+    assert handle.quarantine.redrive() == Redriven(
+        flow="east->central", sent=0, filtered=0, still_quarantined=len(quarantined)
+    )
+    assert [one.records for one in handle.quarantine.summary()] == [len(quarantined)]
+    monkeypatch.setattr(Wiring, "view", lambda *_: Shout(judges_all=True))
+    assert handle.quarantine.redrive().sent == len(quarantined)
+    assert handle.quarantine.redrive().sent == 0, "law F"
+    values = [r.value for r in consume(central.bootstrap_servers, remote)[0]]
+    assert values[len(kept) :] == [f"V1-{offset}".encode() for offset in sorted(quarantined)]
+    assert handle.quarantine.summary() == []
+    assert isinstance(handle.offsets.translate(topic, 0, 7), Exact)
+    produce(east.bootstrap_servers, topic, 5, partitions=1, seed=2)
+    mirror.run(once=True)
+    report = handle.verify()
+    assert report.equal, f"records of the older rules are there, those of the newer are compared: {report.differences}"
+
+
+@pytest.mark.law("E")
+@pytest.mark.law("F")
+def test_law_f_copies_that_a_crash_kept_from_the_lake_are_made_at_the_next_start(
+    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topic_name()
+    create_topic(east.bootstrap_servers, topic, 1)
+    produce(east.bootstrap_servers, topic, RECORDS, partitions=1)
+    monkeypatch.setattr(Wiring, "view", lambda *_: Shout())
+    mirror = make_mirror({"east": east, "central": central}, [{"source": "east", "target": "central", "topics": topic}])
+    append = LedgerCopy._append
+
+    def crash(self: LedgerCopy, frame: Any, table: Any, *, version: int) -> None:
+        if table is QUARANTINE:
+            raise OSError("the lake is away")
+        append(self, frame, table, version=version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerCopy, "_append", crash)
+        with pytest.raises(StoreError, match="the lake is away"):
+            mirror.run(once=True)
+    assert mirror.lake.meta(QUARANTINE).count() == 0
+    mirror.run(once=True)
+    assert mirror.lake.meta(QUARANTINE).count() == 7
+    for table in (OFFSET_MAP, WITHHELD):
+        rows = mirror.lake.meta(table).groupBy("lane", "ledger_seq", "generation").count()
+        assert rows.where(F.col("count") > 2).count() == 0, f"law F: {table.name} tells something twice"
+    assert mirror["east->central"].verify().equal

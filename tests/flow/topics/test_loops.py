@@ -1,0 +1,160 @@
+"""Pairs, rings and meshes on real brokers: each record comes to each cluster once, and nothing goes round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import mirrorlake as ml
+from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import Record, commit, committed, consume, create_topic
+from tests.flow.mirror.test_laws import topic_name
+from tests.servers.lakes import MakeMirror
+
+RECORDS = 400
+RING = ("east->west", "west->central", "central->east")
+
+
+def write(address: str, topic: str, alias: str, count: int = RECORDS) -> None:
+    """Write records that say where they were born; every tenth has headers of its own."""
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
+    for number in range(count):
+        headers = [("trace", b"1"), ("trace", None)] if number % 10 == 0 else None
+        producer.produce(topic, f"{alias}-{number}".encode(), str(number % 7).encode(), number % 2, headers=headers)
+    assert producer.flush(60) == 0
+
+
+def read(cluster: KafkaCluster, topic: str) -> list[Record]:
+    return [record for part in consume(cluster.bootstrap_servers, topic).values() for record in part]
+
+
+def born(records: list[Record]) -> Counter[str]:
+    return Counter((record.value or b"").decode() for record in records)
+
+
+@pytest.mark.law("A", "C", "D", "F")
+def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
+    east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
+) -> None:
+    clusters = {"east": east, "west": west, "central": central}
+    name = topic_name()
+    mesh, ring, pair, prefixed = (f"{name}-{kind}" for kind in ("mesh", "ring", "pair", "prefixed"))
+    sync = {"groups": False, "configs": False}
+    small = {"sync": sync, "lanes": 1, "groups": f"{name}.*"}
+    flows: list[dict[str, Any]] = []
+    for source, target in permutations(clusters, 2):
+        topics = [mesh]
+        topics += [ring] if f"{source}->{target}" in RING else []
+        topics += [pair] if "central" not in (source, target) else []
+        flows.append({"source": source, "target": target, "topics": topics, "policy": "identity", **small})
+    for source, target in (("east", "west"), ("west", "east"), ("west", "central")):
+        end = {"name": f"{source}->{target}.d", "source": source, "target": target, **small}
+        flows.append({**end, "topics": rf"(?:.*\.)?{prefixed}"})
+    for alias, cluster in clusters.items():
+        for topic in (mesh, ring, pair, prefixed):
+            if alias != "central" or topic in (mesh, ring):
+                create_topic(cluster.bootstrap_servers, topic, 2)
+                write(cluster.bootstrap_servers, topic, alias)
+    mirror = make_mirror(clusters, flows)
+    assert [flow.config.adds_hops for flow in mirror.flows] == [True] * 6 + [False] * 3
+
+    def ends() -> dict[tuple[str, str], int]:
+        return {
+            (alias, topic): len(read(cluster, topic))
+            for alias, cluster in clusters.items()
+            for topic in mirror.admin(alias).topic_names()
+            if name in topic
+        }
+
+    before: Mapping[tuple[str, str], int] = {}
+    rounds = 0
+    while (now := ends()) != before:
+        before, rounds = now, rounds + 1
+        assert rounds < 8, f"it never comes to rest: {now}"
+        mirror.run(once=True)
+    assert rounds >= 3, "a ring takes two rounds to come round, and one to come to rest"
+
+    for topic, members in ((mesh, clusters), (ring, clusters), (pair, {"east": east, "west": west})):
+        wanted = Counter(f"{alias}-{number}" for alias in members for number in range(RECORDS))
+        for alias, cluster in members.items():
+            records = read(cluster, topic)
+            assert born(records) == wanted, f"each record of {topic} is on {alias} exactly once"
+            for record in records:
+                way = ml.hops(record.headers)  # type: ignore[arg-type]
+                origin = (record.value or b"").decode().split("-")[0]
+                assert [hop.source for hop in way][:1] == ([] if origin == alias else [origin]), (
+                    "the first hop is the origin"
+                )
+                assert alias not in {hop.source for hop in way}
+                assert len(way) <= (1 if topic != ring else 2)
+                own = [pair for pair in record.headers if pair[0] != "mirrorlake.hop"]
+                assert own in ([], [("trace", b"1"), ("trace", None)]), "law C: the record's own headers stay"
+    at_home = {(p, r.offset): r for p, part in consume(east.bootstrap_servers, ring).items() for r in part}
+    for partition, part in consume(central.bootstrap_servers, ring).items():
+        for record in part:
+            first = next(iter(ml.hops(record.headers)), None)  # type: ignore[arg-type]
+            if first is not None and first.source == "east":
+                assert (first.topic, first.partition) == (ring, partition)
+                assert at_home[first.partition, first.offset].value == record.value, "the hop names the record's place"
+
+    # Under the default policy names tell: one hop to each side, and further on the chain.
+    assert born(read(west, f"east.{prefixed}")) == Counter(f"east-{number}" for number in range(RECORDS))
+    assert born(read(east, f"west.{prefixed}")) == Counter(f"west-{number}" for number in range(RECORDS))
+    chained = f"west.east.{prefixed}"
+    assert born(read(central, chained)) == Counter(f"east-{number}" for number in range(RECORDS))
+    assert ml.original_topic(chained) == prefixed
+    assert mirror["west->central.d"].config.replication_policy.original_topic(chained) == prefixed
+    remote = {topic for alias in clusters for topic in mirror.admin(alias).topic_names() if prefixed in topic}
+    assert remote == {prefixed, f"east.{prefixed}", f"west.{prefixed}", chained}
+
+    newest = len(consume(west.bootstrap_servers, mesh)[0]) - 1
+    # Records of a cluster's own between those that came over flows; whether they were landed yet does not matter.
+    for alias, cluster in clusters.items():
+        write(cluster.bootstrap_servers, mesh, alias, 40)
+    for verification in mirror.verify():
+        assert verification.equal, (verification.flow, verification.differences[:3])
+    held = mirror["west->east"].offsets.translate(mesh, 0, newest)
+    assert isinstance(held, ml.Filtered), held
+    assert_groups_skip_nothing(mirror, clusters, (mesh, ring, pair), group=f"{name}-group")
+
+
+def assert_groups_skip_nothing(
+    mirror: Mirror, clusters: Mapping[str, KafkaCluster], topics: Sequence[str], *, group: str
+) -> None:
+    """Law A in a mesh, a ring and a pair: a group reads half of everything on east, and goes on anywhere else."""
+    at_home = {topic: consume(clusters["east"].bootstrap_servers, topic) for topic in topics}
+    read: set[tuple[str, bytes | None, int]] = set()
+    for topic, partitions in at_home.items():
+        stands = {p: records[len(records) // (p + 2)].offset for p, records in partitions.items()}
+        commit(clusters["east"].bootstrap_servers, group, topic, stands)
+        read |= {_known(topic, r) for p, records in partitions.items() for r in records if r.offset < stands[p]}
+    before = {topic: committed(clusters["east"].bootstrap_servers, group, topic, 2) for topic in topics}
+    for flow, expected in (("east->west", 6), ("west->central", 4)):
+        plan = mirror[flow].apply_groups()
+        assert len(plan.moves) == expected, f"{flow}: {plan}"
+        target = clusters[mirror[flow].config.target]
+        for position in plan:
+            tp, place = position.resume.target, position.resume.downstream_offset
+            assert place is not None, position
+            records = consume(target.bootstrap_servers, tp.topic)[tp.partition]
+            skipped = [r for r in records if r.offset < place and _known(tp.topic, r) not in read]
+            assert not skipped, f"law A: {position} skips {len(skipped)} record(s)"
+            again = [r for r in records if r.offset >= place and _known(tp.topic, r) in read]
+            assert position.resume.records_again == len(again), position
+            unread = [r.offset for r in records if _known(tp.topic, r) not in read]
+            spared = [r for r in again if r.offset < unread[0]]
+            assert not spared, f"{position} reads {len(spared)} record(s) again without need"
+    for flow in ("west->east", "central->east", "central->west"):
+        assert not mirror[flow].apply_groups().moves, "nothing echoes"
+    assert before == {topic: committed(clusters["east"].bootstrap_servers, group, topic, 2) for topic in topics}
+
+
+def _known(topic: str, record: Record) -> tuple[str, bytes | None, int]:
+    """Tell records of one value apart, which were written at two times."""
+    return topic, record.value, record.timestamp

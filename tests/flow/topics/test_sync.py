@@ -1,0 +1,339 @@
+"""Settings, partitions and ACLs from one cluster to the other: planned, applied, kept in step, remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorlake.cli import main
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lake.audit import Audit
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.plan import Change, Plan
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.sandbox.properties import GUARDED
+from mirrorlake.topics.acl_ownership import INTENDED
+from tests.flow.kit import add_partitions, consume, create_topic, delete_topic, produce, wait_until, write_conf
+from tests.flow.mirror.test_laws import topic_name
+from tests.kafka.topics.test_acls import acl, listed
+from tests.servers.guarded import login
+from tests.servers.lakes import MakeMirror
+
+Clusters = Mapping[str, KafkaCluster]
+
+
+def actions(plan: Plan) -> list[tuple[str, str, str]]:
+    return [(change.action, change.kind, change.name) for change in plan.changes]
+
+
+def set_acls(admin: ClusterAdmin, *, add: list[Acl] = [], remove: list[Acl] = []) -> None:  # noqa: B006
+    admin.acls.create(add)
+    admin.acls.delete(remove)
+    expected = (set(add), set(remove))
+    wait_until(lambda: expected[0] <= (held := set(listed(admin))) and not expected[1] & held, "the ACLs are there")
+
+
+def do_duties(mirror: Mirror) -> None:
+    for duty in mirror._wiring.republish_settings(mirror.config.flows[0]).duties:
+        duty.do()
+
+
+@pytest.mark.law("G")
+def test_settings_follow_the_source_and_spare_what_others_made(
+    guarded_clusters: Clusters, make_mirror: MakeMirror
+) -> None:
+    topic = topic_name()
+    remote = f"east.{topic}"
+    address = guarded_clusters["east"].bootstrap_servers
+    create_topic(address, topic, 1, retention_ms="3600000", segment_ms="60000", min_insync_replicas="1")
+    flow: dict[str, Any] = {"source": "east", "target": "central", "topics": topic}
+    flow["sync"] = {"configs_override": {topic: {"segment.ms": 90000}}}
+    mirror = make_mirror(dict(guarded_clusters), [flow])
+    east, central = mirror.admin("east"), mirror.admin("central")
+    mirror.apply()
+    assert central.configs([remote])[remote] == {"retention.ms": "3600000", "segment.ms": "90000"}
+    assert not mirror.plan(), "law G"
+
+    central.set_configs(remote, {"max.message.bytes": "2000000"})
+    assert not mirror.plan(), "the source never had it: somebody else's"
+    east.set_configs(topic, {"retention.ms": None, "cleanup.policy": "compact"})
+    add_partitions(address, topic, 3)
+    plan = mirror.plan()
+    assert actions(plan) == [
+        ("add_partitions", "topic", remote),
+        ("set_configs", "topic", remote),
+        ("reset_configs", "topic", remote),
+    ]
+    do_duties(mirror)
+    expected = {"cleanup.policy": "compact", "segment.ms": "90000", "max.message.bytes": "2000000"}
+    assert central.configs([remote])[remote] == expected
+    assert central.describe([remote])[remote].partitions == 3
+    assert not mirror.plan(), "law G"
+
+    # Everything is copied back by a stranger's hand; a value that was changed since is not ours any more.
+    east.set_configs(topic, {"cleanup.policy": None})
+    central.set_configs(remote, {"cleanup.policy": "compact,delete"})
+    assert not mirror.plan()
+
+
+def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
+    guarded_clusters: Clusters, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A remote topic that was there and is missing is no empty topic: its records are gone, which a person must see."""
+    topic = topic_name()
+    remote = f"east.{topic}"
+    east, target = (guarded_clusters[alias].bootstrap_servers for alias in ("east", "central"))
+    create_topic(east, topic, 2, segment_ms="60000")
+    flow: dict[str, Any] = {"source": "east", "target": "central", "topics": rf"{topic}.*", "replication_factor": 1}
+    mirror = make_mirror(dict(guarded_clusters), [flow])
+    central = mirror.admin("central")
+    do_duties(mirror)
+    state = central.describe([remote])[remote]
+    assert (state.partitions, state.replicas) == (2, 1)
+    assert central.configs([remote])[remote] == {"segment.ms": "60000"}
+    [entry] = Audit(mirror.lake, now=mirror._now).entries("central", "topic")
+    assert (entry.object, entry.action, entry.after["replication_factor"]) == (remote, "create", 1)
+    assert not [finding for finding in mirror.doctor() if finding.layer == "replication"]
+    add_partitions(east, topic, 3)
+    produce(east, topic, 9, partitions=3)
+    mirror.run(once=True)
+    assert [len(part) for part in consume(target, remote).values()] == [3, 3, 3], "it was ours, so it grew"
+    delete_topic(target, remote)
+    do_duties(mirror)
+    assert remote not in central.topic_names()
+    assert ("held", "topic", remote) in actions(mirror.plan()), "shown to a person"
+
+    create_topic(east, f"{topic}.late", 1)
+    three = make_mirror(dict(guarded_clusters), [{**flow, "replication_factor": 3}])
+    with pytest.raises(ClusterError, match="create topic") as refused:
+        do_duties(three)
+    assert refused.value.exit_code == 4
+    [finding] = [finding for finding in three.doctor() if not finding.ok and finding.layer == "replication"]
+    assert "1 broker" in finding.detail
+    create_topic(target, remote, 3)
+    mirror.apply()
+    monkeypatch.setattr(ClusterAdmin, "broker_count", lambda _: 3)
+    plain = make_mirror(dict(guarded_clusters), [{key: flow[key] for key in ("source", "target", "topics")}])
+    found = [finding.detail for finding in plain.doctor() if not finding.ok and finding.layer == "replication"]
+    assert len(found) == 2
+    assert remote in found[0]
+    assert "ledger" in found[0]
+    assert "default.replication.factor=1" in found[1]
+
+
+def test_a_flow_that_is_not_continuous_records_and_corrects_nothing(
+    guarded_clusters: Clusters, make_mirror: MakeMirror
+) -> None:
+    topic = topic_name()
+    remote = f"east.{topic}"
+    create_topic(guarded_clusters["east"].bootstrap_servers, topic, 1)
+    produce(guarded_clusters["east"].bootstrap_servers, topic, 10, partitions=1)
+    flow = {"source": "east", "target": "central", "topics": topic, "sync": {"continuous": False}}
+    mirror = make_mirror(dict(guarded_clusters), [flow])
+    mirror.run(once=True)
+    start = datetime.now(timezone.utc)
+    mirror.admin("east").set_configs(topic, {"retention.ms": "7000000"})
+    mirror.run(once=True)
+    assert mirror.admin("central").configs([remote])[remote] == {}
+    [change] = mirror.history.between(start, datetime.now(timezone.utc))
+    assert (change.where, change.name, change.action, change.after) == (
+        "east",
+        topic,
+        "set_configs",
+        {"retention.ms": "7000000"},
+    )
+    [planned] = mirror.plan().changes
+    assert (planned.action, planned.after) == ("set_configs", {"retention.ms": "7000000"})
+    continuous = make_mirror(dict(guarded_clusters), [{**flow, "sync": {}}])
+    continuous.run(once=True)
+    assert continuous.admin("central").configs([remote])[remote] == {"retention.ms": "7000000"}
+
+
+@pytest.mark.law("G")
+def test_acls_are_carried_mapped_revoked_and_strangers_are_spared(
+    guarded_clusters: Clusters, make_mirror: MakeMirror
+) -> None:
+    topic, other = topic_name(), topic_name("other")
+    remote = f"east.{topic}"
+    for name in (topic, other):
+        create_topic(guarded_clusters["east"].bootstrap_servers, name, 1)
+    flow = {"source": "east", "target": "central", "topics": f"{topic}.*"}
+    flow["sync"] = {"acls": True, "acls_principals": {"User:app-east": "User:app"}}
+    mirror = make_mirror(dict(guarded_clusters), [flow])
+    east, central = mirror.admin("east"), mirror.admin("central")
+    read, everything = acl(topic, principal="User:app-east"), acl(topic, "ALL", principal="User:etl")
+    prefixed, denied = acl(topic, pattern="PREFIXED"), acl(topic, "WRITE", permission="DENY", host="10.0.0.1")
+    source = [read, everything, prefixed, denied, acl(other), acl("app", resource="GROUP")]
+    strangers = [acl(remote, principal="User:local"), acl("local", "ALL"), acl(remote, principal="User:etl")]
+    set_acls(east, add=source)
+    set_acls(central, add=strangers)
+    mirror.apply()
+    made = [
+        acl(remote, principal="User:app"),
+        acl(remote, "DESCRIBE", principal="User:etl"),
+        acl(remote, pattern="PREFIXED"),
+        acl(remote, "WRITE", permission="DENY", host="10.0.0.1"),
+    ]
+    wait_until(lambda: listed(central) == sorted([*made, *strangers]), "what was planned is there")
+    plan = mirror.plan()
+    assert not plan, "law G"
+    assert any("GROUP" in note.name for note in plan.notes), "what is left out is said"
+
+    # The source revokes: ours go, the strangers' stay, also where both asked for the same.
+    set_acls(east, remove=[read, everything, denied])
+    assert {change.action for change in mirror.plan().changes} == {"delete"}
+    do_duties(mirror)
+    wait_until(lambda: listed(central) == sorted([made[2], *strangers]), "ours are gone")
+    assert not mirror.plan(), "law G"
+
+    # Nothing revokes everything because the source hides its ACLs.
+    hidden = write_conf(
+        Path(mirror.config.path or "").parent / "lake",
+        {
+            "east": guarded_clusters["east"].address(GUARDED.name),
+            "central": guarded_clusters["central"].bootstrap_servers,
+        },
+        [flow],
+        east={"client": login("nobody")},
+    )
+    set_acls(east, add=(grants := [acl(topic, op, principal="User:nobody") for op in ("DESCRIBE", "DESCRIBE_CONFIGS")]))
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--conf", str(hidden)])
+    assert ended.value.code == 4
+    set_acls(east, remove=[*source, *grants])
+    set_acls(central, remove=[*made, *strangers])
+
+
+@pytest.mark.law("F")
+def test_law_f_an_interrupted_apply_neither_loses_an_acl_nor_takes_anothers(
+    guarded_clusters: Clusters, make_mirror: MakeMirror
+) -> None:
+    topic = topic_name()
+    create_topic(guarded_clusters["east"].bootstrap_servers, topic, 1)
+    flow = {"source": "east", "target": "central", "topics": topic, "sync": {"acls": True}}
+    mirror = make_mirror(dict(guarded_clusters), [flow])
+    east, central = mirror.admin("east"), mirror.admin("central")
+    grant, made = acl(topic), acl(f"east.{topic}")
+    set_acls(east, add=[grant])
+    mirror.apply(plan=Plan(tuple(change for change in mirror.plan().changes if change.kind != "acl")))
+    # The crash: it was written down and created, and then there was no power.
+    intended = Change(
+        where="central", kind="acl", name=str(made), action=INTENDED, after=made.as_dict(), flow="east->central"
+    )
+    Audit(mirror.lake, now=mirror._now).record([intended], command="apply")
+    set_acls(central, add=[made])
+    assert [change.action for change in mirror.plan().changes] == ["adopt"]
+    set_acls(east, remove=[grant])
+    plan = mirror.plan()
+    assert not plan
+    assert any(note.name == str(made) for note in plan.notes), "perhaps somebody else's: said, not deleted"
+    set_acls(east, add=[grant])
+    mirror.apply()
+    set_acls(east, remove=[grant])
+    mirror.apply()
+    wait_until(lambda: made not in listed(central), "after the adoption its revocation is followed")
+    assert not mirror.plan()
+
+
+@pytest.mark.law("G")
+def test_history_tells_every_change_and_the_plan_back(
+    guarded_clusters: Clusters, make_mirror: MakeMirror, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = topic_name()
+    remote = f"east.{topic}"
+    create_topic(guarded_clusters["east"].bootstrap_servers, topic, 1, retention_ms="1000000")
+    produce(guarded_clusters["east"].bootstrap_servers, topic, 10, partitions=1)
+    flow = {"source": "east", "target": "central", "topics": topic, "sync": {"acls": True}}
+    mirror = make_mirror(dict(guarded_clusters), [flow])
+    east, central = mirror.admin("east"), mirror.admin("central")
+    grant = acl(topic)
+    set_acls(east, add=[grant])
+    mirror.run(once=True)
+    then = datetime.now(timezone.utc)
+    east.set_configs(topic, {"retention.ms": "2000000", "segment.ms": "70000"})
+    do_duties(mirror)
+    set_acls(east, remove=[grant])
+    set_acls(central, add=[stranger := acl(remote, principal="User:local")])
+    do_duties(mirror)
+    add_partitions(guarded_clusters["east"].bootstrap_servers, topic, 2)
+    do_duties(mirror)
+    told = [(c.where, c.kind, c.action, c.after) for c in mirror.history.between(then, datetime.now(timezone.utc))]
+    new = {"retention.ms": "2000000", "segment.ms": "70000"}
+    made = acl(remote)
+    assert [one for one in told if one[1] == "topic"] == [
+        ("east", "topic", "set_configs", new),
+        ("central", "topic", "set_configs", new),
+        ("east", "topic", "add_partitions", 2),
+        ("central", "topic", "add_partitions", 2),
+    ]
+    assert sorted(one[:3] for one in told if one[1] == "acl") == [
+        ("central", "acl", "create"),
+        ("central", "acl", "delete"),
+        ("east", "acl", "delete"),
+    ]
+    state = mirror.history.at(then)
+    assert state.topics["central", remote].configs == {"retention.ms": "1000000"}
+    assert state.acls["central"] == {made}
+
+    plan = mirror.history.plan_back(then)
+    assert actions(plan) == [
+        ("set_configs", "topic", remote),
+        ("reset_configs", "topic", remote),
+        ("create", "acl", str(made)),
+    ]
+    assert {note.name for note in plan.notes} == {remote, str(stranger)}, "partitions and strangers' ACLs stay"
+    mirror.apply(plan=plan)
+    assert central.configs([remote])[remote] == {"retention.ms": "1000000"}
+    wait_until(lambda: set(listed(central)) == {made, stranger}, "the ACL is back, the stranger's is there")
+    assert not mirror.history.plan_back(then), "law G"
+
+    for arguments in (["--at", then.isoformat()], ["--from", then.isoformat()], ["--back", then.isoformat()]):
+        with pytest.raises(SystemExit) as ended:
+            main(["history", *arguments, "--conf", str(tmp_path / "mirror.yml"), "--json"])
+        document = json.loads(capfd.readouterr().out)
+        assert ended.value.code == 0
+        assert set(document) in ({"topics", "acls", "groups"}, {"changes"}, {"changes", "notes", "applied"})
+    set_acls(central, remove=[stranger, made])
+
+
+@pytest.mark.parametrize(
+    ("command", "lacks"),
+    [
+        (["plan"], "DESCRIBE on topic"),
+        (["apply"], "DESCRIBE on topic"),
+        (["land", "--source", "east", "--once"], "DESCRIBE on topic"),
+        (["republish", "--flow", "east->central", "--once"], "mirrorlake.east.central.ledger"),
+    ],
+)
+def test_a_user_that_may_nothing_is_told_what_is_missing(
+    command: list[str],
+    lacks: str,
+    guarded_clusters: Clusters,
+    spark: SparkSession,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    topic = topic_name()
+    create_topic(guarded_clusters["east"].bootstrap_servers, topic, 1)
+    addresses = {alias: cluster.address(GUARDED.name) for alias, cluster in guarded_clusters.items()}
+    options = {alias: {"client": login("nobody")} for alias in addresses}
+    conf = write_conf(tmp_path, addresses, [{"source": "east", "target": "central", "topics": "topic-.*"}], **options)
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--conf", str(conf), "--json"])
+    out, err = capfd.readouterr()
+    assert ended.value.code == 4
+    assert "Traceback" not in out + err
+    document = json.loads(out)
+    assert document["error"] == "NotAuthorized"
+    assert lacks in document["cause"]
+    assert "User:nobody" in document["cause"]
+    assert document["remedy"].startswith("kafka-acls --bootstrap-server 127.0.0.1:")
+    assert "nobody-secret" not in out + err

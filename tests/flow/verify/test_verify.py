@@ -1,0 +1,86 @@
+"""What a verification says, and of what: a fixed cut beside a running flow, records that wait, stand twice, or are strange."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster
+from mirrorlake.verify import verify as verify_step
+from tests.flow.kit import create_topic, produce, run_cli
+from tests.flow.mirror.test_laws import topic_name
+from tests.servers.lakes import MakeMirror
+
+
+def double(mirror: Mirror, topic: str, partition: int, offsets: list[int]) -> None:
+    """Append records of the relay to it once more, as a second lander would."""
+    location = mirror.lake.relay_location("east")
+    rows = mirror.lake.relay("east").where((F.col("topic") == topic) & (F.col("partition") == partition))
+    mirror.lake.append(rows.where(F.col("offset").isin(offsets)).coalesce(1), location)
+
+
+@pytest.mark.law("E")
+def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
+    east: KafkaCluster,
+    central: KafkaCluster,
+    make_mirror: MakeMirror,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    topic, flow_name = topic_name(), "east->central"
+    create_topic(east.bootstrap_servers, topic, 2)
+    produce(east.bootstrap_servers, topic, 210)
+    mirror = make_mirror({"east": east, "central": central}, [{"source": "east", "target": "central", "topics": topic}])
+    mirror.land("east", once=True)
+    ended = run_cli("verify", "--conf", str(tmp_path / "mirror.yml"), "--json")
+    document = json.loads(ended.stdout)
+    assert (ended.returncode, document["equal"]) == (1, False), "law E: called equal what was never republished"
+    found = [(d["problem"], d["partition"], d["offset"], d["records"]) for d in document["differences"]]
+    assert found == [("not_republished", 0, 0, 105), ("not_republished", 1, 0, 105)]
+    mirror.republish(flow_name, once=True)
+
+    # What a running flow does between the cut and the comparison.
+    compare = verify_step.verify_flow
+
+    def meanwhile(*steps: Any) -> None:
+        def verify_flow(*args: Any, **kwargs: Any) -> Any:
+            for step in steps:
+                step()
+            return compare(*args, **kwargs)
+
+        monkeypatch.setattr(verify_step, "verify_flow", verify_flow)
+
+    meanwhile(
+        lambda: produce(east.bootstrap_servers, topic, 40, seed=2),
+        lambda: mirror.land("east", once=True),
+        lambda: mirror.republish(flow_name, once=True),
+    )
+    [report] = mirror.verify()
+    assert report.equal, ("law E: what came after the cut was compared", report.differences[:3])
+    assert (report.verified, report.not_compared) == (210, 0)
+
+    produce(east.bootstrap_servers, topic, 30, seed=3)
+    mirror.land("east", once=True)
+    meanwhile(lambda: mirror.republish(flow_name, once=True))
+    [report] = mirror.verify()
+    assert report.equal, ("law E: what was on its way at the cut is called missing", report.differences[:3])
+    assert (report.verified, report.not_compared) == (250, 30), "and not called equal either"
+
+    monkeypatch.undo()
+    double(mirror, topic, 0, [3, 4, 90])
+    produce(central.bootstrap_servers, f"east.{topic}", 2, partitions=1, prefix="stranger")
+    [report] = mirror.verify()
+    doubled = [(d.topic, d.partition, d.offset, d.records) for d in report.differences if d.problem == "doubled"]
+    assert doubled == [(topic, 0, offset, 2) for offset in (3, 4, 90)]
+    assert Counter((d.where, d.problem) for d in report.differences) == {
+        ("relay", "doubled"): 3,
+        ("target", "extra"): 2,
+    }
+    assert [p.landed for p in report.partitions] == [140, 140], "a record that stands twice is one record"
+    assert report.verified == 140, "of the partition without a difference"

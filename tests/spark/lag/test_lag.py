@@ -1,0 +1,359 @@
+"""Lag, latency and RPO out of generated tables: every figure is known beforehand.
+
+    offset      0    1    2    3         4        5 .. 9      10, 11
+    timestamp   +0s  +1s  +2s  +3s       -        +5s .. +9s  not landed
+                               filtered  control
+
+Sampling moments: +5 s, +20 s, +30 s (nothing new), +40 s (the source does not answer), +50 s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.lag import lag as lag_step
+from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagTables, lag, latency, rpo
+from mirrorlake.lag.sql_views import create_views
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.samples import remember, tidy
+from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, TableSchema
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+FLOW = "east->central"
+LANDED = (0, 1, 2, 3, 5, 6, 7, 8, 9)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def pos(
+    seconds: float,
+    kind: str,
+    position: int | None,
+    *,
+    topic: str = "t",
+    generation: int = 1,
+    group: str | None = None,
+    cluster: str = "east",
+) -> tuple[Any, ...]:
+    flow = FLOW if kind == "republished" else None
+    return (cluster, flow, topic, generation, 0, kind, group, position, None, at(seconds))
+
+
+def look(
+    seconds: float, subject: str, name: str, *, complete: bool = False, error: str | None = None
+) -> tuple[Any, ...]:
+    return (at(seconds), subject, name, complete, 0, 0, 0, error)
+
+
+def looks(seconds: float, *, complete: bool = False, error: str | None = None) -> list[tuple[Any, ...]]:
+    return [
+        look(seconds, "cluster", "east", complete=complete and not error, error=error),
+        look(seconds, "cluster", "central", complete=complete),
+        look(seconds, "relay", "east", complete=complete),
+        look(seconds, "flow", FLOW, complete=complete),
+    ]
+
+
+def record(offset: int, *, topic: str = "t", generation: int = 1) -> tuple[Any, ...]:
+    return (topic, generation, 0, offset, at(offset), 0, None, None, None, at(offset + 1))
+
+
+def run(first: int, last: int, holes: list[tuple[int, int]], downstream: int, seconds: float) -> tuple[Any, ...]:
+    count = last - first + 1 - sum(length for _, length in holes)
+    return (FLOW, "t", 1, 0, first, last, holes, "east.t", 0, downstream, count, 0, first, 1, at(seconds), None)
+
+
+def of(spark: SparkSession, table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    # Columns that came later are null, as in a lake of an older release.
+    return spark.createDataFrame([(*row, *[None] * (len(table.columns) - len(row))) for row in rows], table.ddl)
+
+
+def tables(
+    spark: SparkSession,
+    positions: list[tuple[Any, ...]],
+    samples: list[tuple[Any, ...]],
+    *,
+    relay: Sequence[tuple[Any, ...]] = (),
+    runs: Sequence[tuple[Any, ...]] = (),
+    withheld: Sequence[tuple[Any, ...]] = (),
+) -> LagTables:
+    return LagTables(
+        positions=of(spark, POSITIONS, positions),
+        samples=of(spark, SAMPLES, samples),
+        offset_map=of(spark, OFFSET_MAP, runs),
+        withheld=of(spark, WITHHELD, withheld),
+        relays=of(spark, RELAY, relay).withColumn("source", F.lit("east")),
+        flows=spark.createDataFrame([(FLOW, "east", "central")], "flow string, source string, target string"),
+    )
+
+
+@pytest.fixture(scope="module")
+def story(spark: SparkSession) -> LagTables:
+    """One partition over five moments; group `billing` reads on the source, `audit` on the target."""
+    positions = [
+        *(pos(5, "last_stable", 5), pos(5, "reached", 3), pos(5, "republished", 2)),
+        *(pos(5, "group", 0, group="billing"), pos(5, "group", 102, group="audit", topic="east.t", cluster="central")),
+        *(pos(20, "last_stable", 10), pos(20, "reached", 10), pos(20, "republished", 3)),
+        *(
+            pos(20, "group", 8, group="billing"),
+            pos(20, "group", 103, group="audit", topic="east.t", cluster="central"),
+        ),
+        # Billing was set back; audit went away.
+        *(pos(30, "republished", 10), pos(30, "group", 1, group="billing")),
+        pos(30, "group", None, group="audit", topic="east.t", cluster="central"),
+        *(pos(50, "last_stable", 12), pos(50, "group", 12, group="billing")),
+        pos(50, "group", 108, group="audit", topic="east.t", cluster="central"),
+        # Another observer wrote this one: no look of a sampler stands behind it.
+        pos(21, "group", 9, group="billing"),
+    ]
+    samples = [*looks(5, complete=True), *looks(20), *looks(30), *looks(40, error="it is away"), *looks(50)]
+    kept_back = (FLOW, "t", 1, 0, 3, 3, [(3, 1)], 1, "filtered", "rule", "1", "", 0, 1, at(30))
+    return tables(
+        spark,
+        positions,
+        samples,
+        relay=[record(offset) for offset in LANDED],
+        runs=[run(0, 9, [(3, 2)], 100, 30), run(0, 9, [(3, 2)], 100, 30)],
+        withheld=[kept_back],
+    )
+
+
+@pytest.fixture(scope="module")
+def lags(story: LagTables) -> dict[tuple[float, str, str | None], Row]:
+    frame = lag(story)
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
+        (name, kind) for name, (kind, _) in LAG_COLUMNS.items()
+    ]
+    rows = frame.collect()
+    found = {
+        ((row.observed_at.astimezone(timezone.utc) - NOON).total_seconds(), row.hop, row.group_id): row for row in rows
+    }
+    assert len(found) == len(rows), "each moment, hop and group has one row"
+    return found
+
+
+def brief(row: Row) -> tuple[Any, ...]:
+    """Position, offset lag, seconds after noon since which a record waited, time lag in seconds."""
+    since = row.waiting_since and (row.waiting_since.astimezone(timezone.utc) - NOON).total_seconds()
+    return row.position, row.offset_lag, since, None if row.time_lag_ms is None else row.time_lag_ms / 1000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "hop", "group", "expected"),
+    [
+        # What was not landed then is in the relay now: the past is exact.
+        (5, "landed", None, (3, 2, 3, 2)),
+        (5, "republished", None, (2, 3, 2, 3)),
+        (5, "consumed", "billing", (0, 5, 0, 5)),
+        # 102 on the target is 2 on the source.
+        (5, "consumed", "audit", (2, 3, 2, 3)),
+        (20, "landed", None, (10, 0, None, 0)),
+        # Nobody waits for record 3, a rule kept it from the target; 4 is a marker: 5 is the oldest that waits.
+        (20, "republished", None, (3, 7, 5, 15)),
+        (20, "consumed", "billing", (8, 2, 8, 12)),
+        # It has read everything that was republished.
+        (20, "consumed", "audit", (3, 7, 5, 15)),
+        # Idle: nothing was written of the ends, and it was looked at.
+        (30, "landed", None, (10, 0, None, 0)),
+        (30, "republished", None, (10, 0, None, 0)),
+        # A rewind is a position like any other.
+        (30, "consumed", "billing", (1, 9, 1, 29)),
+        # The source did not answer: its end is not known; nothing that is landed waits.
+        (40, "landed", None, (10, None, None, 0)),
+        (40, "republished", None, (10, None, None, 0)),
+        # 10 and 11 are not landed yet: how long they wait is not known, and not made up.
+        (50, "landed", None, (10, 2, None, None)),
+        (50, "republished", None, (10, 2, None, None)),
+        (50, "consumed", "billing", (12, 0, None, 0)),
+        (50, "consumed", "audit", (10, 2, None, None)),
+    ],
+)
+def test_lag_of_each_hop_at_each_moment(
+    lags: dict[tuple[float, str, str | None], Row],
+    seconds: float,
+    hop: str,
+    group: str | None,
+    expected: tuple[Any, ...],
+) -> None:
+    assert brief(lags[seconds, hop, group]) == expected
+
+
+def test_who_was_not_looked_at_and_who_was_gone_has_no_row(lags: dict[tuple[float, str, str | None], Row]) -> None:
+    assert (40, "consumed", "billing") not in lags, "the source did not answer"
+    assert (30, "consumed", "audit") not in lags, "the group was gone"
+    assert len(lags) == 17
+
+
+def test_a_position_says_which_cluster_holds_it(lags: dict[tuple[float, str, str | None], Row]) -> None:
+    assert {(hop, group): row.cluster for (_, hop, group), row in lags.items()} == {
+        ("landed", None): "east",
+        ("republished", None): "central",
+        ("consumed", "billing"): "east",
+        ("consumed", "audit"): "central",
+    }
+
+
+def test_rpo_counts_the_records_that_the_target_lacked(story: LagTables) -> None:
+    frame = rpo(story)
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
+        (name, kind) for name, (kind, _) in RPO_COLUMNS.items()
+    ]
+    found = {
+        (row.observed_at.astimezone(timezone.utc) - NOON).total_seconds(): (row.records, row.data_ms, row.is_exact)
+        for row in frame.collect()
+    }
+    assert found == {
+        # 2 alone: 3 was filtered, 4 is a marker.
+        5: (1, 3000, True),
+        20: (5, 15_000, True),
+        30: (0, 0, True),
+        40: (0, 0, True),
+        50: (2, None, False),
+    }
+
+
+def test_latency_is_told_from_every_record_once(story: LagTables) -> None:
+    frame = latency(story, bucket_s=60)
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
+        (name, kind) for name, (kind, _) in LATENCY_COLUMNS.items()
+    ]
+    [row] = frame.collect()
+    # Records 0, 1, 2, 5 .. 9 arrived at +30 s.
+    assert (row.bucket.astimezone(timezone.utc), row.flow, row.topic, row.records) == (NOON, FLOW, "t", 8)
+    assert (row.p50_ms, row.max_ms) == (24_500, 30_000)
+    assert row.p95_ms == pytest.approx(29_650)
+
+
+def test_lives_of_a_topic_markers_at_an_end_and_a_sampler_that_was_started_anew(spark: SparkSession) -> None:
+    positions = [
+        # `gone` was deleted while nobody looked; `t` was made again with one record in the old life not sent yet.
+        *(pos(1, kind, 1, topic="gone") for kind in ("last_stable", "reached", "republished")),
+        *(pos(1, "last_stable", 3), pos(1, "reached", 3), pos(1, "republished", 3)),
+        *(pos(9, "last_stable", 3), pos(9, "reached", 3), pos(9, "republished", 2)),
+        *(pos(9, kind, 6, generation=2) for kind in ("last_stable", "reached", "republished")),
+        # 6 in the new life, and nothing but markers behind 4: nobody waits for them.
+        pos(9, "group", 4, generation=2, group="billing"),
+    ]
+    relay = [*(record(n) for n in range(3)), *(record(n, generation=2) for n in range(4))]
+    frame = lag(tables(spark, positions, [*looks(1, complete=True), *looks(9, complete=True)], relay=relay))
+    found = {
+        (row.topic, row.generation, row.hop): brief(row)
+        for row in frame.where(F.col("observed_at") == F.lit(at(9))).collect()
+    }
+    assert found == {
+        ("t", 1, "landed"): (3, 0, None, 0),
+        ("t", 1, "republished"): (2, 1, 2, 7),
+        ("t", 2, "landed"): (6, 0, None, 0),
+        ("t", 2, "republished"): (6, 0, None, 0),
+        ("t", 2, "consumed"): (4, 2, None, 0),
+    }
+
+
+def test_old_rows_go_and_the_newest_of_each_position_stays(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path)))
+    for table in (POSITIONS, SAMPLES):
+        lake.create_side_table(table)
+    # As an older release made it.
+    lake.set_property(lake.meta_location(POSITIONS), "delta.appendOnly", "true")
+    lake.append_rows(
+        POSITIONS,
+        [
+            *(pos(second, "last_stable", second) for second in (1, 2, 3, 9)),
+            *(pos(second, "group", second, group="billing") for second in (1, 2)),
+            pos(2, "landed", 2),
+        ],
+    )
+    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)])
+    assert not tidy(lake, before=at(5), now=at(10)), "a new lake holds nothing old"
+    day = timedelta(days=1)
+    assert tidy(lake, before=at(5), now=at(10) + day)
+    assert not tidy(lake, before=at(10), now=at(11) + day), "once a day is enough"
+    left = {(row.kind, row.position) for row in lake.meta(POSITIONS).collect()}
+    assert left == {("last_stable", 3), ("last_stable", 9), ("group", 2), ("landed", 2)}
+    assert {row.observed_at.astimezone(timezone.utc) for row in lake.meta(SAMPLES).collect()} == {at(9)}
+
+
+def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path)))
+    for table in (POSITIONS, SAMPLES):
+        lake.create_side_table(table)
+    assert remember(lake).positions == {}
+    lake.append_rows(
+        POSITIONS,
+        [
+            *(pos(1, "last_stable", 1, topic=topic) for topic in ("gone", "t")),
+            *(pos(2, kind, 2) for kind in ("last_stable", "earliest", "reached", "republished")),
+            pos(3, "earliest", None),
+            pos(3, "last_stable", 3),
+            # Killed before it wrote the moment, and another observer.
+            pos(4, "last_stable", 4),
+            pos(5, "group", 5, group="billing"),
+        ],
+    )
+    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)])
+    found = remember(lake)
+    assert {(key.kind, offset) for held in found.positions.values() for key, offset in held.items()} == {
+        ("last_stable", 3),
+        ("reached", 2),
+        ("republished", 2),
+    }
+    assert found.completed_at["cluster", "east"] == at(2)
+
+
+def test_views_stay_in_a_catalog_and_the_sql_of_the_docs_runs(spark: SparkSession) -> None:
+    config = loads(
+        """
+        lake: {catalog: spark_catalog, schema: lag_views, checkpoints: /nowhere}
+        clusters: {east: {bootstrap_servers: "e:1"}, central: {bootstrap_servers: "c:1"}}
+        flows: [{source: east, target: central, topics: t}]
+        """
+    )
+    spark.sql("CREATE SCHEMA IF NOT EXISTS lag_views")
+    try:
+        lake = Lake(spark, config.lake)
+        lake.create_all(["east"])
+        created = create_views(lake, config.flows, days=1)
+        assert created == [f"`spark_catalog`.`lag_views`.`{name}`" for name in ("lag", "latency", "rpo")]
+        for name, columns in zip(created, (LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS), strict=True):
+            assert spark.table(name).columns == list(columns)
+        spark.sql("USE lag_views")
+        page = (Path(__file__).parents[3] / "docs" / "lag.md").read_text()
+        statements = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+        assert len(statements) >= 5
+        for statement in statements:
+            assert spark.sql(statement).collect() == []
+    finally:
+        spark.sql("USE default")
+        spark.sql("DROP SCHEMA lag_views CASCADE")
+
+
+def test_relays_are_cut_to_what_waited_by_partition_and_where_these_are_many_by_topic(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = spark.createDataFrame(
+        [("east", topic, 1, p, offset) for topic in "ab" for p in (0, 1) for offset in range(5)],
+        "source string, topic string, generation int, partition int, offset long",
+    )
+    place = Row("source", "topic", "generation", "partition", "lowest", "highest")
+    bounds = [place("east", "a", 1, 0, 1, 3), place("east", "a", 1, 0, 2, 4), place("east", "a", 1, 1, 0, 1)]
+
+    def left() -> list[tuple[Any, ...]]:
+        rows = held.where(lag_step._within(bounds)).collect()
+        return sorted((row.topic, row.partition, row.offset) for row in rows)
+
+    assert left() == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 0)]
+    monkeypatch.setattr(lag_step, "_MOST_CONDITIONS", 1)
+    assert left() == [("a", p, offset) for p in (0, 1) for offset in range(4)]
+    assert held.where(lag_step._within([])).count() == 0

@@ -1,0 +1,469 @@
+"""The settings file: what it means, and every fault at once with file, line, path and remedy."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from mirrorlake.config.load import load, loads
+from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.config.values import PolicyChoice, Start
+from mirrorlake.errors import ConfigError, UsageError
+
+CONF = Path(__file__).parents[3] / "conf"
+BASE = """\
+lake: {root: ./lake}
+clusters:
+  east: {bootstrap_servers: "east:9092"}
+  west: {bootstrap_servers: "west:9092"}
+  central: {bootstrap_servers: "central:9092"}
+"""
+
+
+def flows(*lines: str) -> MirrorConfig:
+    return loads(BASE + "flows:\n" + "".join(f"  - {{{line}}}\n" for line in lines))
+
+
+def faults(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        loads(text, path=Path("conf/x.yml"))
+    return [str(fault) for fault in caught.value.faults]
+
+
+def fault(*lines: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        flows(*lines)
+    assert len(caught.value.faults) == 1, caught.value
+    return str(caught.value.faults[0])
+
+
+def test_the_demo_file_is_three_clusters_and_four_flows() -> None:
+    config = load(CONF / "demo.yml")
+    assert [flow.name for flow in config.flows] == [
+        "east->central",
+        "west->central",
+        "east->central.merged",
+        "west->central.merged",
+    ]
+    assert config.flow("east->central").remote_topic("orders") == "east.orders"
+    assert config.flow("east->central.merged").remote_topic("clicks") == "all.clicks"
+    assert config.flow("west->central.merged").ledger_topic == "mirrorlake.west.central.merged.ledger"
+    assert (config.sources, config.targets) == (("east", "west"), ("central",))
+    assert config.path == CONF / "demo.yml"
+    assert config.cluster("west").servers() == "127.0.0.1:29092"
+
+
+def test_the_example_file_states_the_defaults() -> None:
+    example = load(CONF / "example.yml").flows[0].model_dump(exclude={"topics", "producer", "rules"})
+    smallest = (
+        flows("source: east, target: central, topics: x").flows[0].model_dump(exclude={"topics", "producer", "rules"})
+    )
+    assert example == smallest
+
+
+def keys(model: type[BaseModel]) -> set[str]:
+    found = set()
+    for name, field in model.model_fields.items():
+        found.add(field.alias or name)
+        for inner in (field.annotation, *members(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                found |= keys(inner)
+    return found
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (dict, tuple, UnionType) else ()
+
+
+def test_every_setting_stands_in_the_example_file() -> None:
+    text = (CONF / "example.yml").read_text(encoding="utf-8")
+    missing = [
+        key for key in keys(MirrorConfig) if not any(f"{mark}{key}:" in text for mark in ("\n", "  ", "- ", "# "))
+    ]
+    assert not missing, f"conf/example.yml shows every key, but not {missing}"
+    unity = re.sub(r"# (catalog|schema|checkpoints): ", r"\1: ", text.replace("  root: ./lake\n", ""))
+    assert loads(unity).lake.namespace() == ("main", "mirrorlake"), "also what is commented out is valid"
+
+
+def test_every_setting_of_the_example_has_a_sentence_above_it() -> None:
+    lines = (CONF / "example.yml").read_text(encoding="utf-8").splitlines()
+    known, explained = keys(MirrorConfig), set()
+    for above, line in pairwise(lines):
+        key = line.strip().removeprefix("- ").removeprefix("# ").split(":")[0]
+        if key in known and above.strip().startswith("#") and above.rstrip().endswith("."):
+            explained.add(key)
+    assert known - explained == set()
+
+
+def test_the_defaults_of_a_flow() -> None:
+    flow = flows("source: east, target: central, topics: 'orders, clicks.*'").flow("east->central")
+    assert flow.selection.select(["orders", "clicks-1", "pay", "clicks.replica"]) == ("clicks-1", "orders")
+    assert flow.group_selection.select(["app", "connect-x", "console-consumer-1"]) == ("app",)
+    assert (flow.policy, flow.start) == (PolicyChoice("default"), Start("earliest"))
+    assert (flow.lanes, flow.feeder, flow.delivery) == (2, "files", "exactly_once")
+    assert (flow.chunk_records, flow.chunk_bytes, flow.trigger) == (100_000, 64 * 2**20, timedelta(0))
+    sync = flow.sync
+    assert (sync.groups, sync.configs, sync.acls, sync.partitions, sync.continuous) == (True, True, False, True, True)
+    assert (sync.acls_unmapped, sync.acls_writes, sync.acls_groups) == ("carry", "downgrade", False)
+    assert (sync.configs_override, sync.acls_principals, sync.interval) == ({}, {}, timedelta(minutes=1))
+    assert sync.groups_interval == timedelta(seconds=10)
+    land = flows("source: east, target: central, topics: x").cluster("east").land
+    assert (land.on_gap, land.max_records_per_batch, land.max_bytes_per_batch) == ("halt", 2_000_000, None)
+
+
+def test_a_policy_may_have_a_separator_of_its_own() -> None:
+    flow = flows('source: east, target: central, topics: x, policy: {name: default, separator: "_"}').flows[0]
+    assert flow.remote_topic("orders") == "east_orders"
+    assert flow.mm2_names.checkpoints("east") == "east_checkpoints_internal"
+    assert flow.policy.plain() == {"name": "default", "separator": "_"}
+
+
+@pytest.mark.parametrize(
+    ("alias", "policies", "problem"),
+    [
+        ("a", ('{name: default, separator: ""}', "default"), "the separator is empty"),
+        ("a", ('{name: default, separator: "#"}', "default"), "'#' is no separator"),
+        ("a", ('{name: default, separator: "_"}', "default"), "'.' parts names here and '_' elsewhere"),
+        ("a_1", ('{name: default, separator: "_"}', "identity"), "stands in the alias 'a_1', too"),
+    ],
+)
+def test_separators_that_would_hide_a_hop_are_refused(alias: str, policies: tuple[str, str], problem: str) -> None:
+    text = (
+        f"lake: {{root: x}}\nclusters: {{{alias}: {{bootstrap_servers: 'a:1'}}, b: {{bootstrap_servers: 'b:1'}}, "
+        f"c: {{bootstrap_servers: 'c:1'}}}}\nflows:\n"
+        f"- {{source: {alias}, target: b, topics: x, policy: {policies[0]}}}\n"
+        f"- {{source: b, target: c, topics: y, policy: {policies[1]}}}"
+    )
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        loads(text)
+
+
+def test_values_are_read_in_the_spellings_people_use() -> None:
+    flow = flows(
+        "source: east, target: central, topics: [a, 'b|c'], exclude_topics: [], chunk_bytes: 1.5 GiB, trigger: 1500ms, "
+        "start: {timestamp: 2026-01-01T01:00:00+01:00}, groups: [], sync: {acls: true}"
+    ).flows[0]
+    assert flow.topics.expressions == ("a", "b", "c")
+    assert not flow.exclude_topics
+    assert not flow.group_selection.matches("app"), "no groups are named"
+    assert flow.chunk_bytes == 1_610_612_736
+    assert flow.trigger == timedelta(milliseconds=1500)
+    assert flow.start.timestamp == datetime(2026, 1, 1, tzinfo=timezone.utc)
+    assert flow.start.timestamp_ms == 1_767_225_600_000
+    assert flow.sync.acls
+    assert flow.sync.groups
+
+
+def test_a_topic_that_came_from_the_target_is_not_carried_back() -> None:
+    config = flows("source: east, target: west, topics: '.*'", "source: west, target: east, topics: '.*'")
+    assert not config.flow("west->east").carries("east.orders"), "DESIGN 9, Loops"
+    assert config.flow("west->east").carries("central.orders")
+    assert not config.flow("west->east").carries("__consumer_offsets")
+
+
+def test_one_source_is_subscribed_once_for_all_its_flows() -> None:
+    config = flows("source: east, target: west, topics: a", "source: east, target: central, topics: b")
+    assert "(?:a)" in config.subscribe_pattern("east")
+    assert "(?:b)" in config.subscribe_pattern("east")
+    assert [flow.target for flow in config.flows_from("east")] == ["west", "central"]
+    assert [flow.source for flow in config.flows_to("west")] == ["east"]
+
+
+def test_a_name_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    config = flows("source: east, target: central, topics: a")
+    with pytest.raises(UsageError, match=r"there is no flow 'x'.*east->central"):
+        config.flow("x")
+    with pytest.raises(UsageError, match=r"there is no cluster 'x'.*east, west, central"):
+        config.cluster("x")
+
+
+def test_the_lake_is_a_path_or_a_catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ML_BUCKET", "s3a://bucket/lake/")
+    text = BASE + "flows: [{source: east, target: west, topics: a}]"
+    assert loads(text).lake.location() == str(tmp_path / "lake")
+    assert loads(text).lake.checkpoint_location() == str(tmp_path / "lake" / "checkpoints")
+    assert loads(text.replace("./lake", '"${env:ML_BUCKET}"')).lake.location() == "s3a://bucket/lake"
+    unity = text.replace("root: ./lake", "catalog: main, schema: ml, checkpoints: /Volumes/main/ml/c")
+    assert loads(unity).lake.location() is None
+    assert loads(unity).lake.namespace() == ("main", "ml")
+    assert loads(unity).lake.checkpoint_location() == "/Volumes/main/ml/c"
+    assert "keep either root or catalog" in faults(text.replace("./lake", "./lake, catalog: main"))[0]
+    assert "add `checkpoints:` beside catalog" in faults(text.replace("root: ./lake", "catalog: main, schema: ml"))[0]
+    assert "no place for the relay" in faults(text.replace("root: ./lake", ""))[0]
+
+
+def test_environment_references_stand_for_any_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ML_LANES", "7")
+    monkeypatch.setenv("ML_TOPICS", "orders, clicks.*")
+    monkeypatch.setenv("ML_ACLS", "true")
+    line = 'topics: "${env:ML_TOPICS}", lanes: "${env:ML_LANES}", sync: {acls: "${env:ML_ACLS}"}'
+    line = f"source: east, target: central, {line}"
+    flow = flows(line).flows[0]
+    assert (flow.topics.expressions, flow.lanes, flow.sync.acls) == (("orders", "clicks.*"), 7, True)
+    monkeypatch.delenv("ML_TOPICS")
+    assert "environment variable ML_TOPICS (not set)" in fault(line)
+    assert "a secret has no place here" in fault('source: east, target: central, topics: "${secret:a/b}"')
+
+
+def test_settings_survive_being_written_and_read_again() -> None:
+    config = load(CONF / "example.yml")
+    again = loads(yaml.safe_dump(config.model_dump(mode="json", by_alias=True)))
+    assert again.model_dump() == config.model_dump()
+
+
+def test_settings_are_frozen_and_closed() -> None:
+    config = flows("source: east, target: central, topics: a")
+    with pytest.raises(ValidationError):
+        config.flows[0].lanes = 3  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        ClusterConfig.model_validate({"bootstrap_servers": "a:1", "bootstrap": "b:1"})
+
+
+def test_an_empty_value_counts_as_not_given() -> None:
+    text = BASE.replace(
+        '{bootstrap_servers: "east:9092"}', '\n    bootstrap_servers: "east:9092"\n    client:\n    land:\n'
+    )
+    config = loads(text + "flows: [{source: east, target: west, topics: a, policy: , groups: }]")
+    assert config.cluster("east").client == {}
+    assert config.flows[0].policy.kind == "default"
+
+
+def test_anchors_and_merge_keys_share_settings() -> None:
+    text = (
+        BASE + "flows:\n  - &one {source: east, target: west, topics: a, lanes: 3}\n  - {<<: *one, target: central}\n"
+    )
+    config = loads(text)
+    assert [(flow.target, flow.lanes) for flow in config.flows] == [("west", 3), ("central", 3)]
+
+
+def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> None:
+    text = BASE.replace("west:", "no:", 1) + "flows: [{source: east, target: 'no', topics: a}]"
+    assert loads(text).flows[0].target == "no"
+    assert "quote it" in faults(text.replace("'no'", "no"))[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "problem", "remedy"),
+    [
+        ("topcs: a, topics: a", "topcs", "unknown key 'topcs'", "did you mean 'topics'?"),
+        ("topics: a, policy: identiy", "policy", "'identiy' is no replication policy", "did you mean 'identity'?"),
+        ("topics: a, policy: {template: '{topc}'}", "policy", "unknown placeholder {topc}", "{topic}, {source}"),
+        ("topics: a, policy: {temlate: x}", "policy", "a mapping with temlate", "{template:"),
+        (
+            "topics: a, delivery: exactly-once",
+            "delivery",
+            "'exactly-once' is not allowed",
+            "did you mean 'exactly_once'?",
+        ),
+        ("topics: a, feeder: jvm", "feeder", "'jvm' is not allowed", "known are files, spark"),
+        ("topics: a, lanes: 65", "lanes", "'65' is out of range", "less than or equal to 64"),
+        ("topics: a, lanes: 0", "lanes", "'0' is out of range", "greater than or equal to 1"),
+        ("topics: a, lanes: true", "lanes", "true does not fit", "integer"),
+        ("topics: a, lanes: 2.5", "lanes", "'2.5' does not fit", "integer"),
+        ("topics: a, chunk_bytes: 64", "chunk_bytes", "'64' is no size", "64 MiB"),
+        ("topics: a, chunk_bytes: 64 parsecs", "chunk_bytes", "is no size", "64 MiB"),
+        ("topics: a, trigger: 5", "trigger", "'5' is no interval", "0s"),
+        ("topics: a, start: earlist", "start", "'earlist' is no start", "did you mean 'earliest'?"),
+        ("topics: a, start: {timestamp: 2026-01-01T00:00:00}", "start", "has no time zone", "2026-01-01T00:00:00Z"),
+        ("topics: a, start: {timestamp: tomorrow}", "start", "no ISO 8601 time", "2026-01-01T00:00:00Z"),
+        ("topics: a, sync: {grups: true}", "sync.grups", "unknown key 'grups'", "did you mean 'groups'?"),
+        ("topics: a, sync: {groups: maybe}", "sync.groups", "neither true nor false", "write true or false"),
+        ("topics: a, sync: {interval: 0s}", "sync.interval", "'0s' would ask", "write 60s"),
+        ("topics: a, sync: {configs_exclude: 'a('}", "sync.configs_exclude", "unclosed", ""),
+        (
+            "topics: a, sync: {configs_override: {a: {retention.mss: 1}}}",
+            "sync.configs_override.a.retention.mss",
+            "'retention.mss' is no topic setting",
+            "did you mean 'retention.ms'?",
+        ),
+        (
+            "topics: a, sync: {acls_principals: {alice: 'User:a'}}",
+            "sync.acls_principals.alice",
+            "no principal",
+            "User:name",
+        ),
+        ("topics: a, sync: 3", "sync", "'3' stands where a mapping is expected", "key: value"),
+        ("topics: orders*", "topics", "dangling star", "orders.*"),
+        ("topics: '[z-a]'", "topics", "invalid character class range", ""),
+        ("topics: []", "topics", "nothing is selected", "orders"),
+        ("topics: {a: b}", "topics", "is no selection", "list"),
+        ("topics: a, groups: '('", "groups", "unclosed group", ""),
+        ("topics: a, name: 'a b'", "name", "'a b' is not a name for a flow", "letters"),
+        ("topics: a, name: '>'", "name", "'>' is not a name for a flow", "letters"),
+        *(
+            (f"topics: a, name: '{name}'", "name", f"'{name}' is not a name for a flow", "in front")
+            for name in (".", "..", "-", "--conf", "../up", "->b", ".hidden")
+        ),
+        ("topics: 'a, b', policy: {template: all}", "policy", "gives every topic of the flow one name", "{topic}"),
+        ("topics: 'a.*', policy: {template: '{source}.all'}", "policy", "their records would mix", "each topic"),
+        ("topics: a, replication_factor: 0", "replication_factor", "0", ""),
+        ("lanes: 2", "", "'topics' is missing", "add `topics:`"),
+        ("topics: a, producer: {acks: 1}", "producer.acks", "is refused", "remove it"),
+        ("topics: a, producer: [acks]", "producer", "(hidden) stands where a mapping is expected", "name: value"),
+    ],
+)
+def test_a_fault_names_its_place_what_is_wrong_and_the_remedy(line: str, where: str, problem: str, remedy: str) -> None:
+    text = fault(f"source: east, target: central, {line}")
+    assert text.startswith(f"settings:7 flows[0]{'.' if where else ''}{where}: "), text
+    assert problem in text
+    assert remedy in text
+
+
+@pytest.mark.parametrize(
+    ("cluster", "problem"),
+    [
+        ('{bootstrap_servers: "east"}', "'east' is no host:port"),
+        ('{bootstrap_servers: "east:99999"}', "'east:99999' is no host:port"),
+        ('{bootstrap_servers: "SSL://east:1"}', "leave out the protocol"),
+        ("{bootstrap_servers: []}", "no address"),
+        ("{bootstrap_servers: 9092}", "'9092' is no address"),
+        ("{bootstrap_servers: a:1, land: {on_gap: hlt}}", "did you mean 'halt'?"),
+        ("{bootstrap_server: a:1}", "did you mean 'bootstrap_servers'?"),
+        ("a:1", "stands where a mapping is expected"),
+        ("", "nothing stands where a mapping is expected"),
+    ],
+)
+def test_a_faulty_cluster_is_named(cluster: str, problem: str) -> None:
+    text = (
+        BASE.replace('{bootstrap_servers: "east:9092"}', cluster) + "flows: [{source: east, target: west, topics: a}]"
+    )
+    found = faults(text)
+    assert any(item.startswith("conf/x.yml:3 clusters.east") and problem in item for item in found), found
+
+
+def test_every_fault_is_reported_at_once_in_the_order_of_the_file() -> None:
+    found = faults(
+        """\
+lake: {rot: ./lake}
+cluster: {}
+clusters:
+  ea.st: {bootstrap_servers: a:1}
+  west: {bootstrap_servers: b}
+  west: {bootstrap_servers: c:1}
+flows:
+  - {source: wst, target: west, topics: a, lanes: x}
+  - {source: west, target: west, topics: a}
+  - {source: west, target: ea.st, name: a->b, topics: a}
+  - {source: west, target: ea.st, name: a.b, topics: a}
+  - {source: west, target: ea.st, name: a.b, topics: a}
+"""
+    )
+    expected = [
+        "conf/x.yml:1 lake.rot: unknown key 'rot'",
+        "conf/x.yml:2 cluster: unknown key 'cluster' — did you mean 'clusters'?",
+        "conf/x.yml:4 clusters.ea.st: 'ea.st' is no alias",
+        "conf/x.yml:5 clusters.west: 'west' is given twice (lines 5 and 6)",
+        "conf/x.yml:8 flows[0].lanes: 'x' does not fit",
+        "conf/x.yml:8 flows[0].source: there is no cluster 'wst' — did you mean 'west'?",
+        "conf/x.yml:9 flows[1].target: source and target are both 'west'",
+        "conf/x.yml:11 flows[3].name: 'a.b' and 'a->b' are both 'a.b' in Kafka names",
+        "conf/x.yml:12 flows[4].name: a second flow 'a.b'",
+    ]
+    missing = [text for text in expected if not any(item.startswith(text) for item in found)]
+    assert not missing, "\n".join(found)
+    assert [int(item.split(":")[1].split()[0]) for item in found] == sorted(
+        int(item.split(":")[1].split()[0]) for item in found
+    )
+
+
+def test_a_file_without_clusters_or_flows_is_a_fault() -> None:
+    found = faults("lake: {root: x}\nclusters: {}\nflows: []\n")
+    assert found == [
+        "conf/x.yml:2 clusters: there is nothing in it — see conf/example.yml",
+        "conf/x.yml:3 flows: there is nothing in it — see conf/example.yml",
+    ]
+
+
+def test_a_cycle_that_cannot_be_kept_apart_is_refused_when_the_file_is_read() -> None:
+    text = fault(
+        "source: east, target: west, topics: orders, policy: {template: '{topic}'}",
+        "source: west, target: east, topics: orders, policy: identity",
+    )
+    assert "settings:7 flows[0].policy: records could go round for ever: east->west, west->east, east->west" in text
+    assert "use policy: default" in text
+    assert "provenance: true on east->west, west->east" in text
+    flows(
+        "source: east, target: west, topics: orders, policy: identity",
+        "source: west, target: east, topics: payments, policy: identity",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "conf/x.yml: the file is empty"),
+        ("# nothing\n", "conf/x.yml: the file is empty"),
+        ("- a\n", "conf/x.yml:1: the file holds no mapping"),
+        ("a: [", "conf/x.yml:1: not valid YAML (column 5)"),
+        ("lake: {}\nflows:\n\t- a", "conf/x.yml:3: not valid YAML (column 1)"),
+        ("a: 1\n---\nb: 2", "conf/x.yml:2: not valid YAML"),
+        ("a\x00b", "conf/x.yml: not valid YAML"),
+        ("lake: &a [*a]", "conf/x.yml:1: the file unfolds without end"),
+        ("lake: !!python/object:os.system x", "the YAML tag tag:yaml.org,2002:python/object:os.system is not read"),
+        ("? [a]\n: b", "a key that is no plain word"),
+        ("{}", "'lake' is missing — add `lake:` (where the relay lives)"),
+    ],
+)
+def test_a_file_that_is_no_settings_file_is_a_fault(text: str, expected: str) -> None:
+    assert any(expected in item for item in faults(text)), faults(text)
+
+
+def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load(tmp_path / "missing.yml")
+    with pytest.raises(ConfigError, match="this is a folder"):
+        load(tmp_path)
+    (tmp_path / "binary.yml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(tmp_path / "binary.yml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "binary.yml" / "x.yml")
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 70)
+    | st.text("aeio.*[(${}:-> ", max_size=6)
+    | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+places = st.sampled_from(
+    [(name,) for name in MirrorConfig.model_fields]
+    + [("clusters", "east", name) for name in ClusterConfig.model_fields]
+    + [("flows", 0, name) for name in FlowConfig.model_fields]
+    + [("clusters", "east"), ("flows", 0), ("flows", 0, "sync", "groups"), ("clusters", "east", "client", "acks")]
+)
+
+
+@settings(deadline=None)
+@given(places, plain)
+def test_whatever_stands_in_the_file_is_settings_or_a_config_error(place: tuple[str | int, ...], value: object) -> None:
+    data: Any = yaml.safe_load(BASE + "flows: [{source: east, target: central, topics: a, sync: {}}]")
+    data["clusters"]["east"]["client"] = {}
+    inner = data
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    text = yaml.safe_dump(data)
+    try:
+        config = loads(text)
+    except ConfigError as error:
+        found = error
+    else:
+        assert config.model_dump()
+        return
+    assert found.exit_code == 2
+    assert all(fault.problem for fault in found.faults)

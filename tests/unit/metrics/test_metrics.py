@@ -1,0 +1,407 @@
+"""Metrics: what a scrape reads is what the figures say, bounded, and no failure in here reaches a stream."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema.metrics import MetricsConfig
+from mirrorlake.errors import ConfigError
+from mirrorlake.lag.figures import Figures, Latency
+from mirrorlake.lag.judge import HopPlace, judge_windows
+from mirrorlake.lag.verdict import Sample, Verdict
+from mirrorlake.metrics.feed import BatchListener, MetricsFeed, committed
+from mirrorlake.metrics.registry import Metrics
+from mirrorlake.metrics.server import MetricsServer
+from mirrorlake.mirror.serve_metrics import measured
+from mirrorlake.mirror.services import Wiring
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.offset_map import Run
+from mirrorlake.model.parked import Parked
+from mirrorlake.sandbox.ports import free_ports
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+FLOW = "east->central"
+Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@contextmanager
+def serving(registry: CollectorRegistry) -> Iterator[str]:
+    server = MetricsServer(registry, port=0).start()
+    try:
+        yield f"http://127.0.0.1:{server.port}/metrics"
+    finally:
+        server.stop()
+
+
+def scrape(url: str) -> Series:
+    assert url.startswith("http://127.0.0.1:")
+    with urlopen(url) as answer:  # noqa: S310  the address of this test's own server
+        text = answer.read().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(series: Series, name: str, **labels: str) -> float | None:
+    return series.get((name, tuple(sorted(labels.items()))))
+
+
+def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
+    windows: dict[HopPlace, list[Sample]] = {}
+    for partition in range(partitions):
+        for hop, name, cluster, positions in (
+            ("landed", None, "east", [100, 100, 100]),
+            ("republished", None, "central", [60, 70, 80]),
+            ("consumed", group, "central", [10, 10, 10]),
+        ):
+            place = HopPlace(
+                flow=FLOW,
+                source="east",
+                topic="orders",
+                generation=1,
+                partition=partition,
+                hop=hop,
+                group_id=name,
+                cluster=cluster,
+            )
+            windows[place] = [
+                Sample(
+                    observed_at=NOON + timedelta(seconds=10 * index),
+                    position=position,
+                    end_position=100,
+                    offset_lag=100 - position,
+                    waiting_since=None if position == 100 else NOON - timedelta(seconds=partition),
+                    time_lag_ms=0 if position == 100 else (10 * index + partition) * 1000,
+                )
+                for index, position in enumerate(positions)
+            ]
+    return Figures(
+        at=NOON + timedelta(seconds=20),
+        lag=judge_windows(windows, now=NOON + timedelta(seconds=20), kept=lambda _: 3_600_000),
+        latency=[Latency(flow=FLOW, topic="orders", p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)],
+        gaps={("east", "compacted"): 7},
+        withheld={(FLOW, "quarantined"): 3},
+    )
+
+
+def test_a_scrape_reads_what_the_figures_say() -> None:
+    metrics = Metrics()
+    metrics.show(figures())
+    with serving(metrics.registry) as url:
+        series = scrape(url)
+    hop = {"flow": FLOW, "cluster_name": "east", "topic": "orders", "partition": "1", "hop": "republished"}
+    group = {"cluster_name": "central", "group": "billing", "topic": "orders", "partition": "1", "flow": FLOW}
+    whole = {"cluster_name": "central", "group": "billing", "flow": FLOW}
+    end = {"cluster_name": "east", "topic": "orders", "partition": "0"}
+    for expected, name, labels in [
+        (80, "mirrorlake_position", hop),
+        (20, "mirrorlake_offset_lag", hop),
+        (21, "mirrorlake_time_lag_seconds", hop),
+        (Verdict.OK, "mirrorlake_partition_verdict", hop),
+        (100, "kafka_partition_latest_offset", end),
+        (10, "kafka_consumergroup_group_offset", group),
+        (90, "kafka_consumergroup_group_lag", group),
+        (21, "kafka_consumergroup_group_lag_seconds", group),
+        (Verdict.STALL, "kafka_consumergroup_group_verdict", group),
+        (90, "kafka_consumergroup_group_max_lag", whole),
+        (21, "kafka_consumergroup_group_max_lag_seconds", whole),
+        (180, "kafka_consumergroup_group_sum_lag", whole),
+        (1, "mirrorlake_verdict", {"flow": FLOW, "verdict": "STALL"}),
+        (0, "mirrorlake_verdict", {"flow": FLOW, "verdict": "OK"}),
+        (2, "mirrorlake_retention_at_risk", {"flow": FLOW}),
+        (20, "mirrorlake_catch_up_seconds", {"flow": FLOW}),
+        (21, "mirrorlake_rpo_seconds", {"flow": FLOW}),
+        (1.5, "mirrorlake_replication_latency_seconds", {"flow": FLOW, "topic": "orders", "quantile": "0.95"}),
+        (7, "mirrorlake_gap_offsets", {"source": "east", "kind": "compacted"}),
+        (3, "mirrorlake_withheld_records", {"flow": FLOW, "kind": "quarantined"}),
+        ((NOON + timedelta(seconds=20)).timestamp(), "mirrorlake_metrics_timestamp_seconds", {}),
+    ]:
+        assert value(series, name, **labels) == expected, name
+
+
+def test_what_is_gone_or_not_known_has_no_series() -> None:
+    metrics = Metrics()
+    metrics.show(figures())
+    [first, second, *_] = figures().lag.hops
+    unknown = replace(first, judgement=replace(first.judgement, offset_lag=None, time_lag_ms=None))
+    assert first.place.hop == second.place.hop == "consumed"
+    metrics.show(replace(figures(), lag=replace(figures().lag, hops=(unknown, second)), gaps={}))
+    with serving(metrics.registry) as url:
+        series = scrape(url)
+    names = {name for name, _ in series}
+    assert "mirrorlake_gap_offsets" not in names
+    assert "mirrorlake_position" not in names
+    assert sum(name == "kafka_consumergroup_group_offset" for name, _ in series) == 2
+    assert sum(name == "kafka_consumergroup_group_lag" for name, _ in series) == 1
+    assert "kafka_consumergroup_group_sum_lag" not in names, "a sum that leaves one out would look better than it is"
+
+
+def test_the_number_of_series_is_bounded_and_the_worst_stay() -> None:
+    by_topic = Metrics(per_partition=False)
+    by_topic.show(figures(partitions=5))
+    with serving(by_topic.registry) as url:
+        series = scrape(url)
+    assert {dict(labels).get("partition", "") for _, labels in series} == {""}
+    place = {"flow": FLOW, "cluster_name": "east", "topic": "orders", "partition": "", "hop": "republished"}
+    assert value(series, "mirrorlake_offset_lag", **place) == 100
+    assert value(series, "mirrorlake_time_lag_seconds", **place) == 24
+    assert value(series, "mirrorlake_position", **place) is None
+    assert value(series, "mirrorlake_verdict", flow=FLOW, verdict="STALL") == 1
+
+    few = Metrics(most_series=4)
+    few.show(figures(partitions=5))
+    with serving(few.registry) as url:
+        series = scrape(url)
+    assert value(series, "mirrorlake_metrics_series_left_out") == 11
+    assert sum(name == "kafka_consumergroup_group_lag" for name, _ in series) == 4, "the groups stand still"
+
+
+def test_names_of_others_are_labels_and_nothing_else() -> None:
+    metrics, evil = Metrics(), 'a"} 1\nevil{x="'
+    metrics.show(figures(group=evil))
+    with serving(metrics.registry) as url:
+        series = scrape(url)
+    assert {dict(labels)["group"] for name, labels in series if name == "kafka_consumergroup_group_lag"} == {evil}
+    assert not [name for name, _ in series if name.startswith("evil")]
+
+
+def test_two_registries_of_one_process_do_not_meet() -> None:
+    one, other = Metrics(), Metrics()
+    one.landed("east", records=5, seconds=0.4, at=1.0)
+    assert other.registry.get_sample_value("mirrorlake_landed_records_total", {"source": "east"}) is None
+
+
+# -- what streams tell -------------------------------------------------------------------------------------------------
+
+
+def progress(name: str | None, *, rows: int = 0, ms: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(progress=SimpleNamespace(name=name, numInputRows=rows, batchDuration=ms))
+
+
+def test_batches_are_counted_by_the_names_of_their_queries() -> None:
+    metrics, now = Metrics(), NOON
+    listener = BatchListener(metrics, now=lambda: now)
+    listener.onQueryStarted(SimpleNamespace(id="7", name=f"republish {FLOW}"))
+    listener.onQueryProgress(progress("land east", rows=1000, ms=700))
+    listener.onQueryProgress(progress("land east", rows=500, ms=300))
+    listener.onQueryProgress(progress(f"republish {FLOW}", rows=1500, ms=2000))
+    for stranger in (None, "", "somebody else's", "landing"):
+        listener.onQueryProgress(progress(stranger, rows=9, ms=9))
+    now = NOON + timedelta(minutes=1)
+    listener.onQueryIdle(SimpleNamespace(id="7"))
+    listener.onQueryIdle(SimpleNamespace(id="not known"))
+    listener.onQueryTerminated(SimpleNamespace(id="7"))
+
+    def found(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(name, labels)
+
+    assert found("mirrorlake_landed_records_total", source="east") == 1500
+    assert found("mirrorlake_batch_duration_seconds_sum", stream="land east") == 1.0
+    assert found("mirrorlake_batch_duration_seconds_count", stream=f"republish {FLOW}") == 1
+    assert found("mirrorlake_last_success_timestamp_seconds", stream="land east") == NOON.timestamp()
+    assert found("mirrorlake_last_success_timestamp_seconds", stream=f"republish {FLOW}") == now.timestamp()
+    streams = {s.labels["stream"] for f in metrics.registry.collect() for s in f.samples if "stream" in s.labels}
+    assert streams == {"land east", f"republish {FLOW}"}
+
+
+def run(topic: str, count: int) -> Run:
+    return Run(
+        source=SourcePartition(topic, 1, 0),
+        target=TopicPartition(f"east.{topic}", 0),
+        first_upstream=0,
+        last_upstream=count - 1,
+        first_downstream=0,
+        count=count,
+    )
+
+
+def test_confirmed_records_are_counted_by_topic_and_a_failure_is_swallowed(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    record = LedgerRecord(
+        flow=FLOW,
+        lane=0,
+        lanes=1,
+        epoch=1,
+        owner="o",
+        seq=0,
+        checkpoint=1,
+        runs=(run("orders", 5), run("clicks", 2), run("orders", 3)),
+    )
+    committed(metrics)([record, record])
+    found = metrics.registry.get_sample_value("mirrorlake_republished_records_total", {"flow": FLOW, "topic": "orders"})
+    assert found == 16
+    with caplog.at_level(logging.ERROR):
+        committed(metrics)([SimpleNamespace()])  # type: ignore[list-item]
+    assert "metrics.failed" in caplog.text
+
+
+def test_what_is_parked_has_a_series_until_it_is_over() -> None:
+    metrics = Metrics()
+    labels = {"stream": f"republish {FLOW}", "error": "TopicConflict", "retried": "false"}
+    metrics.parked({FLOW: Parked(stream=FLOW, since=NOON, error="TopicConflict", cause="x")})
+    assert metrics.registry.get_sample_value("mirrorlake_stream_parked", labels) == 1
+    metrics.parked({})
+    assert metrics.registry.get_sample_value("mirrorlake_stream_parked", labels) is None
+
+
+def test_a_look_that_fails_is_counted_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    metrics, answers, done = Metrics(), iter([OSError("away"), OSError("away"), figures()]), threading.Event()
+
+    def look() -> Figures:
+        answer = next(answers, None)
+        if answer is None:
+            done.set()
+            return figures()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with caplog.at_level(logging.WARNING):
+        feed = MetricsFeed(metrics, look, every_s=0.001).start()
+        assert done.wait(20)
+        feed.stop()
+    assert caplog.text.count("metrics.failed") == 1
+    assert metrics.registry.get_sample_value("mirrorlake_metrics_failures_total") == 2
+    assert metrics.registry.get_sample_value("mirrorlake_rpo_seconds", {"flow": FLOW}) == 21
+
+
+# -- the server --------------------------------------------------------------------------------------------------------
+
+
+def test_it_listens_on_the_loopback_and_leaves_its_port_when_it_stops() -> None:
+    server = MetricsServer(CollectorRegistry(), port=0).start()
+    assert server._server is not None
+    assert server._server.server_address[0] == "127.0.0.1"
+    port, held = server.port, server._server.socket
+    server.stop()
+    assert held.fileno() == -1
+    again = MetricsServer(CollectorRegistry(), port=port).start()
+    assert (again.port, again._server is not None) == (port, True)
+    again.stop()
+
+
+def test_a_port_that_is_taken_is_said_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with caplog.at_level(logging.WARNING):
+            server = MetricsServer(CollectorRegistry(), port=taken.getsockname()[1]).start()
+        assert "metrics.not_served" in caplog.text
+        server.stop()
+
+
+# -- settings and docs -------------------------------------------------------------------------------------------------
+
+SETTINGS = """
+lake: {root: ./lake}
+clusters: {east: {bootstrap_servers: "east:9092"}, central: {bootstrap_servers: "central:9092"}}
+flows: [{source: east, target: central, topics: orders}]
+"""
+
+
+def test_metrics_are_off_and_on_the_loopback_unless_the_settings_say_otherwise() -> None:
+    assert loads(SETTINGS).metrics == MetricsConfig()
+    assert (MetricsConfig().port, MetricsConfig().address) == (None, "127.0.0.1")
+    chosen = loads(SETTINGS + "metrics: {port: 9464, address: 0.0.0.0, per_partition: false, every: 30s}").metrics
+    assert (chosen.port, chosen.address, chosen.per_partition) == (9464, "0.0.0.0", False)  # noqa: S104  a setting
+
+
+def test_all_faults_of_the_settings_are_said_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        loads(SETTINGS + "metrics: {port: 70000, address: 'http://x', every: 1s, prot: 9464}")
+    places = {fault.path for fault in caught.value.faults}
+    assert places == {"metrics.port", "metrics.address", "metrics.every", "metrics.prot"}
+
+
+def test_the_page_of_metrics_names_every_metric_and_no_other() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    named = {cell.strip("` ") for line in page.splitlines() if line.startswith("| `") for cell in [line.split("|")[1]]}
+    metrics = Metrics()
+    metrics.show(figures())
+    known: Mapping[str, str] = {family.name: family.type for family in metrics.registry.collect()}
+    assert named == {name + ("_total" if kind == "counter" else "") for name, kind in known.items()}
+
+
+# -- a mirror that is measured ----------------------------------------------------------------------------------------
+
+
+class Streams:
+    """Spark's streams as far as metrics touch them, and a session that fails where it is told to."""
+
+    def __init__(self, *, fails: str = "") -> None:
+        self.listeners: list[object] = []
+        self._fails = fails
+
+    def addListener(self, listener: object) -> None:  # noqa: N802  Spark's name
+        if self._fails == "start":
+            raise RuntimeError("no listener here")
+        self.listeners.append(listener)
+
+    def removeListener(self, listener: object) -> None:  # noqa: N802  Spark's name
+        if self._fails == "stop":
+            raise RuntimeError("the session is gone")
+        self.listeners.remove(listener)
+
+
+def wiring(settings: str, streams: Streams) -> Wiring:
+    return Wiring(loads(SETTINGS + settings), spark=SimpleNamespace(streams=streams), now=lambda: NOON)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrorlake.mirror.services.connections.prepare", lambda _: None)
+
+
+def test_without_a_port_nothing_is_started() -> None:
+    streams = Streams()
+    with measured(wiring("", streams), port=None) as metrics:
+        assert metrics is None
+        assert streams.listeners == []
+
+
+def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
+    streams, port = Streams(), free_ports(1)[0]
+    made = wiring(f"metrics: {{port: {port}}}", streams)
+    unheard = made.on_commit
+    with measured(made, port=None) as metrics:
+        assert metrics is not None
+        assert len(streams.listeners) == 1
+        made.on_commit(
+            [LedgerRecord(flow=FLOW, lane=0, lanes=1, epoch=1, owner="o", seq=0, checkpoint=1, runs=(run("a", 4),))]
+        )
+        series = scrape(f"http://127.0.0.1:{port}/metrics")
+        assert value(series, "mirrorlake_republished_records_total", flow=FLOW, topic="a") == 4
+    assert (streams.listeners, made.on_commit) == ([], unheard)
+    with pytest.raises(OSError, match="refused"):
+        scrape(f"http://127.0.0.1:{port}/metrics")
+
+
+@pytest.mark.parametrize("when", ["start", "stop"])
+def test_a_failure_of_the_metrics_is_said_and_stops_no_mirror(when: str, caplog: pytest.LogCaptureFixture) -> None:
+    ran = False
+    with caplog.at_level(logging.ERROR), measured(wiring("", Streams(fails=when)), port=free_ports(1)[0]):
+        ran = True
+    assert ran
+    assert f"metrics.failed what={when}" in caplog.text
+
+
+def test_a_failure_of_the_mirror_is_the_mirrors() -> None:
+    with pytest.raises(KeyError), measured(wiring("", Streams()), port=free_ports(1)[0]):
+        raise KeyError("orders")

@@ -1,0 +1,571 @@
+"""The console without a browser: traits and handlers of real widgets, secrets, injection, stale data, gates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, cast
+
+import ipywidgets as widgets
+import pytest
+
+import mirrorlake as ml
+import mirrorlake.notebook.console as rooms
+from mirrorlake.config import secrets
+from mirrorlake.config.edit.yaml_writer import written
+from mirrorlake.config.load import loads
+from mirrorlake.config.secrets import forget_typed, resolve
+from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.lag.lines import LINE_COLUMNS
+from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import GroupPosition, Resume
+from mirrorlake.model.plan import Change, Plan
+from mirrorlake.notebook.console.desk import Desk, Strip
+from mirrorlake.notebook.console.feeds import Feed
+from mirrorlake.notebook.console.groups import group_table
+from mirrorlake.notebook.console.review import ReviewView
+from mirrorlake.notebook.console.status import STALE, lag_frame
+from mirrorlake.notebook.console.store import Readings
+from mirrorlake.notebook.console.window import Console
+from mirrorlake.records.record import Beside, BrowsedRecord, LandedIn, Missing, Outcome, Page, Passport
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+SECRET = "hunter2-very-secret"  # noqa: S105
+SETTINGS = {
+    "lake": {"root": "./lake"},
+    "clusters": {"east": {"bootstrap_servers": "e:9092"}, "west": {"bootstrap_servers": "w:9092"}},
+    "flows": [{"source": "east", "target": "west", "topics": "orders"}],
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def console(clock: Clock) -> Iterator[Console]:
+    with Console(now=clock) as made:
+        yield made
+    forget_typed()
+
+
+def everything(widget: Any) -> Iterator[Any]:
+    """Yield a widget and all below it, layouts and styles included."""
+    yield widget
+    for name in widget.keys:
+        value = getattr(widget, name)
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, widgets.Widget):
+                yield from everything(one)
+
+
+def state(widget: Any) -> str:
+    """Return all state that a notebook would save."""
+    return json.dumps([one.get_state() for one in everything(widget)], default=str)
+
+
+def page_html(widget: Any) -> str:
+    return "".join(one.value for one in everything(widget) if isinstance(one, widgets.HTML))
+
+
+def fill(console: Console, *, topics: str = "orders, clicks.*") -> None:
+    """Fill the wizard as a person does: two clusters, a flow."""
+    view = console.wizard.clusters
+    for alias, servers in (("east", "e:9092"), ("west", "w:9092")):
+        view.chosen.value = "a new cluster"
+        view.alias.value, view.servers.value = alias, servers
+        view.add.click()
+    flow = console.wizard.flow
+    flow.source.value, flow.target.value, flow.topics.value = "east", "west", topics
+
+
+def test_every_control_that_a_browser_can_find_is_listed(console: Console) -> None:
+    found = {name for one in everything(console.widget) for name in getattr(one, "_dom_classes", ())}
+    listed = set(re.findall(r"`(ml-[a-z-]+)`", rooms.__doc__ or "")) - {"ml-yaml-text"}
+    sides = {f"ml-records-{side}-head" for side in ("source", "relay", "target")} | {"ml-records-list"}
+    assert found - sides == listed
+
+
+def test_the_wizard_writes_what_a_person_would(console: Console) -> None:
+    fill(console)
+    flow = console.wizard.flow
+    flow.policy.value, flow.template.value = "template", "all.{topic}"
+    flow.mask.value = "card"
+    assert console.strip.problems == []
+    assert console.wizard.draft().yaml == (
+        "lake:\n  root: ./lake\n\n"
+        "clusters:\n  east:\n    bootstrap_servers: e:9092\n  west:\n    bootstrap_servers: w:9092\n\n"
+        "flows:\n  - source: east\n    target: west\n    topics: orders, clicks.*\n"
+        "    policy:\n      template: all.{topic}\n    rules:\n      - name: masked\n        mask:\n          - card\n"
+    )
+
+
+def test_the_preview_follows_every_key(console: Console) -> None:
+    fill(console, topics="orders")
+    view = console.wizard.clusters
+    view.chosen.value = "east"
+    view.never_leave.value = "pii.*"
+    view.add.click()
+    flow = console.wizard.flow
+    flow.topics_there["east"] = ("clicks", "orders", "pii-names", "west.orders", "__consumer_offsets", EVIL)
+    flow.render()
+    assert "east.orders" in flow.preview.value
+    assert "clicks" not in flow.preview.value
+    flow.topics.value = "orders, cli"
+    flow.topics.value = "orders, clicks*"
+    assert "dangling star" in flow.preview.value, "said where it is typed"
+    assert console.strip.problems == [], "half-typed patterns are no alarm"
+    flow.topics.value = ".*"
+    for word in ("east.clicks", "never_leave keeps it", "it came from the target", "exclude_topics|internal"):
+        assert re.search(word, flow.preview.value), word
+    flow.policy.value = "identity"
+    assert "east.clicks" not in flow.preview.value
+    assert "<script" not in page_html(console.widget)
+
+
+def test_a_password_is_in_no_widget_no_yaml_and_no_message(
+    console: Console, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("EAST_SASL_PASSWORD", raising=False)
+    fill(console)
+    view = console.wizard.clusters
+    view.chosen.value = "east"
+    view.security.value, view.username.value = "SASL_SSL", "me"
+    view.password.value = SECRET
+    assert view.password.value == "", "emptied as soon as it was heard"
+    view.add.click()
+    assert console.strip.problems == []
+    assert "sasl.password: ${env:EAST_SASL_PASSWORD}" in console.wizard.draft().yaml
+    assert resolve("${env:EAST_SASL_PASSWORD}") == SECRET, "kept for this session"
+    for mistake in (SECRET, f"${{env:X:-{SECRET}}}"):
+        view.reference.value = mistake
+        assert view.reference.value == "", "typed into the wrong field"
+        assert "takes a reference only" in console.strip.problems[0]
+    view.reference.value = "${secret:kafka/east}"
+    view.password.value = SECRET
+    assert resolve("${secret:kafka/east}") == SECRET
+
+    async def leak() -> None:
+        raise StoreError(f"the cluster said: {SECRET}", remedy=f"use {SECRET!r}")
+
+    console.desk.start(console.desk.run(leak, view.test))
+    assert secrets.MASK in console.strip.problems[0]
+    out = capfd.readouterr()
+    everywhere = state(console.widget) + repr(console) + repr(console.wizard.draft()) + out.out + out.err
+    everywhere += json.dumps([one.get_state() for one in list(widgets.widget._instances.values())], default=str)
+    everywhere += console.wizard.draft().yaml + " ".join(console.strip.problems)
+    assert SECRET not in everywhere
+
+
+@pytest.mark.parametrize("password", [SECRET, f"${{env:MIRRORLAKE_NO_SUCH:-{SECRET}}}"])
+def test_a_secret_that_stands_in_the_settings_stays_in_memory(clock: Clock, password: str) -> None:
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": password,
+    }
+    east = {"bootstrap_servers": "e:9092", "client": client}
+    mirror = Mirror(loads(json.dumps({**SETTINGS, "clusters": {**SETTINGS["clusters"], "east": east}})))  # type: ignore[dict-item]
+    with Console(mirror, now=clock) as console:
+        console.wizard.clusters.chosen.value = "east"
+        assert SECRET not in state(console.widget) + repr(console.wizard.draft())
+        assert resolve("${env:EAST_SASL_PASSWORD}") == SECRET
+    forget_typed()
+
+
+class Recorder:
+    """Stands for a mirror whose plan is known; counts what was applied."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.applied: list[tuple[str, Plan]] = []
+
+    def plan(self, flow: str) -> Plan:
+        assert flow == "east->west"
+        return self._plan
+
+    def apply(self, flow: str, *, plan: Plan) -> Plan:
+        self.applied.append((flow, plan))
+        return plan
+
+
+@pytest.mark.law("G")
+def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(console: Console) -> None:
+    plan = Plan((Change(where="west", kind="topic", name=EVIL, action="create", after=1, reason=EVIL),))
+    mirror, adopted = Recorder(plan), []
+    fill(console)
+    view = ReviewView(
+        console.desk,
+        draft=console.wizard.draft,
+        open_mirror=lambda _: cast("Mirror", mirror),
+        applied=adopted.append,
+    )
+    assert view.apply.disabled
+    assert view.save.disabled
+    view.review.click()
+    assert console.strip.problems == []
+    assert "topics: orders, clicks.*" in view.yaml.value
+    assert "&lt;script" in view.plan.value
+    assert "<script" not in view.plan.value
+    assert view.apply.disabled, "nothing typed"
+    view.confirm.value = "east-west"
+    view.apply.click()
+    asyncio.run(console.desk.run(view.on_apply, view.apply, settle=view._settle))
+    assert mirror.applied == []
+    assert "nothing was changed" in console.strip.problems[0]
+    view.confirm.value = "east->west"
+    assert not view.apply.disabled
+    view.forget()
+    assert view.apply.disabled, "the draft changed since"
+    asyncio.run(console.desk.run(view.on_apply, view.apply, settle=view._settle))
+    assert mirror.applied == []
+    view.review.click()
+    assert not view.apply.disabled
+    view.apply.click()
+    assert mirror.applied == [("east->west", plan)], "the very plan that was shown"
+    assert adopted == [mirror]
+    assert view.apply.disabled
+    view.apply.click()
+    assert len(mirror.applied) == 1
+
+
+def test_a_flow_of_the_settings_is_opened_and_written_back_as_it_was(clock: Clock) -> None:
+    mirror = ml.load(str(Path(__file__).parents[3] / "conf" / "example.yml"))
+    with Console(mirror, now=clock) as console:
+        flow = console.wizard.flow
+        flow.chosen.value = "east->central"
+        assert console.strip.problems == []
+        assert console.wizard.draft().yaml == written(mirror.config).yaml
+        flow.topics.value = "orders"
+        assert str(console.wizard.draft().config().flow("east->central").topics) == "orders"
+        flow.chosen.value = "a new flow"
+        assert flow.topics.value == ""
+        view = console.wizard.clusters
+        view.chosen.value, view.never_leave.value = "central", "(("
+        view.add.click()
+        assert "never_leave of central" in console.strip.problems[0]
+
+
+def test_any_edit_takes_a_review_back(console: Console) -> None:
+    fill(console)
+    for edit in (
+        lambda: setattr(console.wizard.flow.topics, "value", "other"),
+        lambda: setattr(console.wizard.flow.sync_acls, "value", True),
+        lambda: setattr(console.wizard.review.root, "value", "./elsewhere"),
+        console.wizard.clusters.add.click,
+    ):
+        console.wizard.review.reviewed = cast("Any", object())
+        edit()
+        assert console.wizard.review.reviewed is None
+
+
+def test_saving_writes_the_reviewed_settings_and_replaces_nothing_by_a_slip(console: Console, tmp_path: Path) -> None:
+    fill(console)
+    mirror = Recorder(Plan())
+    view = ReviewView(
+        console.desk, draft=console.wizard.draft, open_mirror=lambda _: cast("Mirror", mirror), applied=lambda _: None
+    )
+    view.review.click()
+    view.path.value = str(tmp_path / "conf" / "mirror.yml")
+    view.save.click()
+    assert "saved" in view.saved.value
+    assert loads((tmp_path / "conf" / "mirror.yml").read_text()).flow("east->west")
+    (tmp_path / "conf" / "mirror.yml").write_text("# mine\n")
+    view.save.click()
+    assert "holds other settings" in console.strip.problems[0]
+    assert (tmp_path / "conf" / "mirror.yml").read_text() == "# mine\n"
+    view.replace.value = True
+    view.save.click()
+    assert "east" in (tmp_path / "conf" / "mirror.yml").read_text()
+
+
+def test_a_failure_is_shown_and_the_button_comes_back(clock: Clock) -> None:
+    strip = Strip(clock)
+    desk, button = Desk(strip), widgets.Button(description="Go")
+    seen: list[tuple[bool, str]] = []
+
+    async def fails() -> None:
+        seen.append((button.disabled, button.description))
+        raise UsageError(EVIL, remedy="do better")
+
+    desk.on_click(button, fails)
+    assert strip.layout.display == "none"
+    button.click()
+    assert seen == [(True, "Go …")]
+    assert (button.disabled, button.description) == (False, "Go")
+    assert strip.problems == [f"{EVIL}. Next: do better"]
+    assert strip.layout.display is None
+    assert "<script" not in page_html(strip)
+    button.disabled = True
+    button.click()
+    assert len(seen) == 1, "a click that crossed the answer"
+    strip.clear()
+    assert strip.layout.display == "none"
+
+
+def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -> None:
+    strip = Strip(clock)
+    desk = Desk(strip)
+    import threading
+
+    async def main() -> tuple[int, int]:
+        ticks = 0
+        release = threading.Event()
+
+        async def tick() -> None:
+            nonlocal ticks
+            while not release.is_set():
+                ticks += 1
+                if ticks == 5:
+                    release.set()
+                await asyncio.sleep(0)
+
+        async def dies() -> None:
+            raise ValueError("lost")
+
+        desk.start(dies())
+        task = asyncio.create_task(tick())
+        # Returns only once the loop has ticked: it would hang for ever on the kernel's thread.
+        answered = await desk.ask(lambda: release.wait(60))
+        await task
+        return ticks, int(answered)
+
+    assert asyncio.run(main()) == (5, 1)
+    assert strip.problems == ["ValueError: lost"]
+
+
+def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console: Console) -> None:
+    answers: list[Callable[[], Any]] = [lambda: 1, lambda: 1 / 0, lambda: 2]
+    store = Readings(now=clock)
+    feed = Feed("n", lambda: answers.pop(0)(), store=store, desk=console.desk, every_s=0)
+    asyncio.run(feed.once())
+    assert not store.reading("n").is_stale(clock(), STALE)
+    clock.time += STALE + timedelta(seconds=1)
+    assert store.reading("n").is_stale(clock(), STALE)
+    asyncio.run(feed.once())
+    held = store.reading("n")
+    assert (held.value, held.problem) == (1, "ZeroDivisionError: division by zero"), "the last value stays, marked"
+    asyncio.run(feed.once())
+    assert (store.reading("n").value, store.reading("n").problem) == (2, None)
+
+
+def test_a_feed_asks_again_and_again_until_it_is_stopped(clock: Clock, console: Console) -> None:
+    store = Readings(now=clock)
+
+    async def main() -> int:
+        enough, asked = asyncio.Event(), 0
+
+        def heard(_: int) -> None:
+            nonlocal asked
+            asked += 1
+            if asked == 3:
+                enough.set()
+
+        feed = Feed("n", lambda: 1, store=store, desk=console.desk, every_s=0, then=heard)
+        feed.start()
+        feed.start()
+        await enough.wait()
+        feed.stop()
+        assert not feed.is_running
+        return asked
+
+    assert asyncio.run(main()) == 3
+
+
+def status_of(landed: int, republished: int, end: int = 100) -> Status:
+    rows = tuple(
+        PartitionStatus(
+            topic=EVIL,
+            partition=p,
+            source_end=end,
+            landed=landed,
+            republished=republished,
+            offset_lag=end - republished,
+            time_lag_ms=1000,
+            verdict="behind",
+        )
+        for p in range(2)
+    )
+    return Status(flows=(FlowStatus(flow="east->west", partitions=rows, observed_at=NOW),), observed_at=NOW)
+
+
+def test_the_chart_says_what_the_rows_say_and_moves_in_place(clock: Clock) -> None:
+    with Console(Mirror(loads(json.dumps(SETTINGS))), now=clock) as console:
+        view = console.status
+        assert "waiting" in view.head.value
+        for landed, republished in ((90, 80), (100, 95)):
+            clock.time += timedelta(seconds=5)
+            found = status_of(landed, republished)
+            view._sample(found)
+            console.store.put("status", found)
+        assert console.strip.problems == []
+        assert "<script" not in page_html(console.widget)
+        lines = {trace.name: list(trace.y) for trace in view.chart.data}
+        assert lines == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
+        frame = lag_frame(console.store)
+        assert sorted(frame[frame.hop == "republished"].offset_lag) == [10, 40]
+        assert "live" in view.head.value
+        before, rows = view.chart.data[0], view.rows.value
+        clock.time += STALE + timedelta(seconds=1)
+        view.render()
+        assert "stale" in view.head.value
+        assert view.rows.value == rows
+        view._sample(status_of(100, 100))
+        console.store.put("status", status_of(100, 100))
+        assert view.chart.data[0] is before, "the line is changed, not drawn anew: a zoom stays"
+        console.store.fail("status", f"{EVIL}: west does not answer")
+        assert "west does not answer" in view.head.value
+        assert "<script" not in page_html(console.widget)
+
+
+def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Console) -> None:
+    import pandas as pd
+
+    view = console.status.lag
+    console.store.fail("lag", "nothing was sampled yet. Next: mirrorlake sample")
+    assert "nothing was sampled yet" in view.head.value
+    rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
+    console.store.put("lag", pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
+    assert {trace.name: list(trace.y) for trace in view.chart.data} == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
+    assert view.chart.layout.yaxis.title.text == "seconds"
+    view.measure.value = "offsets"
+    assert [list(trace.y) for trace in view.chart.data] == [[0, 10, 20], [0, 10, 20]]
+    assert view.chart.layout.yaxis.title.text == "offsets"
+    console.store.put("lag", pd.DataFrame([], columns=[*LINE_COLUMNS]))
+    assert view.chart.data == ()
+    assert console.strip.problems == []
+
+
+def test_groups_that_are_held_back_come_first_with_their_reason() -> None:
+    def position(group: str, action: Any, reason: str, downstream: int | None) -> GroupPosition:
+        resume = Resume(
+            source=SourcePartition("orders", 1, 0),
+            upstream_offset=7,
+            target=TopicPartition("east.orders", 0),
+            downstream_offset=downstream,
+            exact=True,
+        )
+        return GroupPosition(group=group, resume=resume, metadata="", target_offset=None, action=action, reason=reason)
+
+    positions = [
+        position("a", "move", "", 5),
+        position("b", "hold", f"it has members {EVIL}", None),
+        position("c", "in_step", "", 5),
+    ]
+    found = group_table(positions)
+    assert [row[0] for row in found.rows] == ["b", "a", "c"]
+    assert "it has members" in found.html()
+    assert "<script" not in found.html()
+    assert [row[0] for row in group_table(positions, held_only=True).rows] == ["b"]
+    assert [row[0] for row in group_table(positions, name="c").rows] == ["c"]
+
+
+def beside() -> Beside:
+    records = tuple(
+        BrowsedRecord(
+            topic="orders",
+            partition=0,
+            offset=offset,
+            timestamp_ms=0,
+            key=EVIL.encode(),
+            value=EVIL.encode(),
+            headers=((EVIL, EVIL.encode()),),
+        )
+        for offset in (3, 4)
+    )
+    missing = (Missing(first=5, last=5, kind="absent"),)
+    page = Page(
+        cluster="east", side="cluster", topic="orders", partition=0, first=0, end=6, start=3, next=6, records=records,
+        missing=missing,
+    )  # fmt: skip
+    return Beside(flow="east->west", source=page, notes=(f"relay: {EVIL}",))
+
+
+class Library:
+    """Stands for a mirror whose records are known."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.flows = mirror.flows
+        self.asked: list[Any] = []
+
+    def beside(self, *where: Any, **seek: Any) -> Beside:
+        self.asked.append((where, seek))
+        return beside()
+
+    def passport(self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None) -> Passport:
+        assert generation is None, "a record of a cluster has none"
+        self.asked.append((cluster, topic, partition, offset))
+        outcome = Outcome(flow="east->west", target="west", status="filtered", words=EVIL, rule=EVIL)
+        return Passport(
+            cluster="east",
+            source=SourcePartition(EVIL, 1, 0),
+            offset=offset,
+            words=EVIL,
+            record=beside().source.records[0],  # type: ignore[union-attr]
+            landed=LandedIn(file=EVIL, landed_at_ms=0),
+            outcomes=(outcome,),
+        )
+
+
+def test_stored_scripts_stay_text_on_every_side_and_in_the_passport(clock: Clock) -> None:
+    with Console(Mirror(loads(json.dumps(SETTINGS))), now=clock) as console:
+        library = Library(cast("Mirror", console.mirror))
+        console.mirror = cast("Mirror", library)
+        view = console.records
+        view.look.click()
+        assert "no topic is named" in console.strip.problems[0]
+        view.topic.value = "orders"
+        view.seek.value, view.offset.value = "offset", 3
+        view.look.click()
+        assert library.asked[-1] == (
+            ("east->west", "orders", 0),
+            {"anchor": "source", "offset": 3, "at": None, "count": 20},
+        )
+        assert len(view.lists["source"].options) == 2
+        assert "absent" not in view.notes.value
+        assert "aborted" in view.notes.value, "law E in words"
+        view.lists["source"].index = 1
+        assert library.asked[-1] == ("east", "orders", 0, 4)
+        assert "filtered" in view.passport.value
+        assert not re.search(r"<(script|img)", page_html(console.widget))
+        view.newer.click()
+        assert library.asked[-1][1]["offset"] == 6
+        view.older.click()
+        assert library.asked[-1][1]["offset"] == 0
+        view.seek.value, view.time.value = "time", "2026-01-01T00:00:00"
+        view.look.click()
+        assert "no time zone" in console.strip.problems[0]
+        html = page_html(console.widget)
+        assert "&lt;script" in html
+        assert not re.search(r"<(script|img)", html)
+        descriptive = [one for one in everything(console.widget) if getattr(one, "description_allow_html", False)]
+        assert descriptive == []
+
+
+def test_the_console_shows_itself_and_goes_away(clock: Clock) -> None:
+    before = set(widgets.widget._instances)
+    console = ml.console(now=clock)
+    bundle = console._repr_mimebundle_()
+    assert bundle["text/plain"] == "Console(None)"
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    console.close()
+    console.close()
+    left = [widgets.widget._instances[key] for key in set(widgets.widget._instances) - before]
+    assert [one for one in left if isinstance(one, widgets.DOMWidget)] == []
