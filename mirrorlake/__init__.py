@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from mirrorlake.notebook.console import console as console
     from mirrorlake.notebook.params import params as params
     from mirrorlake.offsets.rebuild import RebuildPlan as RebuildPlan
-    from mirrorlake.rules.functions import register as register
+    from mirrorlake.rules.functions import rule_function as rule_function
     from mirrorlake.topics.rules_plan import RuleTrial as RuleTrial
 
 __version__ = "0.1.0"
@@ -102,7 +102,7 @@ _HOME = {
     "load": "mirrorlake.mirror",
     "original_topic": "mirrorlake.model.policy",
     "params": "mirrorlake.notebook.params",
-    "register": "mirrorlake.rules.functions",
+    "rule_function": "mirrorlake.rules.functions",
     "sandbox": "",
     "show": "mirrorlake.notebook",
 }

@@ -16,7 +16,7 @@ RecordFunction = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 _REGISTERED: dict[str, RecordFunction] = {}
 
 
-def register(name: str, function: RecordFunction) -> RecordFunction:
+def rule_function(name: str, function: RecordFunction) -> RecordFunction:
     """Register a function that rules call by name, and return it; a second one of the name takes its place.
 
     It gets a `pyarrow.RecordBatch` with the columns `offset, timestamp, key, value, headers` and returns one with the
@@ -32,7 +32,7 @@ def register(name: str, function: RecordFunction) -> RecordFunction:
 
     Example:
         >>> import mirrorlake as ml
-        >>> same = ml.register("same", lambda records: records)
+        >>> same = ml.rule_function("same", lambda records: records)
     """
     if not callable(function):
         raise UsageError(f"'{name}' is registered with something that cannot be called", remedy="pass a function")
@@ -67,6 +67,6 @@ def _missing(name: str, flow: str, rule: str, why: str) -> UsageError:
     return UsageError(
         f"rule '{rule}' of {flow} needs the function '{name}': {why}",
         consequence="nothing was started",
-        remedy=f'call ml.register("{name}", function) first, or write function: package.module:callable',
+        remedy=f'call ml.rule_function("{name}", function) first, or write function: package.module:callable',
         flow=flow,
     )

@@ -51,8 +51,8 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.rules", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="records per figure (default 1 000 000)")
     records = max(BATCH, parser.parse_args(arguments).records)
-    ml.register("bench-same", lambda batch: batch)
-    ml.register("bench-replace", _replace)
+    ml.rule_function("bench-same", lambda batch: batch)
+    ml.rule_function("bench-replace", _replace)
     lines = ["| rule | 100 B | 1 KB |", "| --- | ---: | ---: |"]
     batches = {size: list(_batches(size)) for size in SIZES}
     for name, rules in RULES.items():

@@ -148,7 +148,7 @@ class RuleConfig(Settings):
     def _function_shape(cls, function: str | None) -> str | None:
         if function is not None and not _FUNCTION.fullmatch(function):
             raise fault_error(
-                f"'{function}' is no function", "write a name given to ml.register, or package.module:callable"
+                f"'{function}' is no function", "write a name given to ml.rule_function, or package.module:callable"
             )
         return function
 

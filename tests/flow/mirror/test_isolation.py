@@ -61,7 +61,7 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         create_topic(central.bootstrap_servers, f"{prefix}.{topics['large']}", 2, max_message_bytes="50000")
     create_topic(central.bootstrap_servers, f"east.{topics['conflict']}", 1)
 
-    ml.register("dies-once", dies_once(tmp_path / "died"))
+    ml.rule_function("dies-once", dies_once(tmp_path / "died"))
     plain: dict[str, Any] = {"source": "east", "target": "central", "sync": {"groups": False, "configs": False}}
     more: dict[str, Any] = {
         "conflict": {"sync": {"groups": False, "configs": False, "partitions": False}},

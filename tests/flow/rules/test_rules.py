@@ -97,7 +97,7 @@ def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
     assert producer.flush(60) == 0
 
     # Defined in here, as in a notebook: no worker could import it.
-    ml.register("poison-is-refused", lambda records: poison_is_refused(records))
+    ml.rule_function("poison-is-refused", lambda records: poison_is_refused(records))
     flows = [
         {
             "name": feeder,

@@ -307,7 +307,7 @@ def test_words_that_yaml_reads_as_truth_values_are_aliases_all_the_same() -> Non
         ),
         ("topics: 'a, b', policy: {template: all}", "policy", "gives every topic of the flow one name", "{topic}"),
         ("topics: 'a.*', policy: {template: '{source}.all'}", "policy", "their records would mix", "each topic"),
-        ("topics: a, replication_factor: 0", "replication_factor", "0", ""),
+        ("topics: a, replication_factor: 0", "replication_factor", "greater than", ""),
         ("lanes: 2", "", "'topics' is missing", "add `topics:`"),
         ("topics: a, producer: {acks: 1}", "producer.acks", "is refused", "remove it"),
         ("topics: a, producer: [acks]", "producer", "(hidden) stands where a mapping is expected", "name: value"),

@@ -664,8 +664,10 @@ def upper_values(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def test_a_function_changes_and_leaves_out_records() -> None:
-    ml.register("upper", upper_values)
-    ml.register("odd", lambda records: records.filter(pa.array([o % 2 == 1 for o in records.column(0).to_pylist()])))
+    ml.rule_function("upper", upper_values)
+    ml.rule_function(
+        "odd", lambda records: records.filter(pa.array([o % 2 == 1 for o in records.column(0).to_pylist()]))
+    )
     records = batch(b"a", b"b", None, b"d")
     assert values(flow_view(flow({"function": "upper"}))(SOURCE, records)) == [b"A", b"B", None, b"D"]  # type: ignore[misc]
     found = flow_view(flow({"function": "odd"}, {"function": "upper"}))(SOURCE, records)  # type: ignore[misc]
@@ -679,7 +681,7 @@ def test_records_on_which_a_function_raises_are_quarantined_and_the_rest_goes_on
             raise ValueError("bad value: 4111-1111")
         return upper_values(records)
 
-    ml.register("strict", strict)
+    ml.rule_function("strict", strict)
     records = batch(b"a", b"bad", b"c", b"bad")
     found = flow_view(flow({"function": "strict"}))(SOURCE, records)  # type: ignore[misc]
     assert values(found) == [b"A", b"C"]
@@ -703,7 +705,7 @@ def test_records_on_which_a_function_raises_are_quarantined_and_the_rest_goes_on
     ],
 )
 def test_a_function_that_returns_something_else_has_its_batch_quarantined(returned: Any, reason: str) -> None:
-    ml.register("wild", returned)
+    ml.rule_function("wild", returned)
     found = flow_view(flow({"function": "wild"}))(SOURCE, batch(b"a", b"b", b"c"))  # type: ignore[misc]
     [held] = found.withheld
     assert (len(found.records), held.kind, held.ranges) == (0, QUARANTINED, ((10, 3),))
