@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.display import flow_sheet
@@ -10,6 +12,7 @@ from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.status_model import FlowStatus
 from mirrorlake.mirror.runner import Ran, Republishing
+from mirrorlake.mm2.survey import OtherMirror
 from mirrorlake.mm2.takeover import TakeoverPlan
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
@@ -71,13 +74,22 @@ class FlowHandle(Shown):
         """Carry out a plan of this flow."""
         return self._mirror.apply(self.name, plan=plan)
 
-    def republish(self, **options: Any) -> Republishing:
+    def republish(
+        self,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        restore_ledger: bool = False,
+    ) -> Republishing:
         """Republish this flow (see `Mirror.republish`)."""
-        return self._mirror.republish(self.name, **options)
+        return self._mirror.republish(
+            self.name, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
+        )
 
-    def run(self, **options: Any) -> Ran:
+    def run(self, *, once: bool = False, stop: threading.Event | None = None, metrics_port: int | None = None) -> Ran:
         """Land this flow's source and republish the flow (see `Mirror.run`)."""
-        return self._mirror.run(self.name, **options)
+        return self._mirror.run(self.name, once=once, stop=stop, metrics_port=metrics_port)
 
     def pause(self, topic: str | None = None, *, reason: str = "") -> Pause:
         """Pause this flow, or one of its topics (see `Mirror.pause`)."""
@@ -99,9 +111,9 @@ class FlowHandle(Shown):
         """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.choose`)."""
         return self._mirror.choose(self.name, topic, accept_empty=True)
 
-    def takeover(self, **options: Any) -> TakeoverPlan:
-        """Return where this flow goes on after a MirrorMaker 2 that was stopped (see `Mirror.takeover`)."""
-        return self._mirror.takeover(self.name, **options)
+    def takeover(self, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
+        """Plan where this flow goes on after a MirrorMaker 2 that was stopped (see `Mirror.takeover`)."""
+        return self._mirror.takeover(self.name, other=other, trust_stored=trust_stored)
 
     def groups(self, *, recorded: bool = False) -> GroupPlan:
         """Return where each consumer group would go on at the target (see `Mirror.plan_groups`)."""
@@ -132,9 +144,9 @@ class FlowHandle(Shown):
         """Return where each partition of this flow stands."""
         return self._mirror.status(self.name)[self.name]
 
-    def report(self, **options: Any) -> Report:
-        """Return a report on this flow (see `Mirror.report`)."""
-        return self._mirror.report(flow=self.name, **options)
+    def report(self, *, since: str | timedelta = "24h", verify: bool = False) -> Report:
+        """Report on this flow (see `Mirror.report`)."""
+        return self._mirror.report(since=since, flow=self.name, verify=verify)
 
     def verify(self) -> VerifyReport:
         """Compare source, relay and target of this flow."""

@@ -207,12 +207,21 @@ class Moving(Part):
         """
         return self._wiring.publisher(self.config.lake_cluster(cluster)).publish(frame, topic=topic, batch_id=batch_id)
 
-    def publish_file(self, file: str | Path, *, key: str | None = None, **options: Any) -> Published:
+    def publish_file(
+        self,
+        file: str | Path,
+        *,
+        key: str | None = None,
+        topic: str | None = None,
+        cluster: str | None = None,
+        batch_id: str | None = None,
+    ) -> Published:
         """Publish a file of JSON lines, or Parquet (see `read_records_of`); `key` names a field, `options` are `publish`'s."""
         with self._wiring.watching() as board:
             # One commit: nobody knows how far it is before it is made.
             board.tell(f"publish {Path(file).name}", 0, None)
-            done = self.publish(read_records_of(self.spark, file, key=key), **options)
+            frame = read_records_of(self.spark, file, key=key)
+            done = self.publish(frame, topic=topic, cluster=cluster, batch_id=batch_id)
             board.tell(f"publish {Path(file).name}", done.records, done.records)
         return done
 

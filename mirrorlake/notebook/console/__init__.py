@@ -46,23 +46,30 @@ Every control has a class of its own, for styles and for tests in a browser:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from mirrorlake.mirror import Mirror
     from mirrorlake.notebook.console.window import Console
 
 __all__ = ["console"]
 
 
-def console(mirror: Mirror | None = None, **options: Any) -> Console:
-    """Return the console of a mirror, which a notebook shows as a widget; without a mirror, to set one up.
+def console(
+    mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] | None = None
+) -> Console:
+    """Open the console of a mirror, which a notebook shows as a widget; without a mirror, to set one up.
 
     Args:
         mirror: from `ml.load` or `ml.from_settings`; None to begin with nothing.
-        **options: `spark`, the session for a mirror that is set up here; `now`, the clock.
+        spark: the session for a mirror that is set up here; None as for `ml.load`.
+        now: the clock; None for the machine's.
 
     Raises:
         UsageError: ipywidgets is not installed.
@@ -78,6 +85,7 @@ def console(mirror: Mirror | None = None, **options: Any) -> Console:
             consequence="all it does is there without it, as methods and commands",
             remedy="pip install 'mirrorlake[notebook]'",
         ) from None
+    from mirrorlake.mirror.services import utc_now
     from mirrorlake.notebook.console.window import Console
 
-    return Console(mirror, **options)
+    return Console(mirror, spark=spark, now=now or utc_now)
