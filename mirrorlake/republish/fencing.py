@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
@@ -76,40 +77,104 @@ def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]
     return remotes
 
 
-def take_over(
-    admin: ClusterAdmin,
-    task: LaneTask,
-    *,
-    check: Callable[[Mapping[int, LedgerRecord | None]], None],
-    settle: Callable[[Mapping[str, Remote], Mapping[SourcePartition, int]], Settled],
-    carried: Callable[[], str],
-    choose_checkpoint: Callable[[int, int], int],
-    restored: Mapping[SourcePartition, int] | None,
-    held: Mapping[int, int],
-    held_epoch: int = 0,
-) -> FlowClaims:
-    """Fence every lane of the flow, then write one ledger record a lane that names the new owner.
+class FencedLanes:
+    """The lanes of a flow, every older republisher refused: look at them, decide, then `claim`.
 
-    Law F (repeatable): each claim carries the merged positions of all lanes, so that an owner that dies between two
-    claims leaves a ledger that knows no less than before, whatever the number of lanes was and becomes. The workers'
-    records carry their own lane's positions again: no worker sends before all claims stand.
+    Args:
+        task: the lane task of the new owner; its lane and owner are filled in.
+        last: the last ledger record of each lane, None where there is none.
+        senders: a fenced producer of each lane.
+        owner: the new owner's name.
+        now: the time of the claims.
+    """
+
+    def __init__(
+        self,
+        task: LaneTask,
+        last: Mapping[int, LedgerRecord | None],
+        senders: Mapping[int, LaneSender],
+        *,
+        owner: str,
+        now: datetime,
+    ) -> None:
+        self._task = task
+        self._senders = senders
+        self._owner = owner
+        self._now = now
+        self.last = last
+        self.remotes = merged_remotes(last)
+        self.positions = merged_positions(last)
+        self.checkpoint = max((record.checkpoint for record in last.values() if record), default=0)
+        """The number of the checkpoint location in use; 0 for none yet."""
+        in_use = (record.batch for record in last.values() if record and record.checkpoint == self.checkpoint)
+        self.batch = max(in_use, default=-1)
+        """The newest batch of it that the ledger knows; -1 for none."""
+
+    def claim(
+        self, settled: Settled, *, checkpoint: int, carried: str, held: Mapping[int, int], held_epoch: int
+    ) -> FlowClaims:
+        """Write one ledger record a lane that names the new owner.
+
+        Law F (repeatable): each claim carries the merged positions of all lanes, so that an owner that dies between two
+        claims leaves a ledger that knows no less than before, whatever the number of lanes was and becomes. The workers'
+        records carry their own lane's positions again: no worker sends before all claims stand.
+
+        Args:
+            settled: the remote topics and positions that the new owner goes on from.
+            checkpoint: the number of the checkpoint location that it uses.
+            carried: what the flow carries.
+            held: the newest ledger record of each lane that the lake's tables hold.
+            held_epoch: the newest epoch that they hold.
+
+        Raises:
+            LaneFenced: another republisher started at the same moment.
+        """
+        epochs = [held_epoch, *(record.epoch for record in self.last.values() if record)]
+        claims = FlowClaims(
+            epoch=next_epoch(epochs, self._now),
+            owner=self._owner,
+            lanes=self._task.lanes,
+            checkpoint=checkpoint,
+            batch=self.batch if checkpoint == self.checkpoint else -1,
+            positions=dict(settled.positions),
+        )
+        for lane, sender in self._senders.items():
+            before = self.last[lane]
+            record = LedgerRecord(
+                flow=self._task.flow,
+                lane=lane,
+                lanes=claims.lanes,
+                epoch=claims.epoch,
+                owner=claims.owner,
+                seq=max(before.seq if before else -1, held.get(lane, -1)) + 1,
+                checkpoint=checkpoint,
+                batch=claims.batch,
+                carried=carried,
+                remotes=settled.remotes,
+                positions=claims.positions,
+                committed_at_ms=int(self._now.timestamp() * 1000),
+            )
+            sender.claim(record)
+            claims.seqs[lane] = record.seq
+        log.info("republish.owner flow=%s epoch=%s owner=%s", self._task.flow, claims.epoch, claims.owner)
+        return claims
+
+
+@contextmanager
+def fence(admin: ClusterAdmin, task: LaneTask) -> Iterator[FencedLanes]:
+    """Fence every lane of a flow, those of an older and larger number of lanes too, and read where each stands.
 
     Args:
         admin: the target.
-        task: the lane task of this owner; its lane, epoch and owner are filled in here.
-        check: is shown the last record of every lane; it may raise to refuse.
-        settle: is told the remote topics and the positions of the ledger, and returns what of them is claimed.
-        carried: returns what the flow carries, once that is settled.
-        choose_checkpoint: is told the number of the checkpoint location in use (0: none yet) and the last batch known
-            from it (-1: none), and returns the number to use from now on; it may raise to refuse.
-        restored: positions that the lake knows, where the ledger was lost; the furthest of these and the ledger's count.
-            None forgets the ledger's own positions, too: for sending what was passed over before.
-        held: newest ledger record of each lane that the lake's tables hold.
-        held_epoch: newest epoch that the lake's tables hold.
+        task: the lane task of the new owner.
 
     Raises:
         SafetyError: the clock of this machine cannot be right; nothing was written.
         LaneFenced: another republisher started at the same moment.
+
+    Example:
+        >>> with fence(admin, task) as lanes:  # doctest: +SKIP
+        ...     claims = lanes.claim(settled, checkpoint=lanes.checkpoint, carried="", held={}, held_epoch=0)
     """
     now = datetime.now(timezone.utc)
     refuse_absurd_clock(now, flow=task.flow)
@@ -119,48 +184,13 @@ def take_over(
         admin.create(ledger_spec(topic, task.lanes, task.replication_factor))
     elif state.partitions < task.lanes:
         admin.grow(topic, task.lanes)
-    lanes = range(max(task.lanes, state.partitions if state else 0))
     owner = str(uuid.uuid4())
+    lanes = range(max(task.lanes, state.partitions if state else 0))
     senders = {lane: LaneSender(replace(task, lane=lane, owner=owner)) for lane in lanes}
     try:
         with ThreadPoolExecutor(max_workers=8) as pool:
             last = dict(zip(senders, pool.map(LaneSender.fence, senders.values()), strict=True))
-        check(last)
-        epoch = next_epoch([held_epoch, *(record.epoch for record in last.values() if record)], now)
-        used = max((record.checkpoint for record in last.values() if record), default=0)
-        batch = max((r.batch for r in last.values() if r and r.checkpoint == used), default=-1)
-        positions = {} if restored is None else furthest((merged_positions(last), restored))
-        settled = settle(merged_remotes(last), positions)
-        positions = dict(settled.positions)
-        checkpoint = choose_checkpoint(used, batch)
-        ownership = FlowClaims(
-            epoch=epoch,
-            owner=owner,
-            lanes=task.lanes,
-            checkpoint=checkpoint,
-            batch=batch if checkpoint == used else -1,
-            positions=positions,
-        )
-        for lane, sender in senders.items():
-            before = last[lane]
-            record = LedgerRecord(
-                flow=task.flow,
-                lane=lane,
-                lanes=task.lanes,
-                epoch=epoch,
-                owner=owner,
-                seq=max(before.seq if before else -1, held.get(lane, -1)) + 1,
-                checkpoint=checkpoint,
-                batch=ownership.batch,
-                carried=carried(),
-                remotes=settled.remotes,
-                positions=positions,
-                committed_at_ms=int(now.timestamp() * 1000),
-            )
-            sender.claim(record)
-            ownership.seqs[lane] = record.seq
+        yield FencedLanes(task, last, senders, owner=owner, now=now)
     finally:
         for sender in senders.values():
             sender.close()
-    log.info("republish.owner flow=%s epoch=%s owner=%s", task.flow, epoch, owner)
-    return ownership

@@ -41,7 +41,7 @@ from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Remote, Settled
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.republish.backfill import between, rounds
-from mirrorlake.republish.fencing import FlowClaims, take_over
+from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence, furthest
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
@@ -180,26 +180,13 @@ class Republisher:
         """Take the flow over and repair the lake's copies; return whether its checkpoint location can be gone on from."""
         self._topics.load()
         copy = LedgerCopy(self._lake, self._flow.name, self._flow.source)
-        held = copy.load()
-        start = Start(
-            self._lake,
-            self._flow,
-            copy,
-            carried=lambda: self._carried,
-            rebuild=lambda: rebuild or self._settled.sends_again,
-            restore=restore_ledger,
-        )
-        owned = take_over(
-            self._target,
-            self._task(),
-            check=start.check,
-            settle=lambda known, positions: self._settle(start.known(known), positions),
-            carried=lambda: self._carried.text,
-            choose_checkpoint=start.choose_checkpoint,
-            restored=start.restored(),
-            held=held,
-            held_epoch=copy.held_epoch,
-        )
+        copy.load()
+        start = Start(self._lake, self._flow, copy, restore=restore_ledger)
+        with fence(self._target, self._task()) as lanes:
+            start.check(lanes.last)
+            settled = self._settle(start.known(lanes.remotes), furthest((lanes.positions, start.restored())))
+            checkpoint = start.choose_checkpoint(lanes, self._carried, rebuild=rebuild or settled.sends_again)
+            owned = self._claim(lanes, settled, checkpoint, copy)
         self._own(owned, copy)
         self._checkpoint_path = start.checkpoint_path(owned.checkpoint)
         return start.resumes(owned.checkpoint)
@@ -217,18 +204,11 @@ class Republisher:
         """
         self._topics.load()
         copy = LedgerCopy(self._lake, self._flow.name, self._flow.source)
-        held = copy.load()
-        owned = take_over(
-            self._target,
-            self._task(),
-            check=lambda _: None,
-            settle=self._settle,
-            carried=lambda: self._carried.text,
-            choose_checkpoint=lambda used, _: used + 1,
-            restored=None,
-            held=held,
-            held_epoch=copy.held_epoch,
-        )
+        copy.load()
+        with fence(self._target, self._task()) as lanes:
+            # What was passed over before is sent now: the ledger's own positions do not count.
+            settled = self._settle(lanes.remotes, {})
+            owned = self._claim(lanes, settled, lanes.checkpoint + 1, copy)
         self._own(owned, copy)
         frame = rows().select("topic", "generation", "partition", *COLUMNS).persist()
         try:
@@ -263,6 +243,11 @@ class Republisher:
         named = [settled.remotes[topic] for topic in sent & settled.remotes.keys() if flow.carries(topic)]
         self._remotes.expect(named)
         return settled
+
+    def _claim(self, lanes: FencedLanes, settled: Settled, checkpoint: int, copy: LedgerCopy) -> FlowClaims:
+        return lanes.claim(
+            settled, checkpoint=checkpoint, carried=self._carried.text, held=copy.held, held_epoch=copy.held_epoch
+        )
 
     def _own(self, owned: FlowClaims, copy: LedgerCopy) -> None:
         self._owned, self._copy = owned, copy.owned_by(owned.epoch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError
@@ -13,6 +13,7 @@ from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, kafka_name
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Remote
+from mirrorlake.republish.fencing import FencedLanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
 
 
@@ -27,8 +28,6 @@ class Start:
         lake: the lake.
         flow: the flow.
         copy: the lake's copies of the ledger, loaded.
-        carried: tells what the flow carries, once its remote topics are settled.
-        rebuild: tells whether a new checkpoint location is used in any case, at the same moment.
         restore: set out from the lake's positions, too, after the ledger was lost.
     """
 
@@ -38,17 +37,12 @@ class Start:
         flow: FlowConfig,
         copy: LedgerCopy,
         *,
-        carried: Callable[[], Carried],
-        rebuild: Callable[[], bool],
         restore: bool,
     ) -> None:
         self._lake = lake
         self._flow = flow
-        self._carried = carried
         self._copy = copy
-        self._rebuild = rebuild
         self._restore = restore
-        self._last: Mapping[int, LedgerRecord | None] = {}
         self._went_on_from = 0
 
     def check(self, last: Mapping[int, LedgerRecord | None]) -> None:
@@ -59,7 +53,6 @@ class Start:
             SafetyError: the ledger is to be restored, and lacks nothing; or it names an epoch that nobody can have
                 reached, and is not to be restored.
         """
-        self._last = last
         what = what_was_lost(self._flow, last, self._copy.held)
         if not what and not any(last.values()) and self._copy.has_takeover():
             what = (
@@ -82,21 +75,23 @@ class Start:
         """Tell the remote topics by the ledger, and where it is restored by the lake, of what the ledger lost."""
         return {**(self._copy.remotes() if self._restore else {}), **remotes}
 
-    def choose_checkpoint(self, used: int, batch: int) -> int:
+    def choose_checkpoint(self, lanes: FencedLanes, carried: Carried, *, rebuild: bool) -> int:
         """Choose the number of the checkpoint location.
 
         Args:
-            used: the one that the ledger names, 0 for none.
-            batch: the newest batch of it that the ledger knows, -1 for none.
+            lanes: the lanes, which name the one in use and its newest batch.
+            carried: what the flow carries now.
+            rebuild: use a new one in any case.
 
         Raises:
             CheckpointLost: the checkpoint location lacks a batch that the ledger knows.
         """
-        if self._rebuild() or not used or not self._goes_on(used):
+        used = lanes.checkpoint
+        if rebuild or not used or not _goes_on(lanes, carried):
             return self._unused(used)
         seen = read_checkpoint_location(self._lake.spark, self.checkpoint_path(used))
-        if batch > seen.last_planned:
-            raise _checkpoint_lost(self._flow, seen, batch)
+        if lanes.batch > seen.last_planned:
+            raise _checkpoint_lost(self._flow, seen, lanes.batch)
         if not seen.has_finished_a_batch:
             return self._unused(used)
         self._went_on_from = used
@@ -117,11 +112,11 @@ class Start:
             number += 1
         return number
 
-    def _goes_on(self, checkpoint: int) -> bool:
-        """Tell whether nothing that the flow carries now was stepped over in the checkpoint location."""
-        texts = {record.carried for record in self._last.values() if record and record.checkpoint == checkpoint}
-        carried = self._carried()
-        return all(carried.continues(Carried.read(text)) for text in texts)
+
+def _goes_on(lanes: FencedLanes, carried: Carried) -> bool:
+    """Tell whether nothing that the flow carries now was stepped over in the checkpoint location."""
+    texts = {record.carried for record in lanes.last.values() if record and record.checkpoint == lanes.checkpoint}
+    return all(carried.continues(Carried.read(text)) for text in texts)
 
 
 def what_was_lost(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], held: Mapping[int, int]) -> str:

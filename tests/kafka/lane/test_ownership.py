@@ -25,7 +25,7 @@ from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Settled
 from mirrorlake.republish import fencing as ownership
-from mirrorlake.republish.fencing import FlowClaims, take_over
+from mirrorlake.republish.fencing import FlowClaims, fence
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import consume
 
@@ -66,16 +66,9 @@ class Flow:
         return replace(start, **more)  # type: ignore[arg-type]
 
     def take_over(self, lanes: int, **more: object) -> FlowClaims:
-        return take_over(
-            self.admin,
-            self.task(lanes, **more),
-            check=lambda _: None,
-            settle=lambda known, sent: Settled(positions=sent, remotes=known),
-            carried=str,
-            choose_checkpoint=lambda used, _: used + 1,
-            restored={},
-            held={},
-        )
+        with fence(self.admin, self.task(lanes, **more)) as fenced:
+            settled = Settled(positions=fenced.positions, remotes=fenced.remotes)
+            return fenced.claim(settled, checkpoint=fenced.checkpoint + 1, carried="", held={}, held_epoch=0)
 
     def send(self, owned: FlowClaims, upto: int) -> list[LedgerRecord]:
         """Send every source partition up to an offset, as the relay would hand it out: from offset 0."""

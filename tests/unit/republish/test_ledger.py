@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import SafetyError
-from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord, supersedes
@@ -147,7 +146,7 @@ def test_law_f_a_ledger_that_lacks_something_is_refused_and_one_that_is_whole_is
     flow = FlowConfig(source="east", target="central", topics="t")
 
     def start(*, restore: bool) -> Start:
-        return Start(None, flow, copy, carried=lambda: Carried("s"), rebuild=False, restore=restore)  # type: ignore[arg-type]
+        return Start(None, flow, copy, restore=restore)  # type: ignore[arg-type]
 
     if not refused:
         start(restore=False).check(last)
