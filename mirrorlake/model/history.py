@@ -244,7 +244,7 @@ def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Ac
         if not was.present:
             continue
         if is_now is None or not is_now.present:
-            note("it was deleted since; apply creates it and replay fills it")
+            note("it was deleted since; apply creates it, and republish --topic T --send-again fills it")
             continue
         if is_now.topic_id != was.topic_id:
             note("it was deleted and created again since; its settings are compared, its records are not")

@@ -9,13 +9,13 @@ button does is a public call that works without a browser:
 
 | button | call |
 |---|---|
-| Test | `steps.try_cluster.try_cluster(config, alias)` |
-| Look at the source | `Mirror.preview(flow)`, `config.preview.preview(flow, topics)` |
-| Review | `config.draft.Draft(...).yaml`, `Mirror.plan(flow)` |
-| Save the settings | `config.save.save(text, path)` |
+| Test | `doctor.try_cluster.try_cluster(config, alias)` |
+| Look at the source | `Mirror.preview(flow)`, `config.edit.preview.preview(flow, topics)` |
+| Review | `config.edit.draft.Draft(...).yaml`, `Mirror.plan(flow)` |
+| Save the settings | `config.edit.save.save(text, path)` |
 | Apply | `Mirror.apply(flow, plan=plan)` |
 | Look now | `Mirror.status()` |
-| Read the samples | `steps.lag_lines.lag_lines(mirror.lag)` |
+| Read the samples | `lag.lines.lag_lines(mirror.lag)` |
 | Groups: Look | `Mirror.plan_groups(flow)` |
 | Records: Look | `Mirror.beside(flow, topic, partition)` |
 | a record | `Mirror.passport(cluster, topic, partition, offset)` |
