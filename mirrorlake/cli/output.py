@@ -31,7 +31,7 @@ class Output:
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
     def display(self) -> Display:
-        """Return what shows progress: nothing but log lines beside a document, bars for who sits at a terminal."""
+        """Pick the progress display: log lines only beside a JSON document, bars at a terminal."""
         return LogLines() if self.as_json else display_here()
 
     def document(self, document: Any) -> None:

@@ -67,7 +67,7 @@ class Settings(BaseModel):
 
 
 def masked(pairs: Any, options: str) -> Iterator[tuple[str | None, Any]]:
-    """Return what `repr` shows of a part: secrets written in place are masked, references are shown."""
+    """Yield the pairs that `repr` shows: secrets written in place are masked, references are shown."""
     for name, value in pairs:
         if name == options:
             yield name, {key: _shown(key, text) for key, text in value.items()}

@@ -34,7 +34,7 @@ class End(NamedTuple):
 
 
 def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
-    """Return what is wrong with aliases and names across the file.
+    """Check aliases and names across the file.
 
     Args:
         ends: the flows, in the order of the file.

@@ -138,7 +138,7 @@ def keep_for_session(reference: str, value: str) -> None:
 
 
 def typed_values() -> tuple[str, ...]:
-    """Return what was typed in this session, for `redact`."""
+    """Return the secrets that were typed in this session, for `redact`."""
     return tuple(_TYPED.values())
 
 

@@ -39,7 +39,7 @@ class Findings(Shown, list[Finding]):
     """What was looked at, in the order of the layers: a list of `Finding` that shows itself."""
 
     def sheet(self) -> Sheet:
-        """Return what is not fine with its fix first, then the rest."""
+        """List the findings first, each with its fix, then the checks that passed."""
         bad = [one for one in self if not one.ok]
         rows = [
             (badge("ok" if one.ok else "failed"), one.layer, one.subject, one.detail, one.fix or None)

@@ -40,7 +40,7 @@ class GroupSides:
 def source_positions(
     lake: Lake, flow: FlowConfig, *, groups: Groups, admin: ClusterAdmin, selection: NameMatcher
 ) -> Positions:
-    """Return what selected groups have committed on the topics that a flow carries, by group and source partition.
+    """Read the commits of selected groups on the topics that a flow carries, by group and source partition.
 
     Groups of every protocol count, with and without members; a group that committed on none of the topics is left out, and
     so are the mirror's own.

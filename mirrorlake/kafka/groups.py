@@ -82,7 +82,7 @@ class Groups:
     def committed(
         self, groups: Iterable[str], partitions: Iterable[TopicPartition]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Return what each group committed on the partitions; where it committed nothing there is no entry.
+        """Read what each group committed on the partitions; where it committed nothing there is no entry.
 
         Raises:
             ClusterError: a coordinator does not answer, or does not allow the look.
@@ -93,7 +93,7 @@ class Groups:
     def committed_each(
         self, asked: Mapping[str, Iterable[TopicPartition]]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Return what each group committed on partitions of its own; one request a group, eight at a time.
+        """Read what each group committed on its own partitions; one request a group, eight at a time.
 
         Raises:
             ClusterError: a coordinator does not answer, or does not allow the look.

@@ -95,7 +95,7 @@ def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str
 
 
 def java_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
-    """Return what Java's consumer inside Spark takes for a cluster, without Spark's prefix.
+    """Build the options of Java's consumer inside Spark for a cluster, without Spark's prefix.
 
     Args:
         cluster: from the settings.

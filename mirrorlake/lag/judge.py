@@ -189,7 +189,7 @@ Kept = Callable[[HopPlace], int | None]
 def judge_lag(
     frame: DataFrame, *, now: datetime, kept: Kept | None = None, positions: DataFrame | None = None
 ) -> LagVerdict:
-    """Return what the newest samples of each hop mean, worst first; an action on the frame.
+    """Judge each hop by its newest samples, worst first; runs an action on the frame.
 
     Only the newest life of a topic is judged: the positions of an older one end where it was deleted.
 
@@ -218,7 +218,7 @@ def judge_windows(
     kept: Kept | None = None,
     earliest: Mapping[_Partition, Sequence[Earliest]] | None = None,
 ) -> LagVerdict:
-    """Return what windows mean that are already at hand, worst first.
+    """Judge each hop by a window that is already at hand, worst first.
 
     Args:
         windows: samples by hop, oldest first.

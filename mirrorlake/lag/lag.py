@@ -117,7 +117,7 @@ class Lag:
         return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), "observed_at", start, end)
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
-        """Return what would have been lost at every sampling moment, in the columns of `relay.lag.RPO_COLUMNS`.
+        """Compute the loss at each sampling moment, had the source been lost then, in the columns of `relay.lag.RPO_COLUMNS`.
 
         Raises:
             UsageError: nothing was sampled yet, or a time is none.
@@ -174,7 +174,7 @@ class Lag:
         return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
 
     def verdict(self) -> LagVerdict:
-        """Return what the newest ten samples of each hop mean, by rule and without thresholds (see `model.lag`).
+        """Judge each hop by its newest ten samples, by rule and without thresholds (see `model.lag`).
 
         With it come the time to catch up and whether retention deletes first what waits; for the latter the clusters of hops
         that are behind are asked how long they keep their topics.

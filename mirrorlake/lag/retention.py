@@ -12,7 +12,7 @@ from mirrorlake.topics.sources import TopicSource
 def kept_by(
     config: MirrorConfig, *, source: Callable[[str], TopicSource], target: Callable[[str], TopicSource]
 ) -> Kept:
-    """Return what says `retention.ms` of the topic that a hop reads from, asking each topic's cluster once.
+    """Return a function that looks up `retention.ms` of the topic that a hop reads from, and asks once per topic.
 
     None where age deletes nothing: in the relay, on a lake cluster, in a topic that is compacted only. What it returns raises
     `ClusterError` where the cluster does not answer.

@@ -120,7 +120,7 @@ def bounds(tables: LagTables) -> DataFrame:
 
 
 def rpo(tables: LagTables) -> DataFrame:
-    """Return what would have been lost at each sampling moment, had the source been lost then, in `RPO_COLUMNS`."""
+    """Compute the loss at each sampling moment, had the source been lost then, in `RPO_COLUMNS`."""
     return _frame(RPO, tables)
 
 

@@ -207,7 +207,7 @@ def completeness(judgements: Sequence[Judgement]) -> float:
 
 
 def all_known(add: Callable[[Sequence[int]], int], values: Iterable[int | None]) -> int | None:
-    """Return what is known only if all parts are: a lag that leaves one out would look better than it is.
+    """Combine values with `add`; None if any is unknown, as a lag that leaves a part out would look better than it is.
 
     >>> all_known(max, [1, 2]), all_known(sum, [1, None]), all_known(sum, [])
     (2, None, None)

@@ -72,7 +72,7 @@ class Audit:
         )
 
     def entries(self, where: str, kind: str) -> list[Entry]:
-        """Return what was done to objects of a kind on a cluster, oldest first; nothing where there is no table yet."""
+        """List the actions on objects of a kind on a cluster, oldest first; an empty list where there is no table yet."""
         if not self._lake.exists(self._lake.meta_location(AUDIT)):
             return []
         rows = self._lake.ask(
@@ -98,7 +98,7 @@ class Audit:
 
 
 def copied_configs(entries: Iterable[Entry]) -> dict[str, dict[str, str]]:
-    """Return what entries about topics leave set, oldest entry first."""
+    """Replay entries about topics, oldest first, into the settings that they leave in place."""
     copied: dict[str, dict[str, str]] = {}
     for entry in entries:
         held = copied.setdefault(entry.object, {})

@@ -31,7 +31,7 @@ class Control:
         self._rows: list[Intention] = []
 
     def state(self) -> ControlState:
-        """Return what holds now.
+        """Read the state that holds now.
 
         A look at an unchanged table asks for the next version: 2 ms in a folder, 20 ms through Spark, and no job.
         """

@@ -47,7 +47,7 @@ class FolderTables:
             return {key: str(value) for key, value in table.metadata().configuration.items()}
 
     def history(self, path: str, limit: int | None) -> list[dict[str, Any]]:
-        """Return what the newest commits say of themselves, newest first, each with its `version`."""
+        """List the metadata of the newest commits, newest first, each with its `version`."""
         with self._newest(path) as table:
             return table.history(limit)
 

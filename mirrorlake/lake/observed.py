@@ -16,7 +16,7 @@ from mirrorlake.model.history import Seen, state_of
 
 
 def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None) -> list[Seen]:
-    """Return what was seen, oldest first; of some clusters, and up to a time where they are given."""
+    """Read the recorded observations, oldest first; only of `clusters` and up to `until`, where given."""
     if not lake.exists(lake.meta_location(METADATA)):
         return []
     chosen: list[str] = []

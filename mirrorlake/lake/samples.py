@@ -61,7 +61,7 @@ class Remembered:
     def change(
         self, subject: Subject, seen: Mapping[Key, int], at: datetime, *, complete_every: timedelta
     ) -> SampledChange:
-        """Return what has to be written of a look: all of it once in `complete_every`, else what is new."""
+        """Choose the rows of a look to write: all of them once in `complete_every`, else those that changed."""
         before, completed = self.positions.get(subject), self.completed_at.get(subject)
         if before is None or completed is None or at - completed >= complete_every:
             return SampledChange(subject=subject, complete=True, rows=dict(seen), positions=len(seen))

@@ -61,7 +61,7 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
 
 
 def committed(metrics: Metrics) -> Callable[[Sequence[LedgerRecord]], None]:
-    """Return what counts the records of a flow that a target has confirmed; it never raises."""
+    """Return a listener that counts the records of a flow that a target has confirmed; it never raises."""
 
     def heard(records: Sequence[LedgerRecord]) -> None:
         try:

@@ -192,7 +192,7 @@ class Checking(Part):
 
     @property
     def history(self) -> History:
-        """Return what the clusters looked like over time, and the plan back."""
+        """Open the history of the clusters, which also plans the way back to an earlier state."""
 
         def look() -> None:
             self.lake.create_all(self.config.sources)
@@ -208,6 +208,6 @@ class Checking(Part):
         )
 
     def try_rules(self, flow: str, topic: str, newest: int) -> rules_step.RuleTrial:
-        """Return what the rules of a flow would do to the newest records of a topic (see `FlowHandle.try_rules`)."""
+        """Try the rules of a flow on the newest records of a topic (see `FlowHandle.try_rules`)."""
         settings = self.config.flow(flow)
         return rules_step.try_rules(self.lake, settings, self._wiring.view(settings), topic=topic, newest=newest)

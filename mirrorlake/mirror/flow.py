@@ -67,7 +67,7 @@ class FlowHandle(Shown):
         return self._mirror.quarantine(self.name)
 
     def plan(self) -> Plan:
-        """Return what `apply` would change for this flow."""
+        """Plan what `apply` would change for this flow."""
         return self._mirror.plan(self.name)
 
     def apply(self, plan: Plan | None = None) -> Plan:
@@ -128,7 +128,7 @@ class FlowHandle(Shown):
         return list_rules(self.config)
 
     def try_rules(self, topic: str, newest: int = 1000) -> RuleTrial:
-        """Return what the rules would do to the newest records of a source topic in the relay; changes nothing.
+        """Try the rules on the newest records of a source topic in the relay, without changing anything.
 
         Raises:
             UsageError: the flow does not carry the topic, or the function of a rule is not there.

@@ -305,7 +305,7 @@ class Runner:
     # -- pieces ---------------------------------------------------------------------------------------------------
 
     def _duties(self) -> list[Duty]:
-        """Return what is done once for a whole mirror."""
+        """List the periodic duties of the whole mirror."""
         every_s = self._wiring.config.sampling.every.total_seconds()
         if not every_s:
             return []
@@ -337,7 +337,7 @@ class ControlWatch:
         self.state = ControlState()
 
     def look(self) -> ControlState:
-        """Return what holds now, after settings that were applied newly have been taken up."""
+        """Read the state that holds now, and adopt newly applied settings."""
         try:
             self.state = self._control.state()
         except Exception as error:

@@ -26,7 +26,7 @@ class SettingUp(Part):
     """Plans and changes of a mirror."""
 
     def plan(self, flow: str | None = None) -> Plan:
-        """Return what `apply` would change on the targets and in the lake; changes nothing (law G)."""
+        """Plan what `apply` would change on the targets and in the lake, without changing anything (law G)."""
         edited = control_step.settings_plan(self.config, self._wiring.control(), flow=flow)
         return edited + set_up.make_plan(
             self._chosen(flow),
@@ -105,7 +105,7 @@ class SettingUp(Part):
         return plan
 
     def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
-        """Return what would give `target` the merged topics of `like` in their recorded order; changes nothing (law G).
+        """Plan how to give `target` the merged topics of `like` in their recorded order, without changing anything (law G).
 
         Args:
             like: the target whose order is recorded.

@@ -85,7 +85,7 @@ class Supervisor:
         self._began = time.monotonic()
 
     def run(self) -> Mapping[str, Sequence[Any]]:
-        """Return what the calls of each stream returned.
+        """Run the streams until they end, and return the results of each stream's calls.
 
         Raises:
             MirrorlakeError: every stream is parked and none is tried again: the worst reason. Without isolation, the first

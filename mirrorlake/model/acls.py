@@ -283,7 +283,7 @@ _USUAL = frozenset((*DEFAULT_EXCLUDE_TOPICS.expressions, *DEFAULT_EXCLUDE_GROUPS
 
 
 def _pieces(prefix: str, include: TopicPattern, exclude: TopicPattern) -> list[tuple[str, str]] | None:
-    """Return what a selection takes of the names that begin with a prefix, as literals and prefixes.
+    """List the names under a prefix that a selection takes, as literals and prefixes.
 
     None where that cannot be said with these two: the selection has other expressions, or an exclusion cuts into it.
 

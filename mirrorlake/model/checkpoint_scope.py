@@ -38,7 +38,7 @@ class Carried:
 
     @classmethod
     def read(cls, text: str) -> Carried:
-        """Return what a text says; of an empty one, from before this was kept, nothing is known."""
+        """Parse the stored text; an empty one dates from before this was stored, and says nothing."""
         selection, *without = text.split(" ")
         return cls(selection, frozenset(without))
 

@@ -79,7 +79,7 @@ class Pause(Shown):
         return f"mirrorlake resume {self.subject.options}"
 
     def sheet(self) -> Sheet:
-        """Return what is paused, by whom, since when and why, and what ends it."""
+        """Show what is paused, by whom, since when and why, and what ends the pause."""
         return Sheet(
             title=str(self.subject),
             badge=badge("paused"),
@@ -121,7 +121,7 @@ class ControlState:
         return tuple(self.parked[name] for name in (landing(source), flow) if name in self.parked)
 
     def covering(self, flow: str, source: str, target: str) -> Callable[[str], Pause | None]:
-        """Return what tells which pause keeps records of a topic from being mirrored in a flow."""
+        """Return a function that finds the pause which keeps a topic's records from being mirrored in a flow."""
         whole, topics = self.of_stream(flow, target) or self.of_cluster(source), self.topics_of(flow)
         return lambda topic: whole or topics.get(topic)
 
@@ -137,7 +137,7 @@ NOTHING_ASKED = ControlState()
 
 
 def state_of(intentions: Iterable[Intention]) -> ControlState:
-    """Return what intentions leave in force, in whatever order they come.
+    """Fold intentions, given in any order, into the state that they leave in force.
 
     >>> state_of([]).applied is None
     True

@@ -38,7 +38,7 @@ class Gap:
 
 
 def expired_ranges(positions: Mapping[SourcePartition, int], earliest: Mapping[SourcePartition, int]) -> list[Gap]:
-    """Return what the source no longer holds of what was still to be landed.
+    """List the offsets still to be landed that the source no longer holds.
 
     Args:
         positions: next offset to land of each partition that was landed before.

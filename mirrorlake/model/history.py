@@ -224,7 +224,7 @@ def group_moves(
 
 
 def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Acl], str | None]) -> Plan:
-    """Return what brings the targets back to what they were: settings and ACLs.
+    """Plan the changes that restore the targets' settings and ACLs to an earlier state.
 
     Records, topics, partitions and group positions are not brought back by a plan; a note names each and what does.
 

@@ -78,7 +78,7 @@ class Fields:
 
 
 def document(data: bytes | None, part: str) -> Any:
-    """Return what JSON holds."""
+    """Decode JSON."""
     if data is None:
         raise Mm2FormatError(f"no {part}")
     try:

@@ -139,7 +139,7 @@ class Shape(NamedTuple):
     open: bool
 
     def meet(self, other: Shape) -> Shape | None:
-        """Return what is certain about a name that has both shapes, or None if no name has."""
+        """Combine two shapes into that of the names that fit both, or return None if no name can."""
         short, long = sorted((self, other), key=lambda shape: len(shape.cells))
         if not short.open and len(long.cells) > len(short.cells):
             return None
@@ -162,7 +162,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(expression: str) -> Shape:
-    r"""Return what is certain about the names that a parsed expression matches.
+    r"""Derive the shape of a parsed expression: what is certain about every name that it matches.
 
     >>> shape_of(r"clicks\.eu").literal, shape_of("clicks-.*").open
     ('clicks.eu', True)

@@ -134,7 +134,7 @@ def _shown(change: Change) -> tuple[Any, Any]:
 def topic_changes(
     *, where: str, wanted: TopicSpec, actual: TopicSpec | None, given_up: Iterable[str] = (), flow: str = ""
 ) -> list[Change]:
-    """Return what turns `actual` into `wanted`; an existing topic is only ever grown (KIP-195), never shrunk.
+    """List the changes that turn `actual` into `wanted`; an existing topic is only ever grown (KIP-195), never shrunk.
 
     `given_up` are settings of `actual` that go back to the cluster's default.
 

@@ -121,7 +121,7 @@ class ConfigSync:
     overrides: Callable[[str], Mapping[str, str]] = field(default=nothing_overridden)
 
     def rule(self, topic: str, name: str) -> SyncRule:
-        """Return what this flow does with one setting of a source topic, and why."""
+        """Decide what this flow does with one setting of a source topic, and why."""
         if name in self.overrides(topic):
             return SyncRule("overridden", "set by sync.configs_override")
         if not self.enabled:

@@ -185,7 +185,7 @@ def beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[Source
 
 
 def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
-    """Return what the tables alone know, where a target is lost and its ledgers with it."""
+    """Read the maps from the tables alone, for when a target is lost and its ledgers with it."""
     flows = list(flows)
     names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
     lives = lives_of(lake, flows)

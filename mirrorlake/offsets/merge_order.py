@@ -58,7 +58,7 @@ def in_recorded_order(stretches: Iterable[Stretch]) -> list[Stretch]:
 
 
 def remaining(ordered: Sequence[Stretch], sent: Mapping[Origin, int]) -> list[Stretch]:
-    """Return what is still to be sent.
+    """List the stretches that are still to be sent.
 
     Args:
         ordered: from `in_recorded_order`.

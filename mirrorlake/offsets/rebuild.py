@@ -109,7 +109,7 @@ class RebuildPlan(Shown):
         return sum(partition.waiting for partition in self.partitions)
 
     def sheet(self) -> Sheet:
-        """Return what would be sent to each target partition, and which flow repeats which."""
+        """Show what would be sent to each target partition, and which flow repeats which."""
         columns = ["topic", "partition", "records", "waiting", "stretches"]
         rows = [(one.topic, str(one.partition), one.records, one.waiting, one.stretches) for one in self.partitions]
         return Sheet(
@@ -177,7 +177,7 @@ def _makes_the_same(flow: FlowConfig, other: FlowConfig) -> bool:
 def make_rebuild_plan(
     flows: Mapping[str, FlowConfig], order: RecordedOrder, sent: Positions, *, like: str, target: str
 ) -> RebuildPlan:
-    """Return what a rebuild would send; changes nothing.
+    """Plan what a rebuild would send, without changing anything.
 
     Args:
         flows: from `counterparts`.

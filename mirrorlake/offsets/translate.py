@@ -105,7 +105,7 @@ def _fallen(runs: DataFrame, generation: int | None, offset: int) -> DeletedTopi
 def _withheld(
     lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
-    """Return what kept the record at an offset from the target, or where it went when it was re-driven."""
+    """Find what withheld the record at an offset, or where it went when it was re-driven."""
     rows = _at(lake.meta(WITHHELD), source).where(
         (F.col("flow") == flow.name)
         & (F.col("first_offset") <= offset)

@@ -97,7 +97,7 @@ class TerminalBars:
 
 
 def display_here() -> Display:
-    """Return what suits where this process talks to a person: a notebook's cell, a terminal, or its log.
+    """Pick the display for the place where this process runs: a notebook's cell, a terminal, or its log.
 
     Bars in a notebook are for the thread that runs the cell: what another thread draws would land below any cell.
     """

@@ -56,7 +56,7 @@ class Publishes(Protocol):
     """What a producer needs of a `Publisher`."""
 
     def limits(self, names: Sequence[str]) -> dict[str, TopicLimits]:
-        """Return what decides where records of the topics go."""
+        """Return the limits of the topics: partitions and record size."""
 
     def append(self, rows: DataFrame, *, batch_id: str | None = None, is_new: bool = False) -> Published:
         """Append placed rows in one commit."""

@@ -118,7 +118,7 @@ class Publisher:
             return self.append(placed(rows, self.limits(names)), batch_id=batch_id)
 
     def limits(self, names: Iterable[str]) -> dict[str, TopicLimits]:
-        """Return what decides where records of the topics go; a new topic, or a grown one, is recorded first.
+        """Return the limits of the topics: partitions and record size; a new topic, or a grown one, is recorded first.
 
         Raises:
             UsageError: nobody may publish to a topic of that name.
@@ -226,7 +226,7 @@ class Publisher:
         return signature.id in self._log.ids
 
     def _read_back(self, signature: Signature) -> tuple[Published, dict[SourcePartition, int]]:
-        """Return what a commit holds: the one with this time."""
+        """Read back what the commit with this time holds."""
         at = signature.landed_at
         spans = spans_after(self._lake, self.alias, {}, at - TICK, at)
         places = {SourcePartition(span.topic, span.generation, span.partition): span for span in spans}
@@ -248,7 +248,7 @@ class Publisher:
         return done, {source: int(span.last) + 1 for source, span in places.items()}
 
     def _batch(self, batch_id: str | None, *, is_new: bool) -> Published | None:
-        """Return what a named batch published before, None where it is new."""
+        """Look up what a named batch published before; None where it is new."""
         if batch_id is None:
             return None
         # The log knows what this publisher itself has done, except where an attempt did not come to its end.

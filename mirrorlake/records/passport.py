@@ -200,7 +200,7 @@ class Registry:
 
 
 def _standing(flows: Sequence[FlowConfig], runs: DataFrame, where: TopicPartition, offset: int) -> Iterator[Origin]:
-    """Return what stands at a downstream offset, by the runs of flows that lead there and of their re-drives."""
+    """Find the origin of the record at a downstream offset in the runs of the flows that lead there and of their re-drives."""
     names = {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
     rows = runs.where(
         F.col("flow").isin([*names])
@@ -217,7 +217,7 @@ def _standing(flows: Sequence[FlowConfig], runs: DataFrame, where: TopicPartitio
 def _told(
     flows: Sequence[FlowConfig], runs: DataFrame, withheld: DataFrame, source: SourcePartition, offset: int
 ) -> dict[str, Outcome]:
-    """Return what flows and their re-drives have told of a record, by flow; the silent ones are left out."""
+    """Collect the newest outcome of a record from each flow and its re-drive; flows that recorded none are left out."""
     names = {name: flow for flow in flows for name in (flow.name, flow.redrive_name)}
     mine = runs.where(
         F.col("flow").isin([*names])

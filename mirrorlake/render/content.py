@@ -88,7 +88,7 @@ def payload(data: bytes | None, limit: int | None = 120) -> str:
 
 
 def payload_html(data: bytes | None, limit: int | None = 120) -> str:
-    """Return what `payload` says as HTML: text and bytes as code, null and empty set apart.
+    """Render the text of `payload` as HTML: text and bytes as code, null and empty set apart.
 
     >>> payload_html(b"<script>")
     '<code>&lt;script&gt;</code>'

@@ -160,7 +160,7 @@ class Shown:
     __slots__ = ()
 
     def sheet(self) -> Sheet:
-        """Return what the value shows."""
+        """Return the sheet that shows this value."""
         raise NotImplementedError
 
     def to_html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:

@@ -28,7 +28,7 @@ _KEEP_EVERY = 200
 
 
 class MakeTask(Protocol):
-    """Return what a sender needs to hold a lane."""
+    """Make the task that a sender needs to hold a lane."""
 
     def __call__(self, *, lane: int) -> LaneTask:
         """Return the task of a lane."""
@@ -42,7 +42,7 @@ class InOrder:
         view: what it makes of its records.
         files: what the relay holds of it and its ledger does not; this process must be able to read them.
         owned: where its lanes stand.
-        task: returns what a sender needs to hold a lane.
+        task: makes the task of a lane.
         keep: copies committed ledger records to the lake.
     """
 

@@ -260,7 +260,7 @@ def _topic_id(record: LedgerRecord, topic: str) -> str | None:
 def withheld_rows(
     flow: str, records: Sequence[LedgerRecord], *, kinds: Collection[str] = (FILTERED, QUARANTINED)
 ) -> list[tuple[Any, ...]]:
-    """Return what ledger records tell of withheld records of some kinds as rows of `withheld`."""
+    """Turn the withheld records of some kinds in ledger records into rows of `withheld`."""
     return [
         (
             flow,

@@ -107,7 +107,7 @@ class Quarantine:
         return mine.join(sent.unionByName(filtered), _RECORD, "left_anti").select(*mine.columns)
 
     def summary(self) -> list[QuarantinedRecords]:
-        """Return what is quarantined, by topic, rule and reason."""
+        """Count the quarantined records by topic, rule and reason."""
         rows = (
             self.records()
             .groupBy("topic", "rule", "rule_version", "reason")

@@ -36,7 +36,7 @@ class RepublishSettings:
 
     @property
     def carried(self) -> Carried:
-        """Return what the flow carries."""
+        """Return the scope of topics that the flow carries."""
         return Carried(self.selection, self.paused)
 
     def redriving(self) -> RepublishSettings:

@@ -14,7 +14,7 @@ from mirrorlake.rules.withholding import Sieve
 
 
 def call_function(function: RecordFunction, records: pa.RecordBatch, sieve: Sieve) -> pa.RecordBatch:
-    """Return what a function makes of a batch; where it raises, what it makes of each record by itself.
+    """Call a function with a batch; if it raises, call it with each record by itself.
 
     Args:
         function: the function.

@@ -20,7 +20,7 @@ FALSE, TRUE, NOT_JSON, FAILED, NOT_ASKED, AMBIGUOUS = range(6)
 
 
 def answers(predicate: Predicate, source: SourcePartition, records: pa.RecordBatch, values: pa.Array) -> Answers:
-    """Return what a predicate says of each record.
+    """Evaluate a predicate on each record.
 
     Args:
         predicate: the predicate.
@@ -74,7 +74,7 @@ def _utc(column: pa.Array) -> pa.Array:
 
 
 def _evaluation_errors() -> tuple[type[Exception], ...]:
-    """Return what DuckDB raises because of a record; a lack of memory, say, is no record's fault."""
+    """Return the errors that DuckDB raises because of a record; a lack of memory, for one, is not a record's fault."""
     import duckdb
 
     return duckdb.DataError, duckdb.ProgrammingError

@@ -22,7 +22,7 @@ class Stage(Protocol):
         """Return the fingerprint of what it does, 8 hex digits."""
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:
-        """Return what goes out and what is withheld, what was withheld before included."""
+        """Split records into those to send and those to withhold, including those withheld before."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def provenance_stage(flow: FlowConfig, flows: Iterable[FlowConfig]) -> View | None:
-    """Return what a flow does about loops, or None where names keep records apart.
+    """Build the stage that keeps a flow free of loops, or return None where names keep records apart.
 
     It reads and writes headers only, so it belongs before every rule that may change or drop them.
 

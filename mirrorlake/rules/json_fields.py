@@ -48,7 +48,7 @@ def removed(_: Raw) -> None:
 
 
 def keyed_hash(key: bytes) -> Replace:
-    """Return what replaces a member by HMAC-SHA256 (RFC 2104) in hex digits, of a text's characters or else of its JSON text.
+    """Return a function that replaces a member by HMAC-SHA256 (RFC 2104) in hex: of a text's characters, else of its JSON text.
 
     null stays null, as with SQL's functions: it would be one well-known hash otherwise.
 

@@ -75,7 +75,7 @@ class Sieve:
         return records if self._goes.all() else records.filter(pa.array(self._goes))
 
     def withheld(self) -> tuple[Withheld, ...]:
-        """Return what was kept back."""
+        """List the records that were withheld."""
         return tuple(
             Withheld(
                 source=self._source,

@@ -69,7 +69,7 @@ def _lasting_thread(pid: int) -> queue.SimpleQueue[tuple[_Start, Future[subproce
 
 
 def identity(pid: int) -> str | None:
-    """Return what tells this process from a later one with the same pid, or None when it is not running."""
+    """Return a text that tells this process from a later one with the same pid, or None when it is not running."""
     _, found = _look_up(pid)
     return found
 

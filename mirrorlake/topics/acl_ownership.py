@@ -51,7 +51,7 @@ class AclOwnership:
 
 
 def ownership_of(entries: Iterable[tuple[str, Acl, str]]) -> AclOwnership:
-    """Return what recorded (action, ACL, flow), oldest first, leave owned."""
+    """Replay recorded (action, ACL, flow) entries, oldest first, to find who owns which ACL."""
     owned = AclOwnership()
     for action, acl, flow in entries:
         owned.note(action, acl, flow)
@@ -61,7 +61,7 @@ def ownership_of(entries: Iterable[tuple[str, Acl, str]]) -> AclOwnership:
 def acl_changes(
     flow: str, *, where: str, wanted: Mapping[Acl, Acl], actual: Collection[Acl], owned: AclOwnership
 ) -> Plan:
-    """Return what makes the target's ACLs what the flow wants, without touching those of others.
+    """Plan the changes that give the target the ACLs the flow wants, without touching those of others.
 
     Args:
         flow: the flow.

@@ -51,7 +51,7 @@ def acl_plan(
     known: Collection[str],
     beside: Iterable[FlowConfig],
 ) -> Plan:
-    """Return what makes the target's ACLs stand for the source's, and notes on what cannot.
+    """Plan the changes that carry the source's ACLs over to the target, with notes on those that cannot be carried.
 
     Args:
         flow: the flow.

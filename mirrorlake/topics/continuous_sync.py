@@ -67,7 +67,7 @@ class Keeper:
         self._seen = Observations(lake, now=now)
 
     def duties(self) -> list[Duty]:
-        """Return what is done beside the flow's records."""
+        """List the periodic duties that run beside the flow's records."""
         every = self._flow.sync.interval.total_seconds()
         correct = self._flow.sync.continuous
         found = [Duty(name="topics", every_s=every, do=partial(self.topics, correct=correct))]

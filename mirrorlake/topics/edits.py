@@ -15,7 +15,7 @@ Plain = Mapping[str, Any]
 
 
 def edits(before: Plain, after: Plain) -> list[Change]:
-    """Return what turns the settings `before` into `after`; `before` and `after` hold the changed keys only.
+    """List the changes that turn the settings `before` into `after`; both hold the changed keys only.
 
     A key that is absent on one side has its default there, and is None in the change.
 

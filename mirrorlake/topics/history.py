@@ -58,7 +58,7 @@ class History:
         return history.state_of(read_seen(self._lake, until=time), groups=self._groups(time))
 
     def between(self, start: datetime, end: datetime) -> HistoryChanges:
-        """Return what changed after `start` and up to `end`: every change of topics and ACLs, each group's move once."""
+        """List what changed after `start` and up to `end`: every change of topics and ACLs, each group's move once."""
         aware(start, end)
         if start > end:
             raise UsageError(f"{start.isoformat()} is after {end.isoformat()}", remedy="give the earlier time first")

@@ -87,7 +87,7 @@ def rule_changes(flow: FlowConfig, audit: Audit) -> list[Change]:
 
 
 def rule_notes(flow: FlowConfig, topics: Iterable[str]) -> list[Note]:
-    """Return what a person should know about the rules of a flow, given the source topics that it carries now."""
+    """Note what a person should know about the rules of a flow, given the source topics that it carries now."""
     topics = list(topics)
     return [
         Note(where=flow.name, kind="rule", name=rule.name, reason=reason)
@@ -149,7 +149,7 @@ class RuleTrial(Shown):
 
 
 def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, newest: int) -> RuleTrial:
-    """Return what a view would make of the newest records of a topic in the relay; changes nothing.
+    """Try a view on the newest records of a topic in the relay, without changing anything.
 
     Args:
         lake: the lake.

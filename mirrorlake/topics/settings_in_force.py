@@ -23,7 +23,7 @@ _IN_FORCE = Subject(kind=SETTINGS)
 def subject_of(
     config: MirrorConfig, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None
 ) -> Subject:
-    """Return what is named: a cluster, a flow, or a topic of a flow.
+    """Resolve what is named: a cluster, a flow, or a topic of a flow.
 
     Raises:
         UsageError: nothing or too much is named, or the settings do not know it.

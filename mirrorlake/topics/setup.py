@@ -37,7 +37,7 @@ def make_plan(
     audit: Audit,
     held: Callable[[FlowConfig], Iterable[HeldTopic]],
 ) -> Plan:
-    """Return what has to change for the flows; reads the clusters and the lake and changes nothing.
+    """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
     Args:
         flows: the flows to plan for.

@@ -104,7 +104,7 @@ class LakeTopics:
         )
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return what the settings say about each topic."""
+        """Return the topic configs that the settings give, by topic."""
         topics = self._config.topics
         return {name: dict(topics[name].configs) if name in topics else {} for name in names}
 
@@ -141,5 +141,5 @@ class PublishedTopics:
         return {name: self._topics.state(name, self._recorded.known.get(name)) for name in names}
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return what the settings say about each topic."""
+        """Return the topic configs that the settings give, by topic."""
         return self._topics.configs(names)

@@ -83,7 +83,7 @@ def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
 def topic_plan(
     flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs], waiting: Iterable[HeldTopic] = ()
 ) -> Plan:
-    """Return what turns the remote topics into what the flow wants.
+    """Plan the changes that turn the remote topics into what the flow wants.
 
     Args:
         flow: the flow.

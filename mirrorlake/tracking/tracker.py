@@ -159,7 +159,7 @@ class Tracker:
 
 
 def lacking(uri: str) -> str | None:
-    """Return what has to be installed before runs can be logged at a URI; None where all is there."""
+    """Name what must be installed before runs can be logged at a URI; None where nothing is missing."""
     needed = ["mlflow", *(["sqlalchemy", "alembic"] if uri.startswith(_DATABASES) else [])]
     missing = [name for name in needed if find_spec(name) is None]
     return f"{', '.join(missing)} is not installed: {_INSTALL}" if missing else None

@@ -38,7 +38,7 @@ class Expected:
 
 
 def expected_records(relay: Callable[[str], DataFrame], runs: DataFrame, views: Views) -> Expected | None:
-    """Return what the runs of one target say that it holds; None where they say nothing.
+    """Derive the records that one target must hold from its runs; None where there are none.
 
     Args:
         relay: gives the records of a source cluster.

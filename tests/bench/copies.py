@@ -79,7 +79,7 @@ class Tally:
             self.wrong.append(f"{key!r} where {self.part.key(self.seen)!r} was due")
 
     def faults(self, *, exactly_once: bool) -> list[str]:
-        """Return what is wrong with the partition; nothing when its copy is complete and in order."""
+        """List the faults of the partition; none when its copy is complete and in order."""
         where = f"{self.part.topic}-{self.part.partition}"
         found = [f"{where}: {text}" for text in self.wrong]
         if self.seen != self.part.records:

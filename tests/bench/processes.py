@@ -80,7 +80,7 @@ class Stopwatch:
         self._start = self._now()
 
     def read(self) -> Usage:
-        """Return what was used so far."""
+        """Read the usage so far."""
         seconds, mirror, brokers, own, machine = (
             after - before for before, after in zip(self._start, self._now(), strict=True)
         )
@@ -116,7 +116,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Return what the operating system says about the machine."""
+    """Describe the machine as the operating system reports it."""
     return Machine(
         cpu=_cpu_model(),
         cores=psutil.cpu_count() or 1,

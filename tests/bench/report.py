@@ -80,7 +80,7 @@ class Report:
         return f"{' and '.join(parts)}, {PARTITIONS} partitions each, lz4, keys of 12 B, no headers"
 
     def notes(self) -> list[str]:
-        """Return what a reader of the table must know."""
+        """List the notes that a reader of the table needs."""
         found = [f"{subject}: no figure, {reason.splitlines()[0]}" for subject, reason in self.failures.items()]
         busy = [figure for figure in self.figures if figure.strangers_cores > BUSY_CORES]
         if busy:

@@ -47,7 +47,7 @@ class Row:
 
     @classmethod
     def of(cls, one: Measurement, targets: int) -> Row:
-        """Return what the table needs of a measurement."""
+        """Build the table's row from a measurement."""
         return cls(one.subject, targets, one.records, one.cpu_per_million, one.seconds, one.strangers_cores)
 
 

@@ -36,7 +36,7 @@ def read(name: str, **parameters: Any) -> nbformat.NotebookNode:
 
 
 def shown(notebook: nbformat.NotebookNode, kind: str = "text/html") -> str:
-    """Return what the cells of a notebook show."""
+    """Join the output of a notebook's cells."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     found = [output["data"].get(kind, "") for output in outputs if "data" in output]
     printed = [output["text"] for output in outputs if output.output_type == "stream"]

@@ -30,7 +30,7 @@ def empty_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def mirror_maker(spark: SparkSession, empty_lake: Path, folder: Path) -> MakeMirror:
-    """Return what makes mirrors with one lake and one settings file in a folder; a later call takes the new settings."""
+    """Return a factory of mirrors with one lake and one settings file in a folder; a later call uses the new settings."""
     forgotten: set[str] = set()
 
     def make(clusters: dict[str, KafkaCluster], flows: list[dict[str, Any]], **cluster_settings: Any) -> Mirror:

@@ -41,7 +41,7 @@ def sample(
 
 
 def as_document(seen: SampledMoment) -> dict[str, object]:
-    """Return what `--json` prints of a sample."""
+    """Build the document that `--json` prints of a sample."""
     return {
         "observed_at": seen.observed_at.isoformat(),
         "changed": seen.changed,

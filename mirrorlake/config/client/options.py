@@ -58,11 +58,11 @@ class ClientOptions:
     librdkafka: Mapping[str, str] = field(repr=False)
 
     def java_for(self, role: Role) -> dict[str, str]:
-        """Return what a Java client of this role takes."""
+        """Select the options for a Java client of this role."""
         return _taken(self.java, role)
 
     def librdkafka_for(self, role: Role) -> dict[str, str]:
-        """Return what a librdkafka client of this role takes."""
+        """Select the options for a librdkafka client of this role."""
         return _taken(self.librdkafka, role)
 
 
@@ -89,12 +89,12 @@ def translate(client: Mapping[str, str], *, read: Callable[[str], str], shaded: 
 
 
 def check_client(client: Mapping[str, str]) -> list[SettingsFault]:
-    """Return what is wrong with a client section as written, references unresolved."""
+    """Check a client section as written, with references unresolved."""
     return _sides(client, None, shaded=False).findings
 
 
 def check_producer(producer: Mapping[str, str]) -> list[SettingsFault]:
-    """Return what is wrong with a flow's producer section: tuning only, the connection belongs to the cluster."""
+    """Check a flow's producer section: it may only tune, the connection belongs to the cluster."""
     sides = Sides()
     _tuning(producer, sides)
     for key in producer:

@@ -70,7 +70,7 @@ class FlowPreview(Shown):
 
 
 def preview(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
-    """Return what a flow makes of topic names; asks no cluster.
+    """Preview what a flow does with topic names, without asking a cluster.
 
     Args:
         flow: a flow of settings that were read, so that it knows what may not leave its source.

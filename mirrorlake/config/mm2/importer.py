@@ -133,7 +133,7 @@ class _Scopes:
                 self.flows[owner][rest] = value
 
     def effective(self, pair: tuple[str, str]) -> dict[str, str]:
-        """Return what a flow's connectors are told, with what the ends' workers add (`connectorBaseConfig`)."""
+        """Merge the properties that a flow's connectors see, with those that the workers of both ends add (`connectorBaseConfig`)."""
         source, target = pair
         ends = {f"source.{key}": value for key, value in self.clusters[source].items()}
         ends |= {f"target.{key}": value for key, value in self.clusters[target].items()}

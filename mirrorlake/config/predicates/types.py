@@ -166,7 +166,7 @@ Translate = Callable[[Translation, Any], Typed]
 
 @cache
 def _translators() -> tuple[tuple[tuple[type, ...], Translate], ...]:
-    """Return what is understood, in the order in which it is tried; everything else is refused."""
+    """List the node types that are supported, in the order in which they are tried; all others are refused."""
     from sqlglot import exp
 
     def fixed(kind: str) -> Translate:

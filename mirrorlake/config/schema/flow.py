@@ -241,7 +241,7 @@ class FlowConfig(Settings):
 
     @property
     def route(self) -> Route:
-        """Return what decides which topics go where."""
+        """Return the part of the settings that decides which topics go where."""
         return Route(
             name=self.name,
             source=self.source,

@@ -340,7 +340,7 @@ class MirrorConfig(Settings):
         return tuple(flow for flow in self.flows if flow.target == alias)
 
     def subscribe_pattern(self, alias: str) -> str:
-        """Return what Spark subscribes to on this source: every topic that some flow selects and that may leave."""
+        """Build the pattern that Spark subscribes to on this source: every topic that some flow selects and that may leave."""
         denied = self.never_leave(alias).expressions
         return subscribe_pattern(
             *(
@@ -365,7 +365,7 @@ def told_flows(
 
 
 def never_leave(alias: str, clusters: Mapping[str, ClusterConfig], flows: Iterable[FlowConfig]) -> TopicPattern:
-    """Return what may not leave a cluster, by what all clusters deny and what parts remote names in these flows."""
+    """Collect the topics that may not leave a cluster from all clusters' denials and the separators of these flows."""
     denied = {each: cluster.never_leave for each, cluster in clusters.items() if cluster.never_leave}
     separators = {flow.policy.separator for flow in flows if flow.policy.template is None}
     return denied_from(alias, denied, {DEFAULT_SEPARATOR, *separators})

@@ -56,7 +56,7 @@ class Route:
 
 
 def denied_from(alias: str, never_leave: Mapping[str, TopicPattern], separators: Iterable[str]) -> TopicPattern:
-    r"""Return what may not leave a cluster: what it denies itself, and what came from a cluster that denies it.
+    r"""Collect the topics that may not leave a cluster: those it denies itself, and those from a cluster that denies them.
 
     Where a topic came from is read from its name as the default policy makes it, whatever policy the flow onward has: a
     denial is never lifted by another name for the flow. `east.pii` on central, where east denies `pii`, stays there.

@@ -238,7 +238,7 @@ class RuleConfig(Settings):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Return what the rule does, as plain values without secrets; what its version is made of."""
+        """Describe the rule in plain values without secrets; its version is derived from them."""
         # Without defaults: a setting that a later release adds must not change the versions of rules that lack it.
         plain = self.model_dump(mode="json", exclude_defaults=True)
         if self.hash is not None:

@@ -34,7 +34,7 @@ class Outgoing:
 def outgoing(
     piece: Piece, view: View | None, *, quarantines: bool, refused: Mapping[int, str] = MappingProxyType({})
 ) -> Outgoing:
-    """Return what goes out of a piece.
+    """Build the records to send of a piece, and list those to withhold.
 
     Args:
         piece: records of one source partition; `target` names the remote topic.

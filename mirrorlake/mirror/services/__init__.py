@@ -62,11 +62,11 @@ class Wiring(Streams):
             other.view(flow)
 
     def sampler(self) -> Sampler:
-        """Return what looks at all positions of the mirror; one for as long as it looks, because it remembers."""
+        """Build a sampler of all positions of the mirror; keep one for as long as it samples, because it remembers."""
         return Sampler(self.lake, self.sample_sites, now=self.now)
 
     def sample_sites(self) -> SampleSites:
-        """Return what there is to look at by the settings as they are now."""
+        """Build the list of sites to sample from the settings as they are now."""
         admins = self.clusters()
         for alias in admins.keys() - self._groups.keys():
             self._groups[alias] = Groups(alias, self.reader_options(alias))
@@ -80,7 +80,7 @@ class Wiring(Streams):
         )
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:
-        """Return what tells the lag of these flows."""
+        """Build the lag report of these flows."""
         return Lag(
             self.lake,
             flows,
@@ -93,7 +93,7 @@ class Wiring(Streams):
         )
 
     def rebuild_plan(self, *, like: str, target: str, recorded: bool) -> RebuildPlan:
-        """Return what gives a target the order of another; `recorded` takes that from the lake alone."""
+        """Plan the rebuild that gives a target the order of another; `recorded` reads that order from the lake alone."""
         flows = rebuild_step.counterparts(self.config.flows, like=like, target=target)
         references = list(flows.values())
         self.lake.create_all({flow.source for flow in references})

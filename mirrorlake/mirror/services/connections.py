@@ -106,7 +106,7 @@ class Places:
         self.on_parked: Callable[[Mapping[str, Parked]], None] = _unheard
 
     def watching(self) -> Board:
-        """Return what hears how far one call's work is; a context manager of the thread that waits for it."""
+        """Open a board for the progress of one call's work; a context manager for the thread that waits for it."""
         return Board(self._display(), clock=time.monotonic)
 
     @cached_property
@@ -163,7 +163,7 @@ class Places:
         return librdkafka_options(self.config.cluster(flow.target), role="producer", extra=flow.producer)
 
     def publisher(self, alias: str) -> Publisher:
-        """Return what publishes into a lake cluster, one for all of this mirror's threads."""
+        """Return the publisher into a lake cluster; all of this mirror's threads share it."""
         with self._publishing:
             if alias not in self._publishers:
                 self._publishers[alias] = Publisher(alias, self.config.cluster(alias), self.lake, now=self.now)

@@ -57,7 +57,7 @@ class Positions(Places):
         )
 
     def group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> groups_step.GroupSync:
-        """Return what reads, plans and sets the groups of a flow; `recorded` takes their positions from the lake."""
+        """Build the group sync of a flow, which reads, plans and sets its groups; `recorded` reads their positions from the lake."""
         if self.config.cluster(flow.source).is_lake:
             target = Groups(flow.target, self.reader_options(flow.target))
             nobody = GroupPlan(flow.name, ())

@@ -35,7 +35,7 @@ class Streams(Positions):
     """Make what streams run with."""
 
     def land_settings(self, alias: str) -> LandSettings:
-        """Return what landing a source needs to know."""
+        """Build the settings for landing a source."""
         cluster = self.config.cluster(alias)
         flows = self.config.flows_from(alias)
         return LandSettings(
@@ -100,7 +100,7 @@ class Streams(Positions):
         return identity([flow.model_dump(mode="json", include=chosen), words, separators])
 
     def republish_settings(self, flow: FlowConfig, state: ControlState = NOTHING_ASKED) -> RepublishSettings:
-        """Return what republishing a flow needs to know, its duties included.
+        """Build the settings for republishing a flow, its duties included.
 
         From a source that is paused nothing is read: what the relay holds is sent, the duties rest.
         """
@@ -115,7 +115,7 @@ class Streams(Positions):
         )
 
     def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
-        """Return what sending records of a flow needs to know; no clients are made, as duties need them."""
+        """Build the settings for sending a flow's records, without the clients that duties need."""
         # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
         flow = self.config.bind(flow)
         return RepublishSettings(
@@ -128,7 +128,7 @@ class Streams(Positions):
         )
 
     def view(self, flow: FlowConfig) -> View | None:
-        """Return what a flow makes of its records on their way; None where they go out as they are.
+        """Build the view that a flow applies to its records; None where they go out as they are.
 
         Raises:
             ConfigError: a key of a rule cannot be resolved.
@@ -211,7 +211,7 @@ class Streams(Positions):
         return min(every).total_seconds() if every else None
 
     def keeper(self, flow: FlowConfig) -> Keeper:
-        """Return what keeps the topics and ACLs of a flow in step."""
+        """Build the keeper that keeps the topics and ACLs of a flow in step."""
         return Keeper(
             flow,
             beside=self.config.flows,

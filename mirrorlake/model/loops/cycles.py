@@ -36,7 +36,7 @@ class FlowLike(Directed, Protocol):
 
     @property
     def topics(self) -> TopicPattern:
-        """Return what the flow selects, before its exclusions."""
+        """Return the flow's selection, before its exclusions."""
 
     @property
     def replication_policy(self) -> ReplicationPolicy:

@@ -20,7 +20,7 @@ Points = dict[tuple[str, datetime], float | None]
 
 
 def shown(figure: Any) -> Points:
-    """Return what a figure shows, by the name of the line and time."""
+    """Collect the points of a figure, by the name of the line and time."""
     return {
         (trace.name.replace("&gt;", ">"), pd.Timestamp(x).to_pydatetime()): None if y is None or y != y else float(y)
         for trace in figure.data

@@ -59,7 +59,7 @@ def flow_of(
 
 
 def permitted(acls: Iterable[Acl], principal: str, operation: str, topic: str) -> bool:
-    """Return what Kafka's StandardAuthorizer would say: a denial wins, some permissions imply others."""
+    """Decide as Kafka's StandardAuthorizer does: a denial wins, some permissions imply others."""
 
     def concerns(acl: Acl) -> bool:
         named = acl.name in (topic, "*") if acl.pattern == "LITERAL" else topic.startswith(acl.name)
