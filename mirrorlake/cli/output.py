@@ -26,7 +26,7 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        # A topic may be called a:b:c, which is no emoji.
+        # A topic may be called a:b:c, which is not an emoji.
         self._people = Console(highlight=False, soft_wrap=True, emoji=False)
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
@@ -49,7 +49,7 @@ class Output:
         self.say(value.to_text(rows=None))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Print a table for people, for rows that are no value of their own (see `show`)."""
+        """Print a table for people, for rows that are not a value of their own (see `show`)."""
         self.say(table(title, columns, rows).text(rows=None))
 
     def note(self, text: str) -> None:

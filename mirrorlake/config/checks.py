@@ -45,7 +45,7 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
     found = [
         SettingsFault(
             ("clusters", alias),
-            f"'{alias}' is no alias",
+            f"'{alias}' is not an alias",
             "use letters, digits, _ and -, not - in front; a dot parts remote topic names",
         )
         for alias in known

@@ -86,7 +86,7 @@ class Document:
         result: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                self.findings.append(SettingsFault(place, "a key that is no plain word", "write `key: value`"))
+                self.findings.append(SettingsFault(place, "a key that is not a plain word", "write `key: value`"))
                 continue
             result[key.value] = self.add(value, (*place, key.value), key.start_mark.line + 1)
         return result
@@ -132,7 +132,7 @@ def read(text: str, file: str) -> Document:
         file: its name, for errors.
 
     Raises:
-        ConfigError: it is empty, does not parse, or is no mapping.
+        ConfigError: it is empty, does not parse, or is not a mapping.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)

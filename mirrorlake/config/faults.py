@@ -125,7 +125,7 @@ def _finding(detail: ErrorDetails, model: type[BaseModel], data: Any) -> Setting
         return SettingsFault(place, f"{value} stands where a list is expected", "begin each item with `- `")
     if kind == "string_type":
         return SettingsFault(
-            place, f"{value} is no text", "quote it; YAML reads words such as no, on and 1 as something else"
+            place, f"{value} is not text", "quote it; YAML reads words such as no, on and 1 as something else"
         )
     return SettingsFault(place, f"{value} does not fit", detail["msg"].replace("Input should", "it should"))
 

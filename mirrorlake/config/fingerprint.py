@@ -31,7 +31,7 @@ def plain(config: MirrorConfig) -> dict[str, Any]:
         ... '''))["flows"]
         {'east->west': {'name': 'east->west', 'source': 'east', 'target': 'west', 'topics': ['orders']}}
     """
-    # Where runs are logged is no part of what a mirror does, and its address may hold a password.
+    # Where runs are logged is not part of what a mirror does, and its address may hold a password.
     dumped = config.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"tracking"})
     content = _without_secrets(dumped)
     return {**content, "flows": {flow["name"]: flow for flow in content["flows"]}}

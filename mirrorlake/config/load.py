@@ -22,7 +22,7 @@ def load(path: str | Path) -> MirrorConfig:
         path: a YAML file; relative to the current directory.
 
     Raises:
-        ConfigError: the file cannot be read, is no YAML, or holds faults; each with file, line, path and remedy.
+        ConfigError: the file cannot be read, is not YAML, or holds faults; each with file, line, path and remedy.
 
     Example:
         >>> load("conf/missing.yml")

@@ -75,7 +75,7 @@ def check(text: str) -> None:
         inner = match.group(1)
         if match.group() != "$${" and (inner is None or not (_ENV.fullmatch(inner) or _SECRET.fullmatch(inner))):
             raise BadReferenceError(
-                f"{match.group()} is no reference",
+                f"{match.group()} is not a reference",
                 "write ${env:NAME}, ${env:NAME:-default} or ${secret:scope/key}, not nested; $${ for a literal ${",
             )
 
@@ -129,11 +129,11 @@ def keep_for_session(reference: str, value: str) -> None:
         value: what was typed.
 
     Raises:
-        BadReferenceError: the text is no such reference.
+        BadReferenceError: the text is not such a reference.
     """
     check(reference)
     if not is_reference(reference) or ":-" in reference:
-        raise BadReferenceError(f"'{reference}' is no reference", "write ${env:NAME} or ${secret:scope/key}")
+        raise BadReferenceError(f"'{reference}' is not a reference", "write ${env:NAME} or ${secret:scope/key}")
     _TYPED[reference[2:-1]] = value
 
 
@@ -208,7 +208,7 @@ def _from_file(scope: str, key: str, tried: list[str]) -> str | None:
         tried.append(f"a file under {SECRETS_DIR} (not set)")
         return None
     if {scope, key} & {".", ".."}:
-        tried.append(f"a file under {SECRETS_DIR} (. and .. are no names)")
+        tried.append(f"a file under {SECRETS_DIR} (. and .. are not names)")
         return None
     path = Path(folder) / scope / key
     try:

@@ -39,7 +39,7 @@ def size(value: Any) -> int:
     unit = _SIZE_UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None or (number := int(float(match.group(1)) * unit)) <= 0:
         raise fault_error(
-            f"{_show(value)} is no size", 'write a number and a unit, like "64 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
+            f"{_show(value)} is not a size", 'write a number and a unit, like "64 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
         )
     return number
 
@@ -50,7 +50,8 @@ def interval(value: Any) -> timedelta:
     unit = _INTERVAL_UNITS.get(match.group(2)) if match else None
     if match is None or unit is None:
         raise fault_error(
-            f"{_show(value)} is no interval", 'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)'
+            f"{_show(value)} is not an interval",
+            'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)',
         )
     return timedelta(seconds=float(match.group(1)) * unit)
 
@@ -59,7 +60,7 @@ def length_of(value: str | timedelta) -> timedelta:
     """Return a length of time that a caller gave, as text such as `5 minutes` or as it is.
 
     Raises:
-        UsageError: the text is no length of time.
+        UsageError: the text is not a length of time.
     """
     if isinstance(value, timedelta):
         return value
@@ -67,7 +68,7 @@ def length_of(value: str | timedelta) -> timedelta:
         return interval(value)
     except PydanticCustomError:
         raise UsageError(
-            f"'{value}' is no length of time", remedy='write a number and a unit, like "5 minutes"'
+            f"'{value}' is not a length of time", remedy='write a number and a unit, like "5 minutes"'
         ) from None
 
 
@@ -75,14 +76,14 @@ def moment(text: str) -> datetime:
     """Return a time that a caller wrote, in UTC.
 
     Raises:
-        UsageError: it is no ISO 8601 time, or has no zone.
+        UsageError: it is not an ISO 8601 time, or has no zone.
     """
     remedy = "write 2026-01-01T00:00:00Z"
     try:
         # Python 3.10 does not read the Z.
         found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
     except ValueError:
-        raise UsageError(f"'{text}' is no ISO 8601 time", remedy=remedy) from None
+        raise UsageError(f"'{text}' is not an ISO 8601 time", remedy=remedy) from None
     if found.tzinfo is None:
         raise UsageError(f"'{text}' has no time zone", remedy=remedy)
     return found.astimezone(timezone.utc)
@@ -92,7 +93,7 @@ def addresses(value: Any) -> tuple[str, ...]:
     """Return `host:port` addresses from one string or a list; references are checked when they are resolved."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise fault_error(f"{_show(value)} is no address", 'write "host:9092" or a list of such')
+        raise fault_error(f"{_show(value)} is not an address", 'write "host:9092" or a list of such')
     found = [part.strip() for text in texts for part in _commas(text) if part.strip()]
     if not found:
         raise fault_error("no address", 'write "host:9092" or a list of such')
@@ -104,7 +105,7 @@ def addresses(value: Any) -> tuple[str, ...]:
                 if "://" in address
                 else 'write "host:9092"'
             )
-            raise fault_error(f"'{address}' is no host:port", hint)
+            raise fault_error(f"'{address}' is not a host:port", hint)
     return tuple(found)
 
 
@@ -119,7 +120,7 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise fault_error(
-            f"{_show(value)} is no selection", 'write "orders, clicks.*" or a list; quote words such as "no" and "1"'
+            f"{_show(value)} is not a selection", 'write "orders, clicks.*" or a list; quote words such as "no" and "1"'
         )
     try:
         return parse_patterns(texts, required=required)
@@ -170,13 +171,13 @@ def start(value: Any) -> Start:
     if not isinstance(value, dict) or set(value) != {"timestamp"}:
         if isinstance(value, str):
             remedy = did_you_mean(value, ["earliest", "latest"]) if value[:1] in "el" else remedy
-        raise fault_error(f"{_show(value)} is no start", remedy)
+        raise fault_error(f"{_show(value)} is not a start", remedy)
     text = value["timestamp"]
     try:
         # Python 3.10 does not read the Z.
         moment = text if isinstance(text, datetime) else datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", str(text)))
     except ValueError:
-        raise fault_error(f"{_show(text)} is no ISO 8601 time", remedy) from None
+        raise fault_error(f"{_show(text)} is not an ISO 8601 time", remedy) from None
     if moment.tzinfo is None:
         raise fault_error(
             f"{_show(text)} has no time zone", f"write {moment.isoformat()}Z for UTC, or an offset such as +01:00"
@@ -226,9 +227,9 @@ def policy(value: Any) -> PolicyChoice:
     remedy = 'write default, identity or {template: "all.{topic}"}'
     if isinstance(value, str):
         hint = did_you_mean(value, ["default", "identity"])
-        raise fault_error(f"{_show(value)} is no replication policy", hint if hint.startswith("did") else remedy)
+        raise fault_error(f"{_show(value)} is not a replication policy", hint if hint.startswith("did") else remedy)
     if not isinstance(value, dict) or set(value) != {"template"} or not isinstance(value["template"], str):
-        raise fault_error(f"{_show(value)} is no replication policy", remedy)
+        raise fault_error(f"{_show(value)} is not a replication policy", remedy)
     try:
         TemplatePolicy(value["template"])
     except TopicNameError as error:
@@ -239,7 +240,7 @@ def policy(value: Any) -> PolicyChoice:
 def _with_separator(choice: PolicyChoice, separator: Any) -> PolicyChoice:
     if choice.template is not None or not isinstance(separator, str) or not is_legal_topic(f"a{separator}b"):
         raise fault_error(
-            f"{_show(separator)} is no separator", "write one or a few of . _ - beside name: default or identity"
+            f"{_show(separator)} is not a separator", "write one or a few of . _ - beside name: default or identity"
         )
     if not separator:
         raise fault_error("the separator is empty", "write one or a few of . _ -")

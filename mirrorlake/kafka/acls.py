@@ -77,7 +77,7 @@ class ClusterAcls:
                     future.result()
 
     def delete(self, acls: Iterable[Acl]) -> None:
-        """Delete exactly these ACLs; those that are gone already are no error."""
+        """Delete exactly these ACLs; those that are gone already are not an error."""
         for chunk in _chunks(acls):
             with self._border.errors("delete ACLs", _CHANGE):
                 for future in self._client.delete_acls(

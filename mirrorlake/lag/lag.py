@@ -186,7 +186,7 @@ class Lag:
             >>> mirror.lag.verdict().verdict.name  # doctest: +SKIP
             'OK'
         """
-        # Before the questions: what they take is no silence.
+        # Before the questions: the time that they take is not silence.
         now = self._now()
         frame = self.over(self._look_before(WINDOW_SAMPLES))
         found = judge_lag(frame, now=now, kept=self._kept, positions=self._lake.meta(POSITIONS))

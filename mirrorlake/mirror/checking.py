@@ -141,7 +141,7 @@ class Checking(Part):
             verify: compare source, relay and target first.
 
         Raises:
-            UsageError: there is no such flow, or `since` is no time.
+            UsageError: there is no such flow, or `since` is not a time.
             ClusterError, StoreError: with `verify`, a cluster does not answer; the lake failed.
 
         Example:

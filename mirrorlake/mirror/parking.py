@@ -24,7 +24,7 @@ FIRST_S = 60.0
 HEALTHY_S = 60.0
 # A cluster that answers again is found soon; a store, or a worker that dies each time, is not asked so often.
 _MOST_S = {ClusterUnreachable: 10.0, ClusterError: 300.0, StoreError: 300.0}
-# The first new start mends most of what it can mend: what is gone a second later is no news.
+# The first new start mends most of what it can mend: what is gone a second later is not news.
 _TOLD_FROM = 2
 
 

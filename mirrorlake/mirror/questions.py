@@ -163,7 +163,7 @@ class Asking(Part):
             within: the most time between the timestamps of two records.
 
         Raises:
-            UsageError: fewer than two sources of the settings carry the topic, or `within` is no time.
+            UsageError: fewer than two sources of the settings carry the topic, or `within` is not a time.
 
         Example:
             >>> mirror.conflicts("orders", within="5 minutes").show()  # doctest: +SKIP
@@ -195,7 +195,7 @@ class Asking(Part):
         """Make a view of a source topic with the members of its JSON values, and return it: `value.amount`.
 
         Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`, `key`
-        (text), `value` (null for tombstones and what is no JSON object) and `value_text`. It shows what is in the relays when it
+        (text), `value` (null for tombstones and what is not a JSON object) and `value_text`. It shows what is in the relays when it
         is asked, under the same name in SQL cells and in `sql`, as long as the session lives.
 
         Args:

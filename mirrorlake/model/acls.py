@@ -110,7 +110,7 @@ class AclFlow:
         exclude_groups: `exclude_groups` of the flow.
         carries: whether the flow mirrors a topic of this name.
         takes_group: whether the flow takes a group of this name.
-        remote: how the flow names a topic on the target; None where it would be no legal name.
+        remote: how the flow names a topic on the target; None where it would not be a legal name.
         remote_prefix: how the remote names of all topics with this beginning begin, and of no others; None without such.
         shared: whether the remote topic of a source topic also holds records of other topics.
         existing: the source's topics that the flow carries now.
@@ -196,7 +196,7 @@ def _why_not(acl: Acl, flow: AclFlow) -> str | None:
     if not acl.is_known:
         return "this version does not know its resource, pattern, operation or permission type; a newer broker does"
     if acl.resource != "TOPIC" and not (acl.resource == "GROUP" and flow.group_acls):
-        return _ELSEWHERE.get(acl.resource, "it is no ACL of a topic")
+        return _ELSEWHERE.get(acl.resource, "it is not an ACL of a topic")
     if flow.unmapped == "report" and acl.principal != EVERYBODY and acl.principal not in flow.principals:
         return f"sync.acls_principals does not name {acl.principal}"
     if acl.permission == "ALLOW" and flow.writes == "skip" and acl.operation in _DOWNGRADED:

@@ -92,7 +92,7 @@ def parse_path(text: str) -> Path:
         match = _STEP.match(rest, place)
         if match is None:
             raise PathError(
-                f"'{text}' is no path (at '{rest[place : place + 20]}')",
+                f"'{text}' is not a path (at '{rest[place : place + 20]}')",
                 "write $.a.b, a.b, $['a b'], items[0], items[*], address.* or ..name",
             )
         steps.append(_step(match))

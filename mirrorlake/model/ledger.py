@@ -84,7 +84,7 @@ class LedgerRecord:
         """Read a record back.
 
         Raises:
-            ValueError: the bytes are no ledger record, or one of a later version.
+            ValueError: the bytes are not a ledger record, or one of a later version.
         """
         try:
             document = json.loads(value)

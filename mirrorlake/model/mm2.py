@@ -56,7 +56,7 @@ class OffsetSync:
         """Read a record.
 
         Raises:
-            Mm2FormatError: the bytes are no offset sync.
+            Mm2FormatError: the bytes are not an offset sync.
         """
         of_key, of_value = Fields(key, "key"), Fields(value, "value")
         return cls(*of_key.end(of_key.string(), of_key.number(">i")), *of_value.end(*of_value.numbers(">qq")))
@@ -91,7 +91,7 @@ class Checkpoint:
         """Read a record.
 
         Raises:
-            Mm2FormatError: the bytes are no checkpoint, or one of a later version.
+            Mm2FormatError: the bytes are not a checkpoint, or one of a later version.
         """
         of_key, of_value = Fields(key, "key"), Fields(value, "value")
         group, topic, partition = of_key.end(of_key.string(), of_key.string(), of_key.number(">i"))
@@ -125,7 +125,7 @@ class Heartbeat:
         """Read a record.
 
         Raises:
-            Mm2FormatError: the bytes are no heartbeat, or one of a later version.
+            Mm2FormatError: the bytes are not a heartbeat, or one of a later version.
         """
         of_key, of_value = Fields(key, "key"), Fields(value, "value")
         source, target = of_key.end(of_key.string(), of_key.string())
@@ -163,18 +163,18 @@ class SourceOffset:
         """
         parts = document(key, "key")
         if not isinstance(parts, list) or len(parts) != 2 or not isinstance(parts[0], str):
-            raise Mm2FormatError("the key is no [connector, partition]")
+            raise Mm2FormatError("the key is not [connector, partition]")
         connector, place = parts
         if not isinstance(place, dict) or set(place) != {"cluster", "partition", "topic"}:
             return None
         cluster, topic, partition = place["cluster"], place["topic"], place["partition"]
         if not (isinstance(cluster, str) and isinstance(topic, str) and is_whole(partition)):
-            raise Mm2FormatError(f"{place} is no source partition")
+            raise Mm2FormatError(f"{place} is not a source partition")
         offset = None
         if value is not None and (found := document(value, "value")) is not None:
             offset = found.get("offset") if isinstance(found, dict) else None
             if not is_whole(offset):
-                raise Mm2FormatError(f"{found} is no source offset")
+                raise Mm2FormatError(f"{found} is not a source offset")
         return cls(connector, cluster, topic, partition, offset)
 
     def key(self) -> bytes:

@@ -84,7 +84,7 @@ def document(data: bytes | None, part: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise Mm2FormatError(f"the {part} is no JSON") from None
+        raise Mm2FormatError(f"the {part} is not JSON") from None
 
 
 def is_whole(value: object) -> bool:

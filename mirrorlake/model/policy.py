@@ -58,7 +58,7 @@ def check_topic(name: str) -> str:
             else "allowed are letters, digits, . _ and -, not . or .. alone"
         )
         raise TopicNameError(
-            f"'{name}' is no legal topic name ({why})", remedy="shorten or change the name or the policy"
+            f"'{name}' is not a legal topic name ({why})", remedy="shorten or change the name or the policy"
         )
     return name
 

@@ -10,7 +10,7 @@ BURST_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A limit in records and in bytes a second; None is no limit.
+    """A limit in records and in bytes a second; None means no limit.
 
     >>> Rate(records_per_second=5000.0).share(2)
     Rate(records_per_second=2500.0, bytes_per_second=None)

@@ -80,7 +80,9 @@ def _token(text: str, start: int) -> Token:
     if char.isspace():
         return Token("blank", char, start)
     if char in "*+?{":
-        return _found("repeat", _REPEAT, text, start, "{ that is no repeat", r"write {2} or {1,3} (at most {…,1000})")
+        return _found(
+            "repeat", _REPEAT, text, start, "{ that is not a repeat", r"write {2} or {1,3} (at most {…,1000})"
+        )
     if char == "(":
         if _FLAG.match(text, start):
             return _found("flag", _FLAG, text, start, "", "")

@@ -53,7 +53,7 @@ def read(defaults: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any
         try:
             found[name] = _value(texts[name], type(default))
         except ValueError:
-            faults.append(f"{name}={texts[name]!r} is no {type(default).__name__}")
+            faults.append(f"{name}={texts[name]!r} is not of type {type(default).__name__}")
     if faults:
         raise UsageError(
             "; ".join(faults), consequence="the notebook cannot go on", remedy="correct the widgets, then run again"

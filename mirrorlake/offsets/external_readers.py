@@ -134,7 +134,7 @@ def _given(document: Any) -> dict[TopicPartition, int]:
         return {TopicPartition(row["topic"], int(row["partition"])): int(row["offset"]) for row in document}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         text = json.dumps(document, default=str)[:80]
-        raise UsageError(f"these are no positions: {text}", remedy=f"give them as {_SHAPES}") from error
+        raise UsageError(f"these are not positions: {text}", remedy=f"give them as {_SHAPES}") from error
 
 
 def _shaped(moved: Mapping[TopicPartition, int], *, as_spark: bool) -> Any:

@@ -238,7 +238,7 @@ class Web:
 
     @cached_property
     def _withheld(self) -> dict[_Key, list[tuple[int, int]]]:
-        """What rules kept back; a loop is no loss, for such a record comes another way."""
+        """What rules kept back; a loop is not a loss, for such a record comes another way."""
         names = [flow.name for flow in self._kin.web]
         kept = self._maps.withheld.where(F.col("flow").isin(names) & ~F.col("rule").eqNullSafe(RULE))
         rows = kept.select("flow", "topic", "generation", "partition", F.explode("ranges").alias("part")).collect()

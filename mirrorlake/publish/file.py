@@ -47,7 +47,7 @@ def read_records_of(spark: SparkSession, path: str | Path, *, key: str | None = 
 
 def _json_lines(spark: SparkSession, file: Path, key: str | None) -> DataFrame:
     lines = spark.read.text(str(file.absolute())).where(F.length(F.trim("value")) > 0)
-    value = _unless(F.try_parse_json("value").isNull(), "a line that is no JSON", F.col("value"))
+    value = _unless(F.try_parse_json("value").isNull(), "a line that is not JSON", F.col("value"))
     if key is None:
         return lines.select(value.alias("value"))
     field = F.get_json_object("value", f"$['{key}']")

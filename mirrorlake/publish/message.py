@@ -98,7 +98,7 @@ def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]] | None:
     """Return headers as pairs, None where there are none.
 
     Raises:
-        TypeError: a key is no text, or a value neither bytes nor text.
+        TypeError: a key is not text, or a value is neither bytes nor text.
     """
     items = headers.items() if isinstance(headers, Mapping) else headers or ()
     pairs = [(name, bytes_of(value)) for name, value in items]

@@ -370,7 +370,7 @@ def _options(config: Mapping[str, Any]) -> dict[str, float]:
             number = -1.0
         if name not in found or number < 0:
             raise UsageError(
-                f"'{name}: {value}' is no option of a lake cluster's producer",
+                f"'{name}: {value}' is not an option of a lake cluster's producer",
                 consequence="no producer was made",
                 remedy=f"known are {', '.join(_DEFAULTS)}, each a number",
             )

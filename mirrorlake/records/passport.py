@@ -75,7 +75,7 @@ class Registry:
             cluster=cluster,
             source=None,
             offset=offset,
-            words=f"{cluster} {where}@{offset} is no mirrored record: {why}",
+            words=f"{cluster} {where}@{offset} is not a mirrored record: {why}",
         )
 
     def _is_source(self, cluster: str, topic: str) -> bool:

@@ -52,7 +52,7 @@ def topic_sql(relays: Mapping[str, str], topic: str) -> str:
 def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
     """Return the query of one topic's records with the members of their values: `value.amount`.
 
-    `value` is null for tombstones and for what is no JSON object; `value_text` tells them apart.
+    `value` is null for tombstones and for what is not a JSON object; `value_text` tells them apart.
 
     Args:
         relays: relays by alias, as SQL names them.

@@ -12,7 +12,7 @@ NOTHING = "–"
 def count(value: float | None) -> str:
     """Return a quantity with its digits in groups of three; a fraction keeps three significant digits.
 
-    Offsets, partitions and ids are no quantities: people copy them into commands, so print them as they are.
+    Offsets, partitions and ids are not quantities: people copy them into commands, so print them as they are.
 
     >>> count(1234567), count(-1234), count(0.12345), count(None)
     ('1 234 567', '-1 234', '0.123', '–')

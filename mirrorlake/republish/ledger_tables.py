@@ -98,7 +98,7 @@ class LedgerCopy:
         try:
             admin.delete_records_before(keep)
         except ClusterError as error:
-            # Housekeeping: a ledger that keeps more than it must is no harm, and the next owner tries again.
+            # Housekeeping: a ledger that keeps more than it must does no harm, and the next owner tries again.
             log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
         return len(lacking)
 

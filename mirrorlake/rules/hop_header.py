@@ -132,7 +132,7 @@ class _Hops:
             return None
         values = flat.field(1).take(pa.array(at))
         parts = pc.extract_regex(values, f"^{HOP_PATTERN}$")
-        # What is no hop of ours gives null: anybody may write a header of this name.
+        # What is not a hop of ours gives null: anybody may write a header of this name.
         valid = parts.is_valid().to_numpy(zero_copy_only=False)
         if not valid.any():
             return None

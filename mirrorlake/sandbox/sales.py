@@ -23,7 +23,7 @@ _TIMEOUT_S = 60.0
 def write_sales(bootstrap_servers: str, *, region: str, records: int, seed: int = 1) -> None:
     """Create the topic `sales` where it is missing and write to it, with timestamps of the last hour and some before.
 
-    Of a hundred records about four were sold five hours ago and come late, two are tombstones and one is no JSON. The
+    Of a hundred records about four were sold five hours ago and come late, two are tombstones and one is not JSON. The
     same 40 customers buy in every region, few of them most often.
 
     Args:

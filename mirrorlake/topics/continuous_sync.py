@@ -106,7 +106,7 @@ class Keeper:
         """Pick what is corrected without asking.
 
         To grow somebody else's topic would move that one's keys: a person decides that, with `apply`. A topic that was on the
-        target before and is missing now is no empty topic: to make it again would hide that its records are gone (law E).
+        target before and is missing now is not an empty topic: to make it again would hide that its records are gone (law E).
         """
         found = [change for change in changes if change.action in _WHILE_RUNNING]
         if not any(change.action in ("create", "add_partitions") for change in found):

@@ -31,7 +31,7 @@ def make_tracker(config: MirrorConfig) -> Tracker:
         return Tracker(None, why_off="`tracking.enabled` is false")
     try:
         uri = default_uri(config)
-        why = "the lake is no folder of this machine, and `tracking.uri` is not set" if uri is None else lacking(uri)
+        why = "the lake is not a folder of this machine, and `tracking.uri` is not set" if uri is None else lacking(uri)
     except ConfigError as error:
         # A notebook that may read the lake need not know the server's address.
         uri, why = None, str(error.faults[0])

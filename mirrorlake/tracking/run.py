@@ -18,7 +18,7 @@ _LONGEST_PARAMETER = 6000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
-    """One run: `parameters` went in and are no secrets, `figures` came out, `reports` are texts by file name.
+    """One run: `parameters` went in and are not secrets, `figures` came out, `reports` are texts by file name.
 
     Names of figures end with their unit where they have one: `seconds`, `records_per_second`; counts are records.
     """

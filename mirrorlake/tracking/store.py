@@ -36,7 +36,7 @@ class RunStore:
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
 
-        # Two lines about the making of tables are no news to who runs a verification.
+        # Two lines about the making of tables are not news to who runs a verification.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
         file = _file_of(uri)
         folder = None if file is None else file.parent

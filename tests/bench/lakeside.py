@@ -161,7 +161,7 @@ def session(contest: Contest) -> Iterator[Session]:
 
 
 def apply_all(contest: Contest, passes: Sequence[Pass]) -> None:
-    """Create tables, ledgers and topics of all passes in a session of its own: setting up is no part of any figure."""
+    """Create tables, ledgers and topics of all passes in a session of its own: setting up is not part of any figure."""
     with session(contest) as spark:
         for one in passes:
             spark.ask("apply", one)

@@ -1,7 +1,7 @@
 """What rules cost: CPU-seconds per million records on one core, through the view of a flow, as a worker runs it.
 
 `python -m tests.bench.rules [--records N]` prints a table for docs/benchmarks.md. The values are those of the workload,
-cut back to their last whole member: the workload cuts them to their length, and half a member is no JSON.
+cut back to their last whole member: the workload cuts them to their length, and half a member is not JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A process with one Spark session that runs mirrorlake's verbs when it is told to: `python -m tests.bench.worker`.
 
 A line of JSON comes in on standard input, `{"do": "land", "conf": FILE, ...}`; one goes out on standard output. It is a
-process of its own so that the brokers and the benchmark are no part of what is measured.
+process of its own so that the brokers and the benchmark are not part of what is measured.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def run_demo(conf: Path, *, records: int, output: Output) -> int:
         SandboxError: a broker did not start.
     """
     config, moved = demo_clusters(load_config(conf))
-    # A lake that the next demo throws away is no place for runs to compare.
+    # A lake that the next demo throws away is not the place for runs to compare.
     config = config.model_copy(update={"tracking": TrackingConfig(enabled=False)})
     root = claim_lake(config)
     config = config.model_copy(update={"lake": config.lake.model_copy(update={"root": str(root)})})

@@ -72,7 +72,7 @@ class ClusterDraft:
         """Return the cluster's part of a settings file.
 
         Raises:
-            UsageError: the password is no reference; it is not repeated.
+            UsageError: the password is not a reference; it is not repeated.
         """
         if self.rest.get("kind") == "lake":
             return {**self.rest, "never_leave": self.never_leave}
@@ -96,8 +96,8 @@ class ClusterDraft:
         password = self.password or self.usual_reference
         if not is_reference(password) or ":-" in password:
             raise UsageError(
-                f"the password of {self.alias} is no reference",
-                consequence="it is not kept: a settings file is no place for a password",
+                f"the password of {self.alias} is not a reference",
+                consequence="it is not kept: a settings file is not the place for a password",
                 remedy=f"write {self.usual_reference} or ${{secret:scope/key}}, and type the password where it is hidden",
             )
         return {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": password}
@@ -201,7 +201,7 @@ def check_cluster(draft: ClusterDraft) -> ClusterConfig:
 
     Raises:
         ConfigError: it has faults; all of them are named.
-        UsageError: the password is no reference, or never_leave no selection.
+        UsageError: the password is not a reference, or never_leave is not a selection.
     """
     other = ClusterDraft(alias="other-end" if draft.alias != "other-end" else "other", servers="127.0.0.1:9092")
     flow = FlowDraft(source=draft.alias, target=other.alias, topics="any")
@@ -271,7 +271,7 @@ class Draft:
 
         Raises:
             ConfigError: they have faults; all of them are named.
-            UsageError: a password is no reference.
+            UsageError: a password is not a reference.
         """
         return loads(yaml_of(self.content()))
 

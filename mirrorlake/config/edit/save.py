@@ -17,7 +17,7 @@ def save(text: str, path: str | Path, *, replace: bool = False) -> Path:
         replace: whether another content may be replaced.
 
     Raises:
-        ConfigError: the text is no settings file.
+        ConfigError: the text is not a settings file.
         UsageError: the file holds something else, or cannot be written.
     """
     loads(text)

@@ -111,7 +111,7 @@ class Clients:
         return self._checked(values, places, check=check_client, place=f"clusters.{alias}.client")
 
     def _tuning(self, alias: str) -> dict[str, Pair]:
-        """Return the source's consumer settings that are no part of the connection, and where each stands."""
+        """Return the source's consumer settings that are not part of the connection, and where each stands."""
         found = {}
         for key, value in _below(self._clusters[alias], "consumer.").items():
             where = f"{alias}.consumer.{key}"

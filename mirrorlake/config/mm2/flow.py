@@ -216,6 +216,6 @@ class _Flow:
     def _number(self, key: str, default: int) -> int:
         text = self._given[key].strip()
         if not text.isdigit():
-            self.notes.append(f"{key} is no number; {default} was written")
+            self.notes.append(f"{key} is not a number; {default} was written")
             return default
         return int(text)

@@ -75,7 +75,7 @@ def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import
     properties = source.properties
     aliases = [alias for alias in re.split(r"\s*,\s*", properties.get("clusters", "").strip()) if alias]
     if not aliases:
-        problem = "there is no `clusters = a, b`: this is no properties file of MirrorMaker 2's dedicated mode"
+        problem = "there is no `clusters = a, b`: this is not a properties file of MirrorMaker 2's dedicated mode"
         raise ConfigError([Fault(file, "clusters", problem, "name the clusters by their aliases")])
     scopes = _Scopes(properties, aliases)
     found = Mm2Import(settings={}, report=source.report, notes=source.notes)

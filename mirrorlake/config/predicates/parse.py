@@ -89,7 +89,7 @@ def declared_fields(fields: Mapping[str, str]) -> dict[Path, tuple[str, str]]:
         kind = _declared_type(type_name)
         if kind is None:
             known = [*_DECLARED, "decimal(p, s)"]
-            findings.append(SettingsFault((name,), f"'{type_name}' is no type", did_you_mean(type_name, known)))
+            findings.append(SettingsFault((name,), f"'{type_name}' is not a type", did_you_mean(type_name, known)))
         else:
             found[path] = kind
     if findings:

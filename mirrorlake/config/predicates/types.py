@@ -119,7 +119,7 @@ class Translation:
             return self._member(path)
         if name == "headers":
             if len(path) != 1 or not isinstance(path[0], Name):
-                raise fault(f"'{_written(node)}' is no header", "write headers['name']")
+                raise fault(f"'{_written(node)}' is not a header", "write headers['name']")
             return exp.column(f"h{_place(self.headers, path[0].name)}"), TEXT
         if path:
             raise fault(
@@ -140,7 +140,7 @@ class Translation:
         kind, type_name = self._fields.get(path, (TEXT, "VARCHAR"))
         member: Node = exp.column(f"f{_place(self.pointers, _pointer(path))}")
         if type_name == "BIGINT":
-            # DuckDB rounds '5.5'; a text with a dot is no whole number.
+            # DuckDB rounds '5.5'; a text with a dot is not a whole number.
             dotted = exp.func("CONTAINS", member.copy(), exp.Literal.string("."))
             member = exp.func("NULLIF", member, exp.If(this=dotted, true=member.copy()))
         if type_name != "VARCHAR":
@@ -381,7 +381,7 @@ def _refuse_unfit(text: str, kind: str, type_name: str) -> None:
     # All of it: a result that is not fetched to its end blocks the connection for what comes next.
     [(is_unfit,)] = engine().execute(f"SELECT TRY_CAST(? AS {type_name}) IS NULL", [text]).fetchall()
     if is_unfit:
-        raise fault(f"'{text}' is no {kind}", "write a value of the type that it is compared with")
+        raise fault(f"'{text}' is not a {kind}", "write a value of the type that it is compared with")
 
 
 def _written(node: Any) -> str:

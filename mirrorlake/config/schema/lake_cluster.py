@@ -25,7 +25,7 @@ def topic_fault(name: str) -> tuple[str, str] | None:
     (None, "'__consumer_offsets' is internal to Kafka, MirrorMaker or mirrorlake")
     """
     if not is_legal_topic(name):
-        return f"'{name[:60]}' is no legal topic name", "use letters, digits, . _ and -, at most 249"
+        return f"'{name[:60]}' is not a legal topic name", "use letters, digits, . _ and -, at most 249"
     if not _ANY.matches(name):
         return f"'{name}' is internal to Kafka, MirrorMaker or mirrorlake", "no flow carries it; choose another name"
     return None

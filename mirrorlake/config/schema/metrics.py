@@ -23,7 +23,7 @@ class MetricsConfig(Settings):
     @classmethod
     def _is_port(cls, port: int | None) -> int | None:
         if port is not None and port > 65_535:
-            raise fault_error(f"{port} is no port", "write one from 1 to 65535, such as 9464")
+            raise fault_error(f"{port} is not a port", "write one from 1 to 65535, such as 9464")
         return port
 
     @field_validator("address", mode="before")
@@ -32,7 +32,7 @@ class MetricsConfig(Settings):
         text = str(address)
         if not text or any(sign in text for sign in "/ ") or text.count(":") == 1:
             raise fault_error(
-                f"'{text}' is no address to listen at",
+                f"'{text}' is not an address to listen at",
                 "write 127.0.0.1, or 0.0.0.0 for every network; the port is `port`",
             )
         return text

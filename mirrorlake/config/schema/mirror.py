@@ -193,7 +193,7 @@ class ClusterConfig(Settings):
         """
         found = ",".join(self.resolved(address, "bootstrap_servers") for address in self.bootstrap_servers)
         if not values.are_addresses(found):
-            problem = "the reference resolves to something that is no list of host:port"
+            problem = "the reference resolves to something that is not a list of host:port"
             raise ConfigError([Fault(self.file, f"{self.place}.bootstrap_servers", problem, 'set it to "host:9092"')])
         return found
 
@@ -248,7 +248,7 @@ class MirrorConfig(Settings):
             findings = check_denied(placed) + check_routes(placed)[1]
         is_placed = self.tracking.uri is not None or not (self.lake.root is None or _is_elsewhere(self.lake.root))
         if self.tracking.enabled is True and not is_placed:
-            no_place = "the lake is no folder of this machine, so there is no place for a sqlite file"
+            no_place = "the lake is not a folder of this machine, so there is no place for a sqlite file"
             findings.append(
                 SettingsFault(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks")
             )
@@ -294,7 +294,7 @@ class MirrorConfig(Settings):
         known = self.lake_clusters
         if alias in known or (alias is None and len(known) == 1):
             return alias or known[0]
-        problem = f"'{alias}' is no lake cluster" if alias else f"there are {len(known) or 'no'} lake clusters"
+        problem = f"'{alias}' is not a lake cluster" if alias else f"there are {len(known) or 'no'} lake clusters"
         remedy = f"name one of: {', '.join(known)}" if known else "add a cluster with `kind: lake` to the settings"
         raise UsageError(problem, consequence="nothing was published", remedy=remedy)
 

@@ -93,8 +93,8 @@ def read_placement(value: Any) -> Placement:
     if isinstance(value, Mapping) and "by" in value:
         return _by_key(value)
     if isinstance(value, str):
-        raise fault_error(f"'{value}' is no placement", f"{did_you_mean(value, ['keep', 'key', 'map'])}; {_REMEDY}")
-    raise fault_error("this is no placement", _REMEDY)
+        raise fault_error(f"'{value}' is not a placement", f"{did_you_mean(value, ['keep', 'key', 'map'])}; {_REMEDY}")
+    raise fault_error("this is not a placement", _REMEDY)
 
 
 def _by_key(value: Mapping[Any, Any]) -> Placement:
@@ -108,7 +108,7 @@ def _by_key(value: Mapping[Any, Any]) -> Placement:
     ]
     count = values.whole(value.get("count"))
     if not _is_partition(count) or count == 0:
-        what = "'count' is missing" if count is None else "'count' is no number of partitions"
+        what = "'count' is missing" if count is None else "'count' is not a number of partitions"
         findings.append(SettingsFault(("count",), what, f"write the remote topic's partitions, 1 to {MOST_PARTITIONS}"))
     if findings:
         raise finding_error(*findings)
@@ -135,7 +135,7 @@ def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
             findings.append(SettingsFault(place, "there is nothing in it", _PAIR_REMEDY))
         found = {values.whole(source): values.whole(target) for source, target in pairs.items()}
         findings += [
-            SettingsFault((*place, str(source)), f"{source}: {target} are no two partitions", _PAIR_REMEDY)
+            SettingsFault((*place, str(source)), f"{source}: {target} are not two partitions", _PAIR_REMEDY)
             for source, target in found.items()
             if not _is_partition(source) or not _is_partition(target)
         ]

@@ -27,7 +27,7 @@ _FUNCTION = re.compile(r"[A-Za-z0-9_-]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\
 def _paths(value: Any) -> tuple[Path, ...]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str | tuple) for text in texts):
-        raise fault_error("no list of paths", "write [email, address.city, ..ssn]")
+        raise fault_error("not a list of paths", "write [email, address.city, ..ssn]")
     found, findings = [], []
     for place, text in enumerate(texts):
         try:
@@ -43,7 +43,7 @@ def _paths(value: Any) -> tuple[Path, ...]:
 def _key(value: Any) -> Any:
     # Whatever stands here may be the key itself: no message shows it.
     if not isinstance(value, str) or not value:
-        raise fault_error("the key (hidden) is no text", "write key: ${secret:scope/key}")
+        raise fault_error("the key (hidden) is not text", "write key: ${secret:scope/key}")
     return value
 
 
@@ -138,7 +138,7 @@ class RuleConfig(Settings):
     @classmethod
     def _name_letters(cls, name: str) -> str:
         if name and not _NAME.fullmatch(name):
-            raise fault_error(f"'{name}' is no rule name", "use letters, digits, . _ and -, at most 100")
+            raise fault_error(f"'{name}' is not a rule name", "use letters, digits, . _ and -, at most 100")
         if name == "unsendable":
             raise fault_error("'unsendable' names what no client can send", "give the rule another name")
         return name
@@ -148,7 +148,7 @@ class RuleConfig(Settings):
     def _function_shape(cls, function: str | None) -> str | None:
         if function is not None and not _FUNCTION.fullmatch(function):
             raise fault_error(
-                f"'{function}' is no function", "write a name given to ml.rule_function, or package.module:callable"
+                f"'{function}' is not a function", "write a name given to ml.rule_function, or package.module:callable"
             )
         return function
 

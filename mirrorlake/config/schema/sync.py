@@ -43,9 +43,9 @@ def _overrides(value: Any) -> dict[str, dict[str, str]]:
 
 
 def unknown_settings(settings: Iterable[Any]) -> list[SettingsFault]:
-    """Return a finding for each name that is no topic setting."""
+    """Return a finding for each name that is not a topic setting."""
     return [
-        SettingsFault((name,), f"'{name}' is no topic setting of Kafka", did_you_mean(str(name), RULES))
+        SettingsFault((name,), f"'{name}' is not a topic setting of Kafka", did_you_mean(str(name), RULES))
         for name in settings
         # Settings of a vendor's brokers are not in Kafka's list.
         if name not in RULES and not str(name).startswith("confluent.")
@@ -86,7 +86,7 @@ class SyncConfig(Settings):
     @classmethod
     def _principals(cls, principals: dict[str, str]) -> dict[str, str]:
         findings = [
-            SettingsFault((source,), f"'{name}' is no principal", "write User:name")
+            SettingsFault((source,), f"'{name}' is not a principal", "write User:name")
             for source, target in principals.items()
             for name in (source, target)
             if not _PRINCIPAL.fullmatch(name)

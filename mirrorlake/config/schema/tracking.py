@@ -42,7 +42,7 @@ class TrackingConfig(Settings):
         if match is None or (match.group(1) != _DATABRICKS and match.group(3) is None):
             # MLflow refuses its old store of plain files since 3.7.
             remedy = "write sqlite:////folder/mlflow.db, https://server or databricks"
-            raise fault_error("the value (hidden) is no tracking URI", remedy)
+            raise fault_error("the value (hidden) is not a tracking URI", remedy)
         return uri
 
     @field_validator("timeout")

@@ -132,7 +132,7 @@ def mirror_for(
 
 @pytest.fixture
 def mirrored(mirror_for: Callable[..., Mirror], topics: list[str]) -> tuple[Mirror, str, str]:
-    """A mirrored topic and a group that are no other test's."""
+    """A mirrored topic and a group that no other test uses."""
     _, group = names()
     return mirror_for(groups=f"{group}.*"), topics.pop(), group
 

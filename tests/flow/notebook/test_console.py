@@ -53,7 +53,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         wizard = made.wizard
         wizard.clusters.alias.value, wizard.clusters.servers.value = "east", "nonsense"
         wizard.clusters.test.click()
-        assert "is no host:port" in made.strip.problems[0]
+        assert "is not a host:port" in made.strip.problems[0]
         made.strip.clear()
         add_cluster(made, "east", east.bootstrap_servers, never_leave=f"{name}.pii")
         add_cluster(made, "central", central.bootstrap_servers)

@@ -58,7 +58,7 @@ def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(
     shown = table("", ["key", "value", "headers"], [(bytes(record.key), bytes(record.value), headers(pairs))])
     assert Markup(shown.html()).foreign == []
     assert Markup(payload_html(bytes(record.value))).text == SCRIPT
-    assert payload(bytes(record.key)).startswith("0x1b5b324a"), "a key that moves the cursor is no text"
+    assert payload(bytes(record.key)).startswith("0x1b5b324a"), "a key that moves the cursor is not text"
 
     said = run_cli("groups", "--flow", "east->central", "--conf", str(tmp_path / "mirror.yml"))
     assert (said.returncode, SCRIPT in said.stdout, "\x1b" in said.stdout) == (0, True, False), (

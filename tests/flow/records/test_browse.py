@@ -22,7 +22,7 @@ RULES = [{"name": "only-large", "keep": "value.n >= 3"}]
 
 
 def send(address: str, topic: str) -> None:
-    """Offsets 0..9 plain (4 is no JSON), 10..11 aborted, 12 the marker, 13..14 committed, 15 the marker."""
+    """Offsets 0..9 plain (4 is not JSON), 10..11 aborted, 12 the marker, 13..14 committed, 15 the marker."""
     plain = Producer({"bootstrap.servers": address})
     for number in range(10):
         value = b"\xff<script>" if number == 4 else json.dumps({"n": number}).encode()
@@ -122,7 +122,7 @@ def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
         assert first.ledger_seq is not None
     nobody = mirror.passport("central", remote, 0, 999)
     assert nobody.source is None
-    assert "no mirrored record" in nobody.words
+    assert "not a mirrored record" in nobody.words
 
     produce(east.bootstrap_servers, topic, 1, partitions=1)
     mirror.land("east", once=True)
@@ -143,6 +143,6 @@ def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
     assert document["source"] == {"topic": topic, "generation": 1, "partition": 0, "offset": 3}
     assert document["outcomes"][0]["place"] == {"topic": remote, "partition": 0}
     done = run_cli("passport", *where, "999")
-    assert (done.returncode, "no mirrored record" in done.stdout) == (1, True)
+    assert (done.returncode, "not a mirrored record" in done.stdout) == (1, True)
     denied = run_cli("records", "--conf", conf, "--cluster", "east", "--topic", f"{topic}-pii")
     assert denied.returncode == 3

@@ -87,7 +87,7 @@ def test_settings_follow_the_source_and_spare_what_others_made(
 def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
     guarded_clusters: Clusters, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A remote topic that was there and is missing is no empty topic: its records are gone, which a person must see."""
+    """A remote topic that was there and is missing is not an empty topic: its records are gone, which a person must see."""
     topic = topic_name()
     remote = f"east.{topic}"
     east, target = (guarded_clusters[alias].bootstrap_servers for alias in ("east", "central"))

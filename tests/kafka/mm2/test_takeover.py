@@ -202,7 +202,7 @@ def test_malformed_offsets_are_stepped_over_and_named(site: Site) -> None:
     stored(site, "sound", 0)
     plan = site.plan(site.flow("sound"))
     assert not plan.refused
-    assert [note for note in plan.notes if "skipped mm2-offsets.east.internal-0@" in note and "no JSON" in note]
+    assert [note for note in plan.notes if "skipped mm2-offsets.east.internal-0@" in note and "not JSON" in note]
 
 
 @pytest.mark.law("F")

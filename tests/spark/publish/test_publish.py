@@ -318,7 +318,7 @@ def test_law_f_a_death_while_the_account_is_written_gives_no_offset_out_again(
         (("v",), "value string", None, "neither a column nor an argument"),
         (("v", "t"), "value string, topic string", "orders", "both a column and an argument"),
         (("v",), "value string", "__consumer_offsets", "is internal to Kafka"),
-        (("v",), "value string", "a b", "no legal topic name"),
+        (("v",), "value string", "a b", "not a legal topic name"),
         (("v", 6), "value string, partition int", "orders", "partition 6 of 6"),
         (("v", 0), "value string, timestamp long", "orders", "1970 or before"),
         (("v" * 2000,), "value string", "orders", "2000 bytes, allowed are 2000"),
@@ -448,7 +448,7 @@ def test_commands_on_a_lake_source(spark: SparkSession, make_lake: MakeLake) -> 
     with pytest.raises(UsageError, match="nothing to take over"):
         mirror["app->east"].takeover()
     assert len(mirror["app->east"].groups()) == len(mirror["app->east"].apply_groups()) == 0
-    with pytest.raises(UsageError, match="no lake cluster"):
+    with pytest.raises(UsageError, match="is not a lake cluster"):
         mirror.publish(keyed(spark, 1), topic="orders", cluster="east")
     source = mirror._wiring.source("app")
     assert source.topic_names() == ["orders"]
@@ -478,11 +478,11 @@ def test_files_are_published_by_command(
         assert (code, document["records"], document["repeated"]) == (0, 2, repeated)
     assert run(str(table))[1]["records"] == 2
     for arguments, problem in (
-        ([str(broken)], "a line that is no JSON"),
+        ([str(broken)], "a line that is not JSON"),
         ([str(lines), "--key", "v"], "a record without the field 'v'"),
         ([str(table), "--key", "id"], "has no column 'id'"),
         ([str(tmp_path / "none.jsonl")], "there is no file"),
-        ([str(lines), "--cluster", "east"], "'east' is no lake cluster"),
+        ([str(lines), "--cluster", "east"], "'east' is not a lake cluster"),
     ):
         code, document = run(*arguments)
         assert (code, problem in document["cause"]) == (2, True), document

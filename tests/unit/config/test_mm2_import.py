@@ -252,7 +252,7 @@ def test_a_flag_that_is_none_is_named() -> None:
 def test_a_policy_of_one_s_own_is_an_error() -> None:
     found = imported("replication.policy.class = com.acme.Names\n")
     assert any("com.acme.Names" in text for text in found.open)
-    with pytest.raises(ConfigError, match="is no replication policy"):
+    with pytest.raises(ConfigError, match="is not a replication policy"):
         loads(found.yaml)
 
 

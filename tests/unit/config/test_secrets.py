@@ -64,7 +64,7 @@ def test_a_resolved_value_is_not_read_again(folder: Path) -> None:
     "text", ["${NAME}", "${env:}", "${env:A", "${secret:scope}", "${secret:a/b/c}", "${file:/x}", "${}"]
 )
 def test_a_malformed_reference_is_refused(text: str) -> None:
-    with pytest.raises(secrets.BadReferenceError, match="no reference"):
+    with pytest.raises(secrets.BadReferenceError, match="not a reference"):
         secrets.check(text)
 
 
@@ -84,7 +84,7 @@ def test_an_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_secret_file_is_not_looked_for_outside_the_folder(folder: Path) -> None:
     (folder.parent / "password").write_text("outside", encoding="utf-8")
-    with pytest.raises(ConfigError, match="are no names"):
+    with pytest.raises(ConfigError, match="are not names"):
         secrets.resolve("${secret:../password}")
 
 

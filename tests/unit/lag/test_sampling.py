@@ -100,7 +100,7 @@ def test_sampling_has_defaults_and_is_checked() -> None:
         loads(SETTINGS + "sampling: {every: 30, groups: 'a(', keep: 1h, evry: 1s}")
     text = str(refused.value)
     for place, why in (
-        ("sampling.every", "is no interval"),
+        ("sampling.every", "is not an interval"),
         ("sampling.groups", "unclosed"),
         ("sampling.keep", "less than a day"),
         ("sampling.evry", "did you mean 'every'?"),

@@ -130,7 +130,7 @@ def test_the_preview_follows_every_key(console: Console) -> None:
     flow.topics.value = "orders, cli"
     flow.topics.value = "orders, clicks*"
     assert "dangling star" in flow.preview.value, "said where it is typed"
-    assert console.strip.problems == [], "half-typed patterns are no alarm"
+    assert console.strip.problems == [], "half-typed patterns are not an alarm"
     flow.topics.value = ".*"
     for word in ("east.clicks", "never_leave keeps it", "it came from the target", "exclude_topics|internal"):
         assert re.search(word, flow.preview.value), word

@@ -32,7 +32,7 @@ def test_a_lake_cluster_has_topics_and_counts() -> None:
     assert [app.partitions_of(topic) for topic in ("orders", "pay", "other")] == [6, 3, 3]
     assert app.topics["orders"].configs == {"retention.ms": "5"}
     assert not found.cluster("east").is_lake
-    with pytest.raises(UsageError, match="'east' is no lake cluster"):
+    with pytest.raises(UsageError, match="'east' is not a lake cluster"):
         found.lake_cluster("east")
 
 
@@ -46,10 +46,10 @@ def test_a_lake_cluster_has_topics_and_counts() -> None:
         ("{bootstrap_servers: 'a:1', topics: {a: }}", ".topics", "'topics' is for lake clusters"),
         ("{kind: lke}", ".kind", "did you mean 'lake'?"),
         ("{}", "", "'bootstrap_servers' is missing"),
-        ("{kind: lake, topics: {a/b: }}", ".topics.a/b", "no legal topic name"),
+        ("{kind: lake, topics: {a/b: }}", ".topics.a/b", "not a legal topic name"),
         ("{kind: lake, topics: {__offsets: }}", ".topics.__offsets", "is internal to Kafka"),
         ("{kind: lake, topics: {a: {partitions: 0}}}", ".topics.a.partitions", "out of range"),
-        ("{kind: lake, topics: {a: {configs: {retention: 1}}}}", ".topics.a.configs.retention", "no topic setting"),
+        ("{kind: lake, topics: {a: {configs: {retention: 1}}}}", ".topics.a.configs.retention", "not a topic setting"),
         ("{kind: lake, topics: [a]}", ".topics", "a mapping is expected"),
     ],
 )
@@ -173,7 +173,7 @@ def test_reports_come_from_poll_and_flush_only_and_may_produce() -> None:
         ({"topic": "t", "timestamp": -1}, "1970 or before"),
         ({"topic": "t", "value": "x" * 1000}, "1000 bytes"),
         ({"topic": "t", "headers": [("h", "x" * 1000)]}, "1001 bytes"),
-        ({"topic": "a b"}, "no legal topic name"),
+        ({"topic": "a b"}, "not a legal topic name"),
         ({"topic": "mirrorlake.a.ledger"}, "internal"),
     ],
 )
@@ -190,7 +190,7 @@ def test_types_and_options_are_those_of_librdkafka() -> None:
             with pytest.raises(TypeError):
                 producing.produce("t", **arguments)
     for config in ({"linger": 1}, {"linger.ms": "x"}, {"linger.ms": -1}):
-        with pytest.raises(UsageError, match="is no option of a lake cluster's producer"):
+        with pytest.raises(UsageError, match="is not an option of a lake cluster's producer"):
             LakeProducer(Memory(), to_frame=lambda rows: rows, config=config, now_ms=lambda: 7)
     with pytest.raises(RuntimeError, match="closed"):
         producing.produce("t")

@@ -57,7 +57,7 @@ def test_widgets_are_read_with_the_types_of_the_defaults() -> None:
 
 
 def test_every_widget_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(UsageError, match="n='seven' is no int; b='perhaps' is no bool"):
+    with pytest.raises(UsageError, match="n='seven' is not of type int; b='perhaps' is not of type bool"):
         read({"n": 1, "b": True}, {"n": "seven", "b": "perhaps"})
 
 

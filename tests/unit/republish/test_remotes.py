@@ -61,7 +61,7 @@ def test_law_f_another_id_or_none_is_found_and_everything_else_is_not() -> None:
     waits = settle(held=gone, choices=[], known={}, positions={A: 5, B: 5}, found={"east.a": "1"}, remote_topic=own)
     assert waits.remotes["a"] == Remote("east.a", "1")
     made_by_hand = {"east.a": "1", "east.b": "8"}
-    assert [one.remote for one in found_lost(waits.remotes, made_by_hand)] == ["east.b"], "it is no other topic's id"
+    assert [one.remote for one in found_lost(waits.remotes, made_by_hand)] == ["east.b"], "it is not another topic's id"
     assert found_lost(known, {"east.a": known_id("AAAAAAAAAAAAAAAAAAAAAA"), "east.b": "2"}) == []
     # Under another name, after an edit of the policy.
     assert found_lost({"a": Remote("a", "1"), "b": Remote("b", "2")}, {}) == []

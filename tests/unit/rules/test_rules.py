@@ -149,7 +149,7 @@ def test_columns_of_the_record_can_be_asked_for() -> None:
         return sent(view({"keep": condition})(SOURCE, records))
 
     assert kept("key LIKE 'a-%'") == [10]
-    assert kept("key IS NULL") == [11, 12], "a key that is not UTF-8 is no text"
+    assert kept("key IS NULL") == [11, 12], "a key that is not UTF-8 is not text"
     assert kept("headers['t'] = 'y'") == [10], "the last one of a name counts"
     assert kept("headers['t'] = 'x' OR headers['u'] IS NOT NULL") == []
     assert kept("topic = 'orders' AND partition = 3 AND offset > 10") == [11, 12]
@@ -169,7 +169,7 @@ def test_declared_members_have_types_and_no_others_are_known() -> None:
     declared = {"region": "string", "amount": "double", "address.city": "string", "n": "int", "d": "decimal(10, 2)"}
     rows = [{"amount": "12", "n": 5}, {"amount": 9, "n": 5.5}, {"n": 6}]
     assert predicate("value.amount > 9.5", *rows, fields=declared) == [0]
-    assert predicate("value.n < 6", *rows, fields=declared) == [0], "5.5 is no int"
+    assert predicate("value.n < 6", *rows, fields=declared) == [0], "5.5 is not an int"
     assert predicate("value.d = 1.10", {"d": 1.1}, {"d": "1.10"}, {"d": 1.2}, fields=declared) == [0, 1]
     with pytest.raises(ConfigError, match="unknown field 'regoin' — did you mean 'region'"):
         flow({"keep": "value.regoin = 'eu'", "fields": declared})
@@ -276,11 +276,11 @@ def test_answers_stand_in_the_order_of_the_records() -> None:
         ("now() > timestamp", "the function 'now' is not known here"),
         ("offset", "is a number, and a boolean is expected"),
         ("timestamp > 5", "cannot be compared"),
-        ("timestamp > 'yesterday'", "'yesterday' is no time"),
-        ("partition = 'x'", "'x' is no number"),
+        ("timestamp > 'yesterday'", "'yesterday' is not a time"),
+        ("partition = 'x'", "'x' is not a number"),
         ("value.a = :p", "is a parameter"),
         ("key.x = 1", "key has no members"),
-        ("headers['a']['b'] = 'x'", "is no header"),
+        ("headers['a']['b'] = 'x'", "is not a header"),
         ("value.a RLIKE '('", "cannot be evaluated"),
         ("NOT " * 5000 + "true", "nested too deeply|does not parse"),
     ],
@@ -304,14 +304,14 @@ def test_a_refused_predicate_leaves_the_others_working() -> None:
     [
         ({}, "", "the rule does nothing"),
         ({"keep": "true", "mask": "a"}, ".mask", "'mask' beside 'keep'"),
-        ({"mask": "a."}, ".mask", "is no path"),
-        ({"mask": ["b", "a[-1]"]}, ".mask[1]", "is no path"),
+        ({"mask": "a."}, ".mask", "is not a path"),
+        ({"mask": ["b", "a[-1]"]}, ".mask[1]", "is not a path"),
         ({"remove": "$"}, ".remove", "names the whole value"),
-        ({"null": []}, ".null", "no list of paths"),
-        ({"function": "a b"}, ".function", "is no function"),
-        ({"function": "os.path"}, ".function", "is no function"),
+        ({"null": []}, ".null", "not a list of paths"),
+        ({"function": "a b"}, ".function", "is not a function"),
+        ({"function": "os.path"}, ".function", "is not a function"),
         ({"headers": {}}, ".headers", "neither drop nor rename"),
-        ({"mask": "a", "name": "a b"}, ".name", "is no rule name"),
+        ({"mask": "a", "name": "a b"}, ".name", "is not a rule name"),
         ({"mask": "a", "topics": "("}, ".topics", "unclosed group"),
         ({"mask": "a", "fields": {"a": "string"}}, ".fields", "without keep or drop"),
         ({"keep": "true", "fields": {"a": "strnig"}}, ".fields.a", "did you mean 'string'"),

@@ -82,8 +82,8 @@ def test_an_experiment_of_databricks_is_a_path() -> None:
 @pytest.mark.parametrize(
     ("tracking", "said"),
     [
-        ("{uri: /tmp/mlruns}", "tracking.uri: the value (hidden) is no tracking URI"),
-        ("{uri: 'file:///tmp/mlruns'}", "tracking.uri: the value (hidden) is no tracking URI"),
+        ("{uri: /tmp/mlruns}", "tracking.uri: the value (hidden) is not a tracking URI"),
+        ("{uri: 'file:///tmp/mlruns'}", "tracking.uri: the value (hidden) is not a tracking URI"),
         ("{enabled: perhaps}", "tracking.enabled: 'perhaps' is none of auto, true and false"),
         ("{timeout: 0s}", "tracking.timeout: '0s' leaves no time"),
         ("{url: x}", "tracking.url"),
@@ -96,7 +96,7 @@ def test_faults_name_their_place(tracking: str, said: str) -> None:
 
 
 def test_to_insist_on_runs_without_a_place_for_them_is_a_fault() -> None:
-    with pytest.raises(ConfigError, match=r"tracking\.uri: the lake is no folder"):
+    with pytest.raises(ConfigError, match=r"tracking\.uri: the lake is not a folder"):
         settings("{enabled: true}", root="s3a://bucket/lake")
 
 
