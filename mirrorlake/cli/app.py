@@ -53,7 +53,9 @@ sandbox_app = typer.Typer(help="Real local brokers for the clusters of a setting
 app.add_typer(sandbox_app, name="sandbox")
 
 Flow = Annotated[str | None, typer.Option("--flow", help="The flow, e.g. 'east->central'; all flows without it.")]
-Once = Annotated[bool, typer.Option("--once", help="Drain what is there and stop; without it, stay on until SIGTERM.")]
+Once = Annotated[
+    bool, typer.Option("--once", help="Drain the records so far and stop; without it, stay on until SIGTERM.")
+]
 Rebuild = Annotated[
     bool, typer.Option("--rebuild-checkpoint", help="Make a new checkpoint location after the old one was lost.")
 ]
@@ -84,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run_step(*command: str) -> NoReturn:
-    """Run a command with the process's own arguments behind it; the one line of every job."""
+    """Run a command, followed by the process's own arguments; the one line of every job."""
     main([*command, *sys.argv[1:]])
 
 

@@ -11,7 +11,7 @@ from mirrorlake.render import Sheet, plural, table
 
 # What `Mirror.sheet` shows in a column of its own; whatever else differs from the defaults is one more line of the flow's.
 _FLOW = ("flow", "topics", "policy", "groups", "delivery", "start", "lanes")
-# Old spellings of object stores carry keys in the address, signed ones behind a question mark.
+# Old spellings of object stores carry keys in the address, signed ones after a question mark.
 _KEYS = re.compile(r"(?<=://)[^/@]*:[^/@]*(?=@)|(?<=\?).*")
 
 

@@ -15,7 +15,7 @@ _SURE_S = 2.0
 
 
 def describe_surely(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, TopicState]:
-    """Describe topics as `ClusterAdmin.describe` does; one that is not there is asked for until that is certain."""
+    """Describe topics as `ClusterAdmin.describe` does; a missing one is asked for until that is certain."""
     wanted = set(names)
     found: dict[str, TopicState] = {}
 

@@ -107,7 +107,7 @@ class Report(Shown):
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to a file and return its path; a file that is there is replaced.
+        """Write the page to a file and return its path; an existing file is replaced.
 
         Raises:
             StoreError: the file cannot be written.

@@ -92,7 +92,7 @@ class SampledMoment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSites:
-    """What a sampler looks at; made anew for each look, because a running mirror takes up new settings."""
+    """What a sampler looks at; built for each look, because a running mirror adopts new settings."""
 
     flows: Sequence[FlowConfig]
     sampling: SamplingConfig
@@ -179,7 +179,7 @@ class Sampler:
                 _leave_out(sites, round_, alias, why)
         sources = list(sites.sources)
         found = round_.ask({("cluster", a): partial(self._topics_of, sites, a) for a in sources})
-        # Behind the first questions, where a cluster that has just gone away costs its time-out.
+        # After the first questions, where a cluster that has just gone away costs its time-out.
         at = self._now()
         for (_, alias), topics in found.items():
             self._living[alias] = topics

@@ -137,7 +137,7 @@ def _frame(text: str, tables: LagTables) -> DataFrame:
 _KEY = "source, topic, generation, partition"
 
 # Where each position stood from which look to which other one. A complete look ends what it does not name: a sampler that
-# was started anew cannot know what went away before.
+# was restarted cannot know what went away before.
 _HOPS = f"""
 looks AS (
   SELECT *, last(IF(complete, look, NULL), true) OVER (
@@ -272,7 +272,7 @@ WAITED = f"""(
   SELECT scope, {_KEY}, min(position) AS lowest, max(known_end) AS highest
   FROM hops WHERE position < known_end GROUP BY scope, {_KEY})"""  # noqa: S608  no value enters the text
 
-# Every record between a position and the end counts once: the records at or behind the one, less those at or behind the other.
+# Every record between a position and the end counts once: the records from the one on, less those from the other on.
 RPO = f"""
 WITH {_HOPS}, {_RECORDS},
 marks AS (

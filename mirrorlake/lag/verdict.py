@@ -11,7 +11,7 @@ The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, 
     7  else                                                  OK
 
 What a mirror changes: the end is looked at together with the position, so a topic at rest has lag 0 and is OK however long
-it rests, also where only transaction markers or filtered records are behind. A sample is seen from outside, so a group that
+it rests, also where only transaction markers or filtered records follow. A sample is seen from outside, so a group that
 died looks like one that stands still (STALL), and STOP says that the looking itself has ended: the mirror that samples is
 gone, or the group's positions are. A window that cannot tell is UNKNOWN with the reason, and never OK.
 """
@@ -70,7 +70,7 @@ class Sample:
 
     @property
     def waiting(self) -> int | None:
-        """Records that wait, at most: 0 where the offsets behind are known to hold none, None where the end is not known.
+        """Records that wait, at most: 0 where the offsets up to the end are known to hold none, None where the end is not known.
 
         Transaction markers and records that a rule kept back are offsets, and nobody waits for them.
         """

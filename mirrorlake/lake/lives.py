@@ -83,7 +83,7 @@ class Lives:
         return bool(self.recorded or self.held)
 
     def standing(self, runs: DataFrame) -> DataFrame:
-        """Return the rows of `offset_map` whose records stand in a remote topic that is there."""
+        """Return the rows of `offset_map` whose records stand in a remote topic that exists."""
         gone = self._gone_runs()
         return runs if gone is None else runs.where(~gone)
 
@@ -93,7 +93,7 @@ class Lives:
         return None if gone is None else runs.where(gone)
 
     def in_force(self, withheld: DataFrame, topics: Callable[[FlowConfig], Iterable[str]]) -> DataFrame:
-        """Return the rows of `withheld` that were written for a remote topic that is there: others were judged again since.
+        """Return the rows of `withheld` that were written for a remote topic that exists: others were judged again since.
 
         `topics` returns the source topics of a flow, and is asked for only where one was lost.
         """

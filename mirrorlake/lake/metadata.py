@@ -107,7 +107,7 @@ class SourceTopics:
         before_reborn: Callable[[list[str]], None],
         epochs: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
     ) -> list[KnownTopic]:
-        """Compare the named topics with what is known, record what changed, and return the topics born again.
+        """Compare the named topics with what is known, record what changed, and return the recreated topics.
 
         `before_reborn` is called with their names before anything is recorded; it may raise to leave everything as it was.
         `epochs` returns the leader epochs of partitions of which nothing was landed yet.

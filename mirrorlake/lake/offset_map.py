@@ -97,7 +97,7 @@ def read_and_unread(positions: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def read_from(positions: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return how many records that a reader has read stand at or behind a place on a target partition.
+    """Return how many records that a reader has read stand at or after a place on a target partition.
 
     Args:
         positions: `topic`, `generation`, `partition`, `offset` (the next one to read), `target_topic`, `target_partition` and

@@ -107,7 +107,7 @@ GAPS = TableSchema(
         "missing": ("bigint", "Offsets of the range that hold no landed record"),
         "kind": (
             "string",
-            "expired (left the source unlanded) | recreated (the topic was deleted) | truncated (the log went back behind what "
+            "expired (left the source unlanded) | recreated (the topic was deleted) | truncated (the log went back before what "
             "was landed, which the relay keeps) | transactional (control or aborted) | compacted",
         ),
         "detected_at": ("timestamp", "Time of detection"),

@@ -136,7 +136,7 @@ class Lander:
         """Land until the source is drained (`once`) or `stop` is set.
 
         Args:
-            once: land what is there now, then return.
+            once: land the records so far, then return.
             stop: set it to return between two batches.
             rebuild: make a new checkpoint location from the relay, after the old one was lost.
 

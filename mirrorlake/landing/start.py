@@ -24,8 +24,8 @@ def next_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the next offset to read of every partition that was landed, or planned, before.
 
-    The relay may be behind the checkpoint location where a batch ended in control records, and ahead of it where
-    the last batch was written but not yet ticked off: the further one is right in both cases.
+    The relay may stand before the checkpoint location where a batch ended in control records, and after it where
+    the last batch was written but not yet committed: the further one is right in both cases.
 
     Args:
         current: the partitions of the source, each in its present life.
@@ -109,7 +109,7 @@ def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
     raise OtherCluster(
         f"the lake holds records of cluster {recorded} under the alias {alias}, and cluster {found} answers at its addresses",
         consequence="offsets of two clusters would mix; nothing was landed",
-        remedy=f"if the addresses are wrong: mend clusters.{alias}.bootstrap_servers; if {alias} was set up anew: give the "
+        remedy=f"if the addresses are wrong: mend clusters.{alias}.bootstrap_servers; if {alias} was set up again: give the "
         "new cluster an alias of its own, or set lake.root to an empty folder",
         alias=alias,
         recorded=str(recorded),

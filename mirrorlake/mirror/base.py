@@ -35,7 +35,7 @@ class Part:
 
     @property
     def config(self) -> MirrorConfig:
-        """The settings; a mirror that runs takes up newer ones that were applied."""
+        """The settings; a running mirror adopts newer ones that were applied."""
         return self._wiring.config
 
     @property

@@ -131,7 +131,7 @@ class FlowHandle(Shown):
         """Try the rules on the newest records of a source topic in the relay, without changing anything.
 
         Raises:
-            UsageError: the flow does not carry the topic, or the function of a rule is not there.
+            UsageError: the flow does not carry the topic, or the function of a rule does not exist.
             ConfigError: a key cannot be resolved.
 
         Example:

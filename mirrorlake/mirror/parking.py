@@ -141,7 +141,7 @@ class Notices:
 
     Args:
         control: the table.
-        heard: is told of every change, for metrics; it never raises.
+        heard: called with every change, for metrics; it never raises.
     """
 
     def __init__(self, control: Control, heard: Callable[[Mapping[str, Parked]], None]) -> None:

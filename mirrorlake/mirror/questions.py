@@ -159,7 +159,7 @@ class Asking(Part):
         """Return the records with one key that two regions wrote within a time (see `relay.conflicts.same_key_conflicts`).
 
         Args:
-            topic: the topic, as it is called on the sources where its records are born.
+            topic: the topic, as it is called on the sources where its records were produced.
             within: the most time between the timestamps of two records.
 
         Raises:
@@ -182,7 +182,7 @@ class Asking(Part):
             **values: what such markers stand for.
 
         Raises:
-            UsageError: a table is not there yet.
+            UsageError: a table does not exist yet.
 
         Example:
             >>> mirror.sql("SELECT topic, count(*) FROM records GROUP BY topic").show()  # doctest: +SKIP

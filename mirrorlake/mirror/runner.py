@@ -1,7 +1,7 @@
 """Land and republish, once or always on; a running mirror follows what a person wants of it.
 
 Every few seconds the table `control` is looked at: paused streams are stopped between two batches, resumed ones started;
-when newer settings were applied, they are taken up from the mirror's own file, and only the streams that they change are
+when newer settings were applied, they are read from the mirror's own file, and only the streams that they change are
 stopped and started again. Positions live in the ledger and the relay, so a stream that is stopped and started anywhere goes
 on exactly where it was (law F). A stream that fails is parked (see `Supervisor`), and the table says so to everyone.
 """
@@ -325,7 +325,7 @@ class ControlWatch:
     """Hear what a person wants: pauses, and settings that were applied after this process read its own.
 
     Args:
-        wiring: takes up new settings.
+        wiring: adopts new settings.
     """
 
     def __init__(self, wiring: Wiring) -> None:
@@ -377,7 +377,7 @@ class ControlWatch:
     def _check(self, edited: MirrorConfig) -> None:
         """Refuse what would end the running streams instead of changing them."""
         if plain(edited)["lake"] != plain(self._wiring.config)["lake"]:
-            raise ConfigError([Fault(str(edited.path), "lake", "another lake is another mirror", "start it anew")])
+            raise ConfigError([Fault(str(edited.path), "lake", "another lake is another mirror", "restart the mirror")])
         self._wiring.check_references(edited)
 
     def _say(self, why: str) -> None:

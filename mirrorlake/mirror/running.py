@@ -34,7 +34,7 @@ class Moving(Part):
 
         Args:
             source: its alias.
-            once: land what is there and return; otherwise until `stop` is set.
+            once: land the records so far and return; otherwise until `stop` is set.
             stop: set it to return after the batch under way.
             rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
         """

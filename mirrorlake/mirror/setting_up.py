@@ -39,7 +39,7 @@ class SettingUp(Part):
         )
 
     def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:
-        """Carry out a plan, the present one by default, and return it; running mirrors then take the settings up.
+        """Carry out a plan, the present one by default, and return it; running mirrors then adopt the settings.
 
         A given plan puts the settings in force only where it shows how they were edited.
         """

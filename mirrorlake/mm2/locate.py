@@ -45,7 +45,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The position is decided: `already_there` records behind the stored position are on the target.
+    """The position is decided: `already_there` records after the stored position are on the target.
 
     `compared` records at the end of the remote partition were found equal.
     """
@@ -83,7 +83,7 @@ def locate(stored: int, around: Sequence[SourceRecord], tail: Sequence[bytes], *
             return Found(stored, 0, 0)
         return Undecided("the remote partition holds no record to compare with")
     lengths = _common_ends([place.content for place in around], tail)
-    # Everything behind the stored position has to be on the target, as far as the target still holds anything.
+    # Everything after the stored position has to be on the target, as far as the target still holds anything.
     fits = {
         end: lengths[end]
         for end in range(before, len(around) + 1)

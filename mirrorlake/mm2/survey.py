@@ -17,7 +17,7 @@ from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connec
 
 # Records before the stored position that are compared, too: they tell repeated records apart.
 _BEFORE = 1_000
-# Records behind it that are read at most, in steps; MirrorMaker stores its offsets once a minute by default.
+# Records after it that are read at most, in steps; MirrorMaker stores its offsets once a minute by default.
 _STEPS = (1_000, 30_000, 1_000_000)
 
 

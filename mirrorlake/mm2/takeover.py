@@ -42,7 +42,7 @@ from mirrorlake.republish.fencing import read_lanes
 class PartitionTakeover:
     """Where one source partition goes on.
 
-    `stored` is the position MirrorMaker stored (None: nothing), `already_there` how many records behind it stand on the
+    `stored` is the position MirrorMaker stored (None: nothing), `already_there` how many records after it stand on the
     target, `compared` how many at the remote's end were found equal, `left_source` how many offsets from `position` on
     the source no longer holds. `refused` says why the position cannot be told.
     """
@@ -148,7 +148,7 @@ class TakeoverPlan(Shown):
             raise TakeoverRefused(
                 f"{self.flow} cannot take over: {'; '.join(self.refused)}",
                 consequence="nothing was changed",
-                remedy=f"mend that, then `mirrorlake takeover --flow '{self.flow}'` shows the plan anew",
+                remedy=f"mend that, then run `mirrorlake takeover --flow '{self.flow}'` to see the new plan",
                 flow=self.flow,
             )
 
@@ -294,7 +294,9 @@ def _contradiction(
     if target.stable[remote] < target.ends[remote]:
         return f"a transaction is open on {remote}; a killed MirrorMaker's is aborted after its time-out of 60 s"
     if row.position > source.ends[place]:
-        return f"stored offset {row.position - 1} is behind the source's end {source.ends[place]}: was the topic recreated?"
+        return (
+            f"stored offset {row.position - 1} is past the source's end {source.ends[place]}: was the topic recreated?"
+        )
     return ""
 
 

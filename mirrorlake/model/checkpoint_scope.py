@@ -1,7 +1,7 @@
-"""What a checkpoint location has let pass: a stream may go on there only if it carries nothing that was stepped over.
+"""What a checkpoint location has skipped: a stream may go on there only if it carries nothing that was skipped.
 
 A stream's checkpoint location says how far it has read the relay, for all topics at once. Rows of a topic that the flow
-did not carry at that time are behind it. Where the flow carries that topic later, because its selection was edited or a
+did not carry at that time lie before it. Where the flow carries that topic later, because its selection was edited or a
 pause ended, they would never be seen again. So the ledger keeps, beside the number of the checkpoint location and in the
 same transaction, what was carried there; a flow that carries more begins a new checkpoint location with a backfill, and
 the ledger's positions keep everything else from being sent twice (laws E and F).
@@ -43,7 +43,7 @@ class Carried:
         return cls(selection, frozenset(without))
 
     def continues(self, before: Carried) -> bool:
-        """Tell whether this may go on in a checkpoint location of `before`: nothing that it carries was stepped over.
+        """Tell whether this may go on in a checkpoint location of `before`: nothing that it carries was skipped.
 
         >>> whole, less = Carried("1f0c"), Carried("1f0c", frozenset({"orders"}))
         >>> less.continues(whole), whole.continues(less), Carried("77aa").continues(whole)

@@ -2,7 +2,7 @@
 
 Intentions are rows of the table `control`, never changed once written; the newest row of a subject counts:
 
-    settings                        apply           the settings that running mirrors are to take up
+    settings                        apply           the settings that running mirrors are to adopt
     cluster | flow | topic          pause, resume
     remote                          send_again, accept_empty: what becomes of a remote topic that was lost
     stream                          park, clear     what a running mirror says of a stream of its own that failed

@@ -56,12 +56,12 @@ class Contribution:
 def position_among(contributions: Sequence[Contribution], *, known_to: int | None = None) -> int | None:
     """Return where a reader goes on at a target partition that several source partitions feed.
 
-    Right behind the last record it has read, but never behind the first that it has not (law A). Of all such positions, none
+    Right after the last record it has read, but never past the first that it has not (law A). Of all such positions, none
     reads fewer records again. What is fully read does not limit it.
 
     Args:
         contributions: what the reader has read, of each source partition that it reads.
-        known_to: records at or behind this downstream offset may be missing in the contributions, because a transaction was
+        known_to: records at or after this downstream offset may be missing in the contributions, because a transaction was
             under way; None where all are known.
 
     Returns:
@@ -120,7 +120,7 @@ class GroupPosition:
 def decide(group: str, resume: Resume, *, metadata: str, target_offset: int | None, is_active: bool) -> GroupPosition:
     """Decide what happens to one position of a group.
 
-    A group is never moved while it has members on the target, nor behind what it has read there (KAFKA-19794 is what
+    A group is never moved while it has members on the target, nor back before what it has read there (KAFKA-19794 is what
     MirrorMaker 2 does instead).
 
     Example:

@@ -186,7 +186,7 @@ class OtherGeneration(Shown):
 
 @dataclass(frozen=True, slots=True)
 class NotYetRepublished(Shown):
-    """The offset is at or behind `next_offset`, the first one that has no counterpart yet."""
+    """The offset is at or past `next_offset`, the first one that has no counterpart yet."""
 
     next_offset: int
     status: str = field(default="not_yet_republished", init=False)

@@ -91,7 +91,7 @@ class ReplicationPolicy(Protocol):
         """Return the topic's name on the cluster it came from, or None if the name does not tell."""
 
     def original_topic(self, topic: str) -> str:
-        """Return the topic's name on the cluster where it was born, as far as the name tells."""
+        """Return the topic's name on the cluster of its origin, as far as the name tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class TemplatePolicy:
 
 
 def original_topic(topic: str, *, separator: str = DEFAULT_SEPARATOR) -> str:
-    """Return the name that a topic had where it was born, read from its name under the default policy.
+    """Return the name that a topic has at its origin, read from its name under the default policy.
 
     As MirrorMaker 2 reads it: every part before a separator is taken for a hop, also in `orders.v1`. Where topics keep
     their names, the headers of a record tell (`hops`).

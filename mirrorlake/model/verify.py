@@ -18,7 +18,7 @@ class Difference:
     """What differs: `where` (`relay` or `target`), the problem, its coordinates there, and of how many records it is true.
 
     Problems: `missing`, `extra`, `altered` (other bytes in its place), `out_of_order` (it stands in another's place),
-    `doubled` (the relay holds the record `records` times, or the target holds a copy of one that is there), and
+    `doubled` (the relay holds the record `records` times, or the target holds a second copy of one), and
     `not_republished` (`records` of the relay, from this offset on, that the flow has not come to).
     """
 

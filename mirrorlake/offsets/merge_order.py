@@ -1,7 +1,7 @@
 """The order in which records of several source partitions stand in one target partition, and its repetition elsewhere.
 
     recorded at central   e1 e1 w1 e2 w1 w1        by the offset map: target partition, first downstream offset
-    sent to backup        e1 e1 w1 | e2 w1 w1      the bar: how far it has come; what is behind it keeps its order
+    sent to backup        e1 e1 w1 | e2 w1 w1      the bar: how far it has come; what follows it keeps its order
 
 A rebuild is exact as long as what the other target holds is the beginning of the recorded order.
 """

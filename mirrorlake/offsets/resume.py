@@ -222,7 +222,7 @@ class _Looking:
         found: dict[tuple[str, TopicPartition], Resume],
         rows: Mapping[tuple[str, TopicPartition], list[tuple[Contribution, Verdict]]],
     ) -> dict[tuple[str, TopicPartition], Resume]:
-        """Add how many records each reader reads again because they stand behind one that it has not read."""
+        """Add how many records each reader reads again because they stand after one that it has not read."""
         asked: dict[str, set[tuple[Any, ...]]] = {}
         for key, resume in found.items():
             for one, _ in rows[key]:
@@ -318,7 +318,7 @@ class _Judge:
         return Verdict(exact=False, again=waiting, reason=reason)
 
     def _before_the_first(self, source: SourcePartition, offset: int) -> Verdict:
-        """The reader is behind everything that was republished: fine, where nothing it could still read is skipped."""
+        """The reader stands before everything that was republished: fine, where nothing it could still read is skipped."""
         tp = TopicPartition(source.topic, source.partition)
         waiting, _ = self._spans.get((source, offset), (0, -1))
         readable_from = max(offset, self._earliest.get(tp, offset))
@@ -335,8 +335,8 @@ class _Judge:
     def _landed_between(self, unsure: Mapping[Asked, int | None]) -> dict[Asked, tuple[int, int]]:
         """Return how many landed records lie between each position and what was republished, and the last landed offset.
 
-        Ahead of what was republished these are records that the reader has read and the target lacks; behind the first
-        that was republished, records that it has not read and never will there.
+        Past what was republished these are records that the reader has read and the target lacks; before the first that
+        was republished, records that it has not read and never will there.
         """
         rows = [
             (s.topic, s.generation, s.partition, offset, offset, first)

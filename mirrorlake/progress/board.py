@@ -1,4 +1,4 @@
-"""What was told of some work, and when it is drawn."""
+"""The progress reports of some work, and when they are drawn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Display(Protocol):
 
 
 class Board:
-    """Keep what is told of one call's work, and draw it from the thread that made this board.
+    """Keep the progress reports of one call's work, and draw them from the thread that made this board.
 
     Work never depends on it: a display that fails is dropped with one line in the log.
 

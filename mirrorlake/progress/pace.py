@@ -84,9 +84,9 @@ class Pace:
         self._steps: deque[tuple[float, int]] = deque([(at, 0)])
 
     def note(self, done: int, total: int | None, *, at: float) -> None:
-        """Take a report; a count that goes back, as after a repair, is begun at anew."""
+        """Take a report; when a count goes back, as after a repair, counting starts over."""
         if (self._first is None and at == self._began) or done < self._done:
-            # What was there at the first report was not done at any rate that could be known.
+            # What was done before the first report was done at an unknown rate.
             self._steps = deque([(at, done)])
             self._first = done if self._first is None else min(self._first, done)
         elif done != self._steps[-1][1]:

@@ -1,7 +1,7 @@
 """Same-key conflicts: records with one key that two regions wrote at about the same time.
 
 Where two clusters mirror each other, both may write the same key. Each keeps the order in which the records came to it, so
-the regions may end with different last values. Kafka cannot tell; the relays of both can, because a record that was born
+the regions may end with different last values. Kafka cannot tell; the relays of both can, because a record that was produced
 elsewhere has a header that says so (`mirrorlake.hop`).
 """
 

@@ -195,7 +195,7 @@ class Registry:
             return outcome("not_yet", f"not yet republished: the flow goes on at offset {position}")
         return outcome(
             "unexplained",
-            f"NOT accounted for: the flow is at offset {position} and never told of it; mirrorlake verify",
+            f"NOT accounted for: the flow is at offset {position} and never recorded it; mirrorlake verify",
         )
 
 

@@ -26,7 +26,7 @@ def sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str, Any
         values: of the markers in the query (`:name`), by their names.
 
     Raises:
-        UsageError: a table that occurs is not there yet.
+        UsageError: a table in the query does not exist yet.
     """
     words = {word.lower() for word in re.findall(r"\w+", query)}
     if RECORDS in words:

@@ -206,7 +206,7 @@ class Outcome:
     `status`: `republished` (exact target coordinates), `filtered` or `quarantined` (by `rule`, for `reason`), `not_yet`,
     `not_carried` (the flow does not take the topic), `not_landed`, `in_a_deleted_topic` (it stood in an earlier life of the
     remote topic), `unexplained` (law E is broken, or republishing began
-    behind the record). `lane` and `ledger_seq` name the ledger record of the flow that says so, `committed_at_ms` the time of
+    after the record). `lane` and `ledger_seq` name the ledger record of the flow that says so, `committed_at_ms` the time of
     its transaction. `redriven` tells that it went out by the flow's re-drive.
     """
 

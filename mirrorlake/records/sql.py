@@ -1,7 +1,7 @@
 """Views for SQL: all relays as one, and a topic whose values are JSON with its members as columns.
 
-They are SQL texts rather than DataFrames: a view that is made of a DataFrame goes on showing the table as it was when the
-view was made, while one that is made of a text looks anew each time.
+They are SQL texts rather than DataFrames: a view of a DataFrame keeps showing the table as it was when the view was
+created, while a view of a text reads the table each time.
 """
 
 from __future__ import annotations

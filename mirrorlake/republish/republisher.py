@@ -380,7 +380,7 @@ class Republisher:
     def _send_all(self, files: list[RelayFile], frame: DataFrame | None, *, batch: int) -> bool:
         """Send the files; return False where a stop was heard before the last of them."""
         if self._due is not None:
-            # Behind a backfill the stream finds what came since.
+            # After a backfill the stream finds what came since.
             self._expect(files)
         while files:
             before = dict(self._ownership.seqs)

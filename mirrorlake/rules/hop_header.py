@@ -2,7 +2,7 @@
 
 A record that has been on the target, or that comes there over another flow, is withheld as `filtered` by the rule `loop`.
 All others get one more header that says where this flow read them (`model/loops/hops.py`). Most batches hold records without
-headers, all of them born on the source: these cost one column of header values and nothing row by row.
+headers, all of them produced on the source: these cost one column of header values and nothing row by row.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    # A warm drain compiles 127 pieces of code anew where only the default of 100 are kept.
+    # With the default cache of 100 entries, a warm drain compiles 127 pieces of code again.
     "spark.sql.codegen.cache.maxEntries": "3000",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -66,7 +66,7 @@ def base_properties(
 def quick_end(target: str) -> dict[str, str]:
     """Return properties with which a killed worker leaves its group after 6 s, and the next one begins at once.
 
-    6 s is the least that a broker allows; the defaults are 10 s, and up to five minutes until lost tasks are dealt anew.
+    6 s is the least that a broker allows; the defaults are 10 s, and up to five minutes until lost tasks are assigned again.
     """
     return {
         f"{target}.session.timeout.ms": "6000",
@@ -77,7 +77,7 @@ def quick_end(target: str) -> dict[str, str]:
 
 
 def arrived(address: str, topic: str) -> int:
-    """Return how many committed records a topic has got, 0 while it is not there or is just being made.
+    """Return how many committed records a topic has got, 0 while it does not exist or is being created.
 
     They are read and counted: the end of a partition counts the markers of transactions too.
     """

@@ -153,6 +153,6 @@ class Keeper:
                 known = recorded_topics(self._lake, flow)
                 plan = acl_plan(flow, ends, source=source, target=target, known=known, beside=self._beside)
                 carry_out(plan.changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
-            # The plan was carried out on paper, too: what is there now is known without another look.
+            # The plan was carried out on paper, too: the present ACLs are known without another look.
             if target.there is not None:
                 self._seen.acls(flow.target, target.there)

@@ -69,7 +69,7 @@ class History:
     def plan_back(self, time: datetime) -> Plan:
         """Return the plan that brings the targets' settings and ACLs back to what they were; applies nothing (law G).
 
-        Looks at the clusters first, so that the plan sets out from what is there now. A flow that is running and keeps its
+        Looks at the clusters first, so that the plan starts from what exists now. A flow that is running and keeps its
         target in step undoes the plan at its next look: set `sync.continuous: false` or stop it.
 
         Raises:

@@ -209,7 +209,7 @@ class RemoteTopics:
             and not self._may_grow(wanted.name, fresh=fresh)
         ):
             raise self._conflict(wanted, actual.partitions)
-        # The settings of a topic that is there are the business of `plan` and of the flow's duty.
+        # The settings of an existing topic are the business of `plan` and of the flow's duty.
         held = (
             None
             if actual is None

@@ -94,7 +94,7 @@ def settings_plan(config: MirrorConfig, control: Control, *, flow: str | None = 
 
 
 def put_in_force(config: MirrorConfig, control: Control, *, flow: str | None = None) -> bool:
-    """Make the settings those in force, and tell whether that changed anything; running mirrors take them up."""
+    """Put the settings in force, and tell whether that changed anything; running mirrors adopt them."""
     applied = control.state().applied
     content = _merged(applied.value if applied else {}, config, flow)
     if applied is not None and identity(applied.value) == identity(content):

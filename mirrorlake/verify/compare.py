@@ -54,7 +54,7 @@ def compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], where: s
 
     Args:
         expected: records with `keys` and `offset`, each place once.
-        actual: the same of what is there.
+        actual: the same, as found.
         keys: what tells partitions apart; `topic` and `partition` are among them.
         where: which place the differences are in.
     """

@@ -121,7 +121,7 @@ class Relays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What the ledgers of a target's flows told, and up to which downstream offset that is all there is.
+    """What the ledgers of a target's flows hold, and up to which downstream offset that is complete.
 
     `flows` are those flows by name. A partition that `ends` lacks is compared up to the last offset that a ledger names.
     """

@@ -31,7 +31,7 @@ from mirrorlake.verify.expected import Views, expected_records
 __all__ = ["Side", "verify_flow"]
 
 _PLACE = ["topic", "partition"]
-# Downstream offsets `first..end - 1` of each target partition; None where its topic is not there.
+# Downstream offsets `first..end - 1` of each target partition; None where its topic does not exist.
 Spans = Mapping[TopicPartition, tuple[int, int] | None]
 
 

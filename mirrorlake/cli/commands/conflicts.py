@@ -12,7 +12,7 @@ from mirrorlake.cli.output import Output
 
 
 def conflicts(
-    topic: Annotated[str, typer.Option("--topic", help="The topic, as it is called where records are born.")],
+    topic: Annotated[str, typer.Option("--topic", help="The topic, as it is called where its records are produced.")],
     conf: Conf = DEFAULT_CONF,
     within: Annotated[str, typer.Option("--within", help="The most time between the two records.")] = "5 minutes",
     limit: Annotated[int, typer.Option("--limit", min=1, help="The most pairs to show.")] = 1000,

@@ -14,7 +14,7 @@ from mirrorlake.lag.verdict import Verdict
 
 def report(
     conf: Conf = DEFAULT_CONF,
-    out: Annotated[Path, typer.Option("--out", help="The file to write; one that is there is replaced.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="The file to write; an existing one is replaced.")] = Path(
         "report.html"
     ),
     since: Annotated[str, typer.Option("--since", help="How far back the page goes, like 24h.")] = "24h",

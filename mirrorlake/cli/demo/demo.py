@@ -175,7 +175,7 @@ class _Run:
         self._check()
 
     def _translate(self, mirror: Mirror) -> DemoOffset | None:
-        """Translate the offset behind an aborted transaction there and back, and one inside of it."""
+        """Translate the offset after an aborted transaction there and back, and one inside of it."""
         for flow in mirror.flows:
             places = self.story.traffic[flow.config.source].after_abort
             for tp, offset in sorted(places.items()):

@@ -62,7 +62,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOffset:
-    """An upstream offset behind an aborted transaction, its downstream offset, and the way back; one aborted offset."""
+    """An upstream offset after an aborted transaction, its downstream offset, and the way back; one aborted offset."""
 
     flow: str
     topic: str

@@ -75,7 +75,7 @@ class _Flow:
         except PatternError as error:
             # Kept as it is: reading the settings file names it again, with the line.
             items = [text]
-            self.notes.append(f"{place} must be written anew: {error}")
+            self.notes.append(f"{place} must be rewritten: {error}")
         self.entry[place] = items[0] if len(items) == 1 else items
         if used in self._given:
             self.told[used] = place

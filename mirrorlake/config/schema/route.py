@@ -75,7 +75,7 @@ def denied_from(alias: str, never_leave: Mapping[str, TopicPattern], separators:
         for separator in sorted(set(separators)):
             parted = separator.replace(".", r"\.")
             for expression in pattern.expressions:
-                # `^pii$` is the whole name here too, so its edges would never match behind a hop.
+                # `^pii$` is the whole name here too, so its edges would never match after a hop.
                 inner = "".join(token.text for token in tokens(expression) if token.text not in ("^", "$"))
                 found.append(rf"(?:.*{parted})?{origin}{parted}(?:{inner})")
     return TopicPattern(tuple(dict.fromkeys(found)))

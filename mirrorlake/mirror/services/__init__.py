@@ -52,7 +52,7 @@ class Wiring(Streams):
 
         Raises:
             ConfigError: one cannot.
-            UsageError: a function that a rule names is not there.
+            UsageError: a function that a rule names does not exist.
         """
         other = Wiring(config, spark=None, now=self.now)
         for cluster in config.clusters.values():

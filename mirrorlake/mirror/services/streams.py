@@ -132,7 +132,7 @@ class Streams(Positions):
 
         Raises:
             ConfigError: a key of a rule cannot be resolved.
-            UsageError: the function of a rule is not there.
+            UsageError: the function of a rule does not exist.
         """
         loops = provenance_stage(flow, self.config.flows)
         placing = (Placer(flow.placement),) if flow.placement.kind != "keep" else ()

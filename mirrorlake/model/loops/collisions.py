@@ -91,7 +91,7 @@ def survey(flows: Sequence[ProvenanceLike]) -> Survey:
 
 
 def intended(first: RouteLike, second: RouteLike, *, merging: Iterable[str], provenance: Iterable[str]) -> bool:
-    """Return whether two flows may write one remote topic: both merge by template, or both tell where records were born.
+    """Return whether two flows may write one remote topic: both merge by template, or both tell the records' origin.
 
     Args:
         first: a flow.

@@ -3,8 +3,8 @@
     key     mirrorlake.hop
     value   <source alias>/<topic>/<partition>/<upstream offset>, UTF-8
 
-The first hop is where the record was born, the last one the cluster it came from. A record without such a header was born
-where it is found. Aliases and topic names hold no `/`.
+The first hop is where the record was produced, the last one the cluster it came from. A record without such a header was
+produced where it is found. Aliases and topic names hold no `/`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Hop(NamedTuple):
 
 
 def hops(headers: Iterable[tuple[str, bytes | str | None]] | None) -> list[Hop]:
-    """Return where a record has been, from its birth on; empty where it was born on the cluster it was read from.
+    """Return where a record has been, from its origin on; empty where it was produced on the cluster it was read from.
 
     Args:
         headers: pairs of key and value, as `Message.headers()` of confluent-kafka or a row of the relay gives them. Other

@@ -1,11 +1,11 @@
 """Which flow brings a record to which cluster, so that it comes to each exactly once (DESIGN 9, Loops).
 
 In a full mesh or a ring the same record could come to a cluster over several flows. Every flow therefore follows one and
-the same tree: from where a record was born, breadth first, to every place (a topic on a cluster) that the flows lead to.
+the same tree: from a record's origin, breadth first, to every place (a topic on a cluster) that the flows lead to.
 A place belongs to the flow that comes to it first in that tree, and no other brings the record there.
 
-    a ──> b          born on a, full mesh:  a->b and a->c forward it; b->c and c->b do not
-    a ──> c          born on a, ring a->b->c->a:  a->b, then b->c; c->a does not, the record has been there
+    a ──> b          origin a, full mesh:  a->b and a->c forward it; b->c and c->b do not
+    a ──> c          origin a, ring a->b->c->a:  a->b, then b->c; c->a does not, the record has been there
 
 The tree depends on the settings alone, so flows that run in different processes agree on it without a word.
 """
@@ -39,7 +39,7 @@ class RouteLike(Directed, Protocol):
 
 
 class Tree(NamedTuple):
-    """The ways of the records that were born in one place.
+    """The ways of the records of one origin.
 
     Attributes:
         clusters: of each place that the records come to, the clusters they have been on by then, its own included.
@@ -56,7 +56,7 @@ def tree_from(origin: TopicPlace, flows: Iterable[RouteLike]) -> Tree:
     Law: each place is entered by one flow, and no way comes to a cluster twice.
 
     Args:
-        origin: where the records were born.
+        origin: where the records were produced.
         flows: the flows that tell each other the way by header.
     """
     leaving: dict[str, list[RouteLike]] = {}

@@ -1,4 +1,4 @@
-"""Charts that are changed in place: what `notebook/charts.py` draws, in a widget that a browser need not draw anew."""
+"""Charts that are changed in place: what `notebook/charts.py` draws, in a widget that a browser need not redraw."""
 
 from __future__ import annotations
 

@@ -439,7 +439,7 @@ def test_java_s_way_of_writing_is_read() -> None:
 
 def test_an_expression_that_must_be_written_anew_is_named() -> None:
     found = imported("east->central.topics = orders*\n")
-    assert any("topics must be written anew" in note and "orders.*" in note for note in found.notes)
+    assert any("topics must be rewritten" in note and "orders.*" in note for note in found.notes)
     with pytest.raises(ConfigError, match="dangling star"):
         loads(found.yaml)
 
