@@ -98,7 +98,7 @@ def _unforeseen(error: Exception) -> MirrorlakeError:
     remedy = "mirrorlake doctor and mirrorlake status; MIRRORLAKE_DEBUG=1 in the environment shows where it happened"
     if type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "delta"):
         return StoreError(f"Spark could not carry it out: {cause}", consequence=consequence, remedy=remedy)
-    what = f"mirrorlake met an error that it does not know, {type(error).__name__}: {cause}"
+    what = f"mirrorlake met an unexpected error, {type(error).__name__}: {cause}"
     return MirrorlakeError(what, consequence=consequence, remedy=remedy)
 
 
@@ -161,7 +161,7 @@ def republish(
     restore_ledger: Annotated[
         bool,
         typer.Option(
-            "--restore-ledger", help="Set out from the furthest of ledger and lake after the ledger was lost."
+            "--restore-ledger", help="Start from the furthest position in ledger and lake after the ledger was lost."
         ),
     ] = False,
     topic: Annotated[
@@ -201,7 +201,7 @@ def run(
     flow: Flow = None,
     once: Once = False,
     metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Serve metrics for Prometheus there.")
+        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Serve metrics for Prometheus at this port.")
     ] = None,
     as_json: Json = False,
 ) -> int:

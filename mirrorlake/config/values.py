@@ -101,7 +101,7 @@ def addresses(value: Any) -> tuple[str, ...]:
         match = _ADDRESS.fullmatch(address)
         if not has_reference(address) and not (match and 0 < int(match.group(2)) < 65536):
             hint = (
-                "leave out the protocol; security.protocol under client says it"
+                "leave out the protocol; set security.protocol under client instead"
                 if "://" in address
                 else 'write "host:9092"'
             )

@@ -92,7 +92,7 @@ def _groups(flows: Iterable[FlowConfig]) -> Iterable[Finding]:
                 subject=flow.name,
                 ok=False,
                 detail=f"groups are held back: {why}",
-                fix=f"say sync: {{groups: false}} on {flow.name}, or leave placement and delivery as they are by default",
+                fix=f"set sync: {{groups: false}} on {flow.name}, or leave placement and delivery as they are by default",
             )
 
 
@@ -290,7 +290,7 @@ def _lake(config: MirrorConfig, lake: Lake) -> Iterable[Finding]:
             layer="lake", subject="tables", ok=False, detail=detail, fix="check lake.root and its permissions"
         )
         return
-    detail = f"{len(missing)} table(s) to create with the first run" if missing else "all tables are there"
+    detail = f"{len(missing)} table(s) to create with the first run" if missing else "all tables exist"
     yield Finding(layer="lake", subject="tables", ok=True, detail=detail)
     for alias in config.sources:
         location = lake.relay_location(alias)

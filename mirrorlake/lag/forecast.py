@@ -64,7 +64,7 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
         eta_ms = math.ceil(waiting / gain * 1000)
         return CatchUp(
             eta_ms=eta_ms,
-            reason=f"{waiting} records wait and become less by {gain:.3g} a second",
+            reason=f"{waiting} records wait, and their number falls by {gain:.3g} a second",
             position_per_s=position_per_s,
             end_per_s=end_per_s,
         )
@@ -73,7 +73,7 @@ def catch_up(window: Sequence[Sample]) -> CatchUp:
     elif gain == 0:
         reason = f"never: position and end move by {end_per_s:.3g} a second alike, {waiting} records wait"
     else:
-        reason = f"never: {waiting} records wait and become more by {-gain:.3g} a second"
+        reason = f"never: {waiting} records wait, and their number grows by {-gain:.3g} a second"
     return CatchUp(eta_ms=None, reason=reason, position_per_s=position_per_s, end_per_s=end_per_s)
 
 

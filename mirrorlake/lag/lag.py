@@ -235,7 +235,7 @@ class Lag:
         """Return the tables from the last complete looks before a time on, up to another one."""
         if not self._lake.exists(self._lake.meta_location(SAMPLES)):
             raise UsageError(
-                "nothing was sampled yet", remedy="mirrorlake sample --once; a mirror that runs samples, too"
+                "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
             )
         tables = self._tables()
         complete = tables.samples.where("complete AND error IS NULL")

@@ -185,7 +185,7 @@ class Report(Shown):
             )
             for one in self.verifications
         ]
-        title = "last verification" if rows else "no verification is known: mirrorlake report --verify makes one"
+        title = "last verification" if rows else "no verification is recorded: mirrorlake report --verify runs one"
         return table(title, ["flow", "result", "records verified", "differences", "at"], rows)
 
     def _lag_section(self) -> str:
@@ -220,7 +220,7 @@ class Report(Shown):
 
     def _verify_section(self) -> str:
         if not self.verifications:
-            return "<p>None is known: <code>mirrorlake report --verify</code> makes one.</p>"
+            return "<p>None is recorded: <code>mirrorlake report --verify</code> runs one.</p>"
         parts = []
         for one in self.verifications:
             counts = ("landed", "republished", "withheld", "verified", "not_republished", "not_compared")

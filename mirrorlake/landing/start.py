@@ -85,8 +85,8 @@ def refuse_if_lost(
     )
     raise CheckpointLost(
         f"the checkpoint location {known.path} {what}, but the relay of {alias} holds batch {signed.batch} of it",
-        consequence="Spark would start again under numbers that Delta has already seen and drop records without "
-        "a word; nothing was landed",
+        consequence="Spark would start again under numbers that Delta has already seen and drop records "
+        "silently; nothing was landed",
         remedy=f"mirrorlake land --source {alias} --rebuild-checkpoint (goes on after the relay's last offsets; "
         "loses and repeats nothing)",
         location=known.path,

@@ -358,7 +358,7 @@ class ControlWatch:
         if identity(plain(config)) == identity(applied.value):
             return True
         if config.path is None:
-            self._say("these settings come from no file; start again with the new ones")
+            self._say("these settings were not read from a file; restart the mirror with the new ones")
             return False
         try:
             edited = load(config.path)

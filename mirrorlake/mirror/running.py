@@ -198,7 +198,7 @@ class Moving(Part):
                 and value, or a map), `timestamp` (default: now), `partition` (default: by key with murmur2, as Java's
                 clients; without a key one after another) and `topic`.
             topic: the topic of all records, instead of a column.
-            cluster: the lake cluster's alias; may be left out where there is one.
+            cluster: the lake cluster's alias; optional where there is only one.
             batch_id: a name: a second call with it publishes nothing and returns what the first did, for 30 days (law F).
 
         Raises:

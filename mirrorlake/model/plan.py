@@ -187,7 +187,7 @@ def topic_changes(
                 action="reset_configs",
                 before={key: actual.configs.get(key) for key in reset},
                 after=dict.fromkeys(reset),
-                reason="was copied from the source, which takes its default now",
+                reason="was copied from the source, which uses its default now",
             )
         )
     return changes

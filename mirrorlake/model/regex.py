@@ -91,7 +91,7 @@ def _token(text: str, start: int) -> Token:
             _GROUP,
             text,
             start,
-            "a group that not every engine reads",
+            "a group that some engines cannot read",
             "use (…), (?:…), (?i:…) or a look-around",
         )
     if char == "[":
@@ -118,7 +118,7 @@ def _escape(text: str, start: int) -> Token:
         return Token("edge", "\\" + char, start)
     if not char or char.isalnum() or not char.isprintable():
         raise PatternError(
-            f"'{text.strip()}': \\{char} is not read alike by Java and RE2",
+            f"'{text.strip()}': \\{char} is read differently by Java and RE2",
             remedy=r"write the characters themselves, or \d \w \s \b or an escaped sign such as \.",
             position=start,
         )
@@ -134,7 +134,7 @@ def _class(text: str, start: int) -> Token:
         escaped = match.group(1)
         if escaped is None or (escaped.isalnum() and escaped not in _CLASS_ESCAPES):
             raise PatternError(
-                f"'{text.strip()}': {match.group()!r} inside [ ] is not read alike by Java and RE2",
+                f"'{text.strip()}': {match.group()!r} inside [ ] is read differently by Java and RE2",
                 remedy=r"escape the character, or name the members one by one",
                 position=start + 1 + match.start(),
             )

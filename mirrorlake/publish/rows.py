@@ -148,7 +148,7 @@ def _problem(count: Column, limit: Column) -> Column:
             F.concat(where, F.lit("partition "), F.col("partition"), F.lit(" of "), count),
         )
         .when(F.unix_millis("timestamp") <= 0, F.concat(where, F.lit("a timestamp of 1970 or before")))
-        .when(bad_key, F.concat(where, F.lit("a header key that is null or no UTF-8")))
+        .when(bad_key, F.concat(where, F.lit("a header key that is null or not UTF-8")))
         .when(size + OVERHEAD > limit, F.concat(where, size, F.lit(" bytes, allowed are "), limit))
     )
 

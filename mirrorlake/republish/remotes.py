@@ -55,7 +55,7 @@ def choose(
         return None
     lost = ", ".join(one.remote for one in held) or "none; `mirrorlake status` shows topics that are held"
     raise UsageError(
-        f"{topic} of {flow.name} was not lost on {flow.target}" if topic else "which topic is not said",
+        f"{topic} of {flow.name} was not lost on {flow.target}" if topic else "no topic is named",
         consequence="nothing was changed",
         remedy=f"topics that wait for a choice: {lost}",
         flow=flow.name,

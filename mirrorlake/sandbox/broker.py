@@ -162,7 +162,7 @@ class Broker:
 
     def _last_words(self, since: int) -> str:
         words = _tail(self.log_path, since)
-        return f"; its last words:\n{words}\n" if words else ""
+        return f"; its last output:\n{words}\n" if words else ""
 
 
 def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:

@@ -104,7 +104,7 @@ def acl_changes(
         if acl not in actual:
             change("release", acl, "it is gone from the target")
         elif flow in holders and len(holders) == 1:
-            change("delete", acl, "made by mirrorlake, and the source has it no more")
+            change("delete", acl, "made by mirrorlake, and the source no longer has it")
         elif flow in holders or holders:
             change("release", acl, f"still needed by {', '.join(sorted(holders - {flow}))}")
         else:

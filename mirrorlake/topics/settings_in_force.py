@@ -30,7 +30,7 @@ def subject_of(
     """
     if (cluster is None) == (flow is None) or (topic is not None and flow is None):
         raise UsageError(
-            "one of a cluster, a flow, or a topic and its flow is needed",
+            "name a cluster, a flow, or a topic and its flow",
             remedy="name --cluster C, --flow F, or --topic T --flow F",
         )
     if cluster is not None:

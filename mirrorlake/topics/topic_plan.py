@@ -159,7 +159,7 @@ def name_conflicts(
         if met is not None:
             reason = f"{met[0].name} writes it too, from {met[1]} on {met[0].source}, and neither says that they merge"
         elif alike and remote not in ends.target_names:
-            reason = f"it differs from {alike[0]} in . and _ only, and Kafka takes them for one in its metrics"
+            reason = f"it differs from {alike[0]} in . and _ only, and Kafka treats them as one in its metrics"
         else:
             continue
         found.append(

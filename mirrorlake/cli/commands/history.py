@@ -30,7 +30,7 @@ def history(
             "one of --at, --from and --back is needed", remedy="mirrorlake history --from 2026-01-01T00:00:00Z"
         )
     if (apply and back is None) or (end is not None and start is None):
-        raise UsageError("--apply goes with --back, --to with --from", remedy="mirrorlake history --help")
+        raise UsageError("--apply needs --back, and --to needs --from", remedy="mirrorlake history --help")
     from mirrorlake.config.values import moment
     from mirrorlake.mirror import load
 

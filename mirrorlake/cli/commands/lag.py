@@ -39,7 +39,7 @@ def lag(
     if views:
         if not mirror.lake.is_catalog:
             raise UsageError(
-                "the lake is a path, where views last no longer than a session",
+                "the lake is a path, where views end with the session",
                 remedy="mirror.create_views() in the notebook or the program that asks",
             )
         created = told.create_views()

@@ -44,7 +44,7 @@ def offsets(
         return _positions(load(conf), flow, positions, spark_checkpoint, output)
     if topic is None or partition is None or offset is None:
         raise UsageError(
-            "which offset is not said",
+            "no offset is given",
             remedy="add --topic, --partition and --offset; or --positions FILE; or --spark-checkpoint PATH",
         )
     from mirrorlake.model.offset_map import Exact

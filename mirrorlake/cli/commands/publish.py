@@ -17,7 +17,7 @@ def publish(
     conf: Conf = DEFAULT_CONF,
     key: Annotated[str | None, typer.Option("--key", help="The field that is the records' key.")] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", help="The lake cluster; may be left out where there is one.")
+        str | None, typer.Option("--cluster", help="The lake cluster; optional where there is only one.")
     ] = None,
     batch_id: Annotated[
         str | None, typer.Option("--batch-id", help="A name for the batch; repeated, it publishes nothing again.")

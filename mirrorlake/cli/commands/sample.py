@@ -25,7 +25,7 @@ def sample(
 ) -> int:
     """Write positions of all clusters, groups and flows to the lake where they have changed, for lag over time."""
     if once and every is not None:
-        raise UsageError("--every goes without --once", remedy="mirrorlake sample --every 30s")
+        raise UsageError("--every and --once exclude each other", remedy="mirrorlake sample --every 30s")
     from mirrorlake.mirror import load
 
     output, mirror, failed = Output(as_json=as_json), load(conf), [0]

@@ -14,7 +14,7 @@ from mirrorlake.cli.output import Output
 def takeover(
     flow: OneFlow,
     conf: Conf = DEFAULT_CONF,
-    apply: Annotated[bool, typer.Option("--apply", help="Make it so; without it, only show.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
     connector: Annotated[
         str, typer.Option("--connector", help="The source connector's name, on a Connect cluster.")
     ] = "MirrorSourceConnector",
@@ -51,6 +51,6 @@ def takeover(
     output.show(plan)
     if plan.refused:
         return 3
-    done = f"taken over; next: mirrorlake run --flow '{flow}'" if applied else "nothing changed; --apply makes it so"
+    done = f"taken over; next: mirrorlake run --flow '{flow}'" if applied else "nothing changed; --apply carries it out"
     output.say(f"{len(plan.partitions)} partition(s): {done}")
     return 0

@@ -38,7 +38,7 @@ def demo_clusters(config: MirrorConfig) -> tuple[MirrorConfig, dict[str, tuple[s
             raise UsageError(
                 f"the demo starts its own brokers, and {alias} is at {wanted}",
                 consequence="nothing was started",
-                remedy="mirrorlake demo --conf conf/demo.yml; for clusters that are there: mirrorlake run",
+                remedy="mirrorlake demo --conf conf/demo.yml; for existing clusters: mirrorlake run",
                 alias=alias,
             ) from error
         port = listener.port if is_free(listener.port) else free_ports(1)[0]
@@ -94,7 +94,7 @@ def claim_lake(config: MirrorConfig) -> Path:
             )
     if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file():
         raise UsageError(
-            f"{root} holds something that no demo made",
+            f"{root} holds something that no demo created",
             consequence="nothing was started, and the folder was left as it is",
             remedy="set lake.root in the demo's settings to another folder, or move this one away",
         )

@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "transactional.id": (f"{_OWNED}: it fences the older holder of a lane (law F)", "remove it"),
     "group.id": ("positions are kept by the mirror, and Spark refuses it", "remove it"),
     "auto.offset.reset": (
-        "a reset would skip records without a word, and Spark refuses it",
+        "a reset would skip records silently, and Spark refuses it",
         "use `start:` of the flow",
     ),
     "enable.auto.commit": ("the mirror writes nothing to a source (law H), and Spark refuses it", "remove it"),

@@ -219,7 +219,7 @@ def _refusal(key: str) -> Iterator[SettingsFault]:
     elif key.startswith(_ONE_CLIENT):
         yield SettingsFault(
             (key,),
-            "one connection serves every client of the cluster, and this one is told otherwise",
+            "one connection serves every client of the cluster, and this name sets it for one of them only",
             "write it without the beginning if it holds for all, else remove it",
         )
     elif key.startswith("kafka."):

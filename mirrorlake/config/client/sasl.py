@@ -142,7 +142,7 @@ def _password(options: Mapping[str, str], login: dict[str, str], sides: Sides, m
     for name in ("username", "password"):
         key = f"sasl.{name}"
         if key in options and name in login:
-            sides.fault(key, "said twice, also in sasl.jaas.config", "keep one of them")
+            sides.fault(key, "given twice, also in sasl.jaas.config", "keep one of them")
         elif key not in options and name not in login:
             sides.fault(
                 "sasl.mechanism" if "sasl.mechanism" in options else "sasl.mechanisms",
@@ -219,7 +219,7 @@ def _one_of(
     if len(found) > 1:
         sides.fault(
             next((key for key in keys if key in options), "sasl.jaas.config"),
-            f"{name} is said twice",
+            f"{name} is given twice",
             "keep one of them",
         )
     if not found:

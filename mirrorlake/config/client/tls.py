@@ -54,7 +54,7 @@ def tls(options: Mapping[str, str], read: Callable[[str], str] | None) -> Sides:
     if options.get("enable.ssl.certificate.verification", "true") != "true":
         sides.fault(
             "enable.ssl.certificate.verification",
-            "Java cannot leave certificates unchecked, and nobody should",
+            "Java cannot skip the check of certificates, and nobody should",
             "name the CA in ssl.ca.location",
         )
     if "ssl.cipher.suites" in options:
@@ -71,7 +71,7 @@ def _trust(options: Mapping[str, str], sides: Sides) -> None:
         if kind is None:
             sides.fault(
                 "ssl.truststore.location",
-                "the kind of this trust store is not said (Java takes JKS)",
+                "the type of this trust store is missing (Java assumes JKS)",
                 "write ssl.ca.location for a PEM file",
             )
     if kind is not None and not has_reference(kind) and kind.upper() != "PEM":
@@ -89,7 +89,7 @@ def _trust(options: Mapping[str, str], sides: Sides) -> None:
     }
     if len(given) > 1:
         for key in list(given)[1:]:
-            sides.fault(key, f"trust is said twice, also by {next(iter(given))}", "keep one of them")
+            sides.fault(key, f"trust is configured twice, also by {next(iter(given))}", "keep one of them")
     if options.get("ssl.ca.location") == "probe":
         sides.fault("ssl.ca.location", "Java cannot probe for a CA file", "name the file")
     for key, value in given.items():
@@ -110,7 +110,7 @@ def _identity(options: Mapping[str, str], sides: Sides, read: Callable[[str], st
     used = [way for way, given in ways.items() if given]
     if len(used) > 1:
         key = next(key for key in options if key.startswith(("ssl.key", "ssl.cert")))
-        sides.fault(key, "the client certificate is said in two ways", "keep a key store, or two files, or PEM text")
+        sides.fault(key, "the client certificate is given in two ways", "keep a key store, or two files, or PEM text")
         return
     if not used:
         for key in ("ssl.keystore.type", "ssl.keystore.password", "ssl.key.password"):
@@ -130,7 +130,7 @@ def _store(options: Mapping[str, str], sides: Sides) -> None:
     kind = options.get("ssl.keystore.type") or _kind_of(location)
     if kind is None:
         sides.fault(
-            "ssl.keystore.location", "the kind of this key store is not said", "write ssl.keystore.type: PEM or PKCS12"
+            "ssl.keystore.location", "the type of this key store is missing", "write ssl.keystore.type: PEM or PKCS12"
         )
         return
     sides.java |= {"ssl.keystore.type": kind.upper(), "ssl.keystore.location": location}

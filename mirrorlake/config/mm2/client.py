@@ -31,7 +31,7 @@ _SET_HERE = {
     "auto.offset.reset": "start",
     "enable.auto.commit": "never commits on a source (law H)",
 }
-_NO_EFFECT = "MirrorMaker reads with it nowhere: it reads from the source only"
+_NO_EFFECT = "MirrorMaker never reads with it: it reads from the source only"
 
 
 class Clients:

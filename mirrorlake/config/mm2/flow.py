@@ -52,7 +52,7 @@ def flow_settings(source: str, target: str, settings: Mapping[str, str]) -> Mm2F
     flow.rules()
     selects = flow.entry["topics"] != []
     if not selects:
-        flow.notes.append("the flow is not written: `topics` is blank, so MirrorMaker mirrors nothing by it")
+        flow.notes.append("the flow is not written: `topics` is blank, so MirrorMaker mirrors nothing with it")
     return Mm2Flow(flow.entry if selects else None, flow.told, flow.notes, flow.open)
 
 
@@ -107,7 +107,7 @@ class _Flow:
         if not groups:
             sync["groups"] = False
             self.notes.append(
-                "group positions are not written to the target, as MirrorMaker was told or by its default; "
+                "group positions are not written to the target, as MirrorMaker was configured or by its default; "
                 "sync.groups: true writes exact ones"
             )
         if not self._flag("sync.topic.configs.enabled", "sync.configs", default=True):

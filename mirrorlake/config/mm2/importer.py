@@ -169,14 +169,14 @@ def _line(
     if key in told:
         return PropertyLine(key=key, status="translated", detail=told[key])
     if owner is None and rest.startswith(_NOT_SHARED):
-        detail = "MirrorMaker hands it to no client: it counts below a cluster's alias or a flow only"
+        detail = "MirrorMaker passes it to no client: it only counts under a cluster's alias or a flow"
         return PropertyLine(key=key, status="no_counterpart", detail=detail)
     if key == _PROVIDERS or key.startswith(f"{_PROVIDERS}."):
         return PropertyLine(
             key=key, status="no_counterpart", detail="references became ${env:NAME}; ${secret:scope/key} is another way"
         )
     if owner is None and rest in TRANSLATED:
-        return PropertyLine(key=key, status="off", detail="every flow says otherwise, or no flow needs it")
+        return PropertyLine(key=key, status="off", detail="every flow overrides it, or no flow needs it")
     reason = why_not(rest)
     if reason is not None:
         return PropertyLine(key=key, status="no_counterpart", detail=reason)

@@ -97,7 +97,7 @@ def read_properties(data: bytes, *, file: str) -> Mm2File:
         raise ConfigError([Fault(file, "", "there is no property in it", "name MirrorMaker's properties file")])
     if not data.isascii():
         found.notes.append(
-            "the file holds letters beyond ASCII, which Java reads as Latin-1: see that they came over right"
+            "the file holds letters beyond ASCII, which Java reads as Latin-1: check that they were read correctly"
         )
     return found
 

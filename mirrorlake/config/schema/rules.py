@@ -198,7 +198,7 @@ class RuleConfig(Settings):
         hidden = self.hidden
         if self.of == "key" and self.action not in HIDING:
             findings.append(
-                SettingsFault(("of",), "'of' says what is hidden, and this rule hides nothing", "leave it out")
+                SettingsFault(("of",), "'of' names what is hidden, and this rule hides nothing", "leave it out")
             )
         if self.of == "value" and () in hidden:
             problem, remedy = "'$' names the whole value", "name a member, like $.email; drop withholds whole records"

@@ -97,7 +97,7 @@ def _re_test(expression: str) -> Callable[[str], bool]:
     if len(expression) > _LONGEST_BEYOND_RE2:
         raise PatternError(
             f"'{expression[:40]}…': {len(expression)} characters with look-around or possessive repeats",
-            remedy=f"such expressions take exponential time at worst; keep them below {_LONGEST_BEYOND_RE2} characters "
+            remedy=f"such expressions take exponential time in the worst case; keep them below {_LONGEST_BEYOND_RE2} characters "
             "or use exclude_topics",
         )
     try:

@@ -70,7 +70,7 @@ class Faults:
         task, size = self._task, f" of {len(record.to_json())} bytes" if record else ""
         return ClusterError(
             f"{task.target} refuses a record{size} for the ledger {self._ledger}: larger than the topic's max.message.bytes",
-            consequence=f"{task.flow} stopped before what the record tells of was confirmed",
+            consequence=f"{task.flow} stopped before the records that it covers were confirmed",
             remedy=f"raise max.message.bytes of {self._ledger} on {task.target}, then run the same command again",
             alias=task.target,
         )

@@ -82,7 +82,7 @@ def console(
     except ImportError:
         raise UsageError(
             "the console needs ipywidgets, which is not installed",
-            consequence="all it does is there without it, as methods and commands",
+            consequence="everything it does is available as methods and commands, too",
             remedy="pip install 'mirrorlake[notebook]'",
         ) from None
     from mirrorlake.mirror.services import utc_now

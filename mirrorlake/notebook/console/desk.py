@@ -32,7 +32,7 @@ def told(error: BaseException) -> str:
     """Return an error as a person reads it: cause, consequence and next step, or its kind and first line."""
     if isinstance(error, MirrorlakeError):
         return safe(str(error))
-    first = next((line for line in str(error).splitlines() if line.strip()), "no more is known")
+    first = next((line for line in str(error).splitlines() if line.strip()), "no further details")
     return safe(f"{type(error).__name__}: {first[:400]}")
 
 
@@ -43,7 +43,7 @@ class Strip(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no annotation
         self._now = now
         self.problems: list[str] = []
         self._text = widgets.HTML()
-        clear = widgets.Button(description="Clear", tooltip="Take these messages away")
+        clear = widgets.Button(description="Clear", tooltip="Dismiss these messages")
         clear.add_class("ml-strip-clear")
         clear.on_click(lambda _: self.clear())
         super().__init__([self._text, clear])

@@ -80,5 +80,5 @@ class GroupsView:
         if self.plan is None:
             return
         found = group_table(self.plan, name=self.name.value.strip(), held_only=self.held_only.value)
-        nothing = "No group of the flow has committed on its topics." if not len(self.plan) else "None like this."
+        nothing = "No group of the flow has committed on its topics." if not len(self.plan) else "No such group."
         self.rows.value = found.html() if found.rows else nothing

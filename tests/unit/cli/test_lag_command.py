@@ -74,4 +74,4 @@ def test_an_interval_goes_with_staying_on(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit) as ended:
         main(["sample", "--once", "--every", "5s"])
     assert ended.value.code == 2
-    assert "--every goes without --once" in capsys.readouterr().err
+    assert "--every and --once exclude each other" in capsys.readouterr().err

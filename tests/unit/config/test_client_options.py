@@ -195,8 +195,8 @@ WRONG = [
     ({**SSL, "ssl.keystore.location": "k.p12"}, "add ssl.keystore.password"),
     ({**SSL, "ssl.certificate.location": "c.pem"}, "add ssl.key.location"),
     ({**SSL, "ssl.key.pem": "x"}, "ssl.certificate.pem"),
-    ({**SSL, "ssl.key.pem": "x", "ssl.certificate.pem": "x", "ssl.key.location": "k"}, "said in two ways"),
-    ({**SSL, "ssl.ca.location": "a.pem", "ssl.ca.pem": "x"}, "trust is said twice"),
+    ({**SSL, "ssl.key.pem": "x", "ssl.certificate.pem": "x", "ssl.key.location": "k"}, "given in two ways"),
+    ({**SSL, "ssl.ca.location": "a.pem", "ssl.ca.pem": "x"}, "trust is configured twice"),
     ({**SSL, "ssl.ca.location": "probe"}, "name the file"),
     ({**SSL, "ssl.endpoint.identification.algorithm": "off"}, "write https"),
     ({**SSL, "enable.ssl.certificate.verification": "false"}, "name the CA"),
@@ -213,7 +213,7 @@ WRONG = [
     ({**PLAIN, "sasl.username": "u"}, "add sasl.password"),
     (
         {**PLAIN, **LOGIN, "sasl.jaas.config": f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'},
-        "said twice",
+        "given twice",
     ),
     (
         {**PLAIN, "sasl.jaas.config": f'{jaas.MODULES["SCRAM-SHA-256"]} required username="u" password="p";'},

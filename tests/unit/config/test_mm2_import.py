@@ -330,7 +330,7 @@ def test_the_connectors_of_a_pair_become_one_flow() -> None:
         False,
     )
     other = CHECKPOINT | {"source.cluster.security.protocol": "SASL_SSL"}
-    with pytest.raises(ConfigError, match="told otherwise"):
+    with pytest.raises(ConfigError, match="this name sets it for one of them only"):
         loads(import_properties(json.dumps([other, SOURCE]).encode()).yaml)
 
 
