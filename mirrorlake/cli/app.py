@@ -1,4 +1,4 @@
-"""The commands, their options, and what their end means for the exit code (DESIGN 6)."""
+"""The commands, their options and their exit codes (DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def run_step(*command: str) -> NoReturn:
 
 
 def _unforeseen(error: Exception) -> MirrorlakeError:
-    """Make one sentence of an error that no step foresaw; the traceback goes to the log, at level DEBUG."""
+    """Turn an unexpected error into one sentence; the traceback goes to the log, at level DEBUG."""
     log.debug("cli.unforeseen", exc_info=error)
     cause = root_cause(str(error) or type(error).__name__)
     consequence = "the command stopped; what it had done by then stands, and what was under way may or may not"
@@ -125,7 +125,7 @@ def plan(
 
 @app.command()
 def apply(conf: Conf = DEFAULT_CONF, flow: Flow = None, as_json: Json = False) -> int:
-    """Carry out what plan shows, and put the settings in force for mirrors that run."""
+    """Carry out what plan shows, and put the settings in force for running mirrors."""
     output = Output(as_json=as_json)
     changes = _mirror(conf, output).apply(flow)
     output.document(asdict(changes) | {"applied": True})

@@ -18,7 +18,7 @@ from mirrorlake.render import Shown, table
 
 
 class Output:
-    """The two faces of a command.
+    """The two output forms of a command.
 
     Args:
         as_json: print one JSON document and nothing else on standard output.

@@ -68,7 +68,7 @@ class ClusterAcls:
         return sorted(_acl(binding) for binding in found)
 
     def create(self, acls: Iterable[Acl]) -> None:
-        """Create ACLs; those that are there stay as they are."""
+        """Create ACLs; existing ones stay as they are."""
         for chunk in _chunks(acls):
             with self._border.errors("create ACLs", _CHANGE):
                 for future in self._client.create_acls(

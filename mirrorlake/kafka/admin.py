@@ -36,7 +36,7 @@ _LEADER_UNKNOWN = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
-_DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, no default
+_DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, not a default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class ClusterAdmin:
                     raise self._border.error(error.args[0], f"see the topics of '{expression}'", need) from error
 
     def require(self, topics: Iterable[str], operation: str) -> None:
-        """Return if this principal may do an operation on every one of these topics.
+        """Check that this principal may do an operation on every one of these topics.
 
         Raises:
             NotAuthorized: names the first topic where it may not, and the ACL.
@@ -288,7 +288,7 @@ class ClusterAdmin:
         return self._offsets(partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
 
     def ends_and_epochs(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, tuple[int, int]]:
-        """Return the end of each partition, open transactions counted, and its leader epoch; -1 where none is told.
+        """Return the end of each partition, open transactions counted, and its leader epoch; -1 where none is known.
 
         The epoch grows with every election (KIP-320): while it stays, a log has only grown.
         """

@@ -131,7 +131,7 @@ class Border:
 
     @contextmanager
     def errors(self, doing: str, *needs: Need) -> Iterator[None]:
-        """Translate every KafkaException of the block into a `ClusterError` that names the cluster and the deed."""
+        """Translate every KafkaException of the block into a `ClusterError` that names the cluster and the operation."""
         try:
             yield
         except KafkaException as error:
@@ -142,7 +142,7 @@ class Border:
 
 
 def patiently(passing: Collection[int]) -> Retrying:
-    """Return the attempts of a call whose errors with these codes pass by themselves; the last one is raised.
+    """Return the attempts of a call whose errors with these codes are transient; the last one is raised.
 
     Example:
         >>> for attempt in patiently({KafkaError.NOT_COORDINATOR}):  # doctest: +SKIP

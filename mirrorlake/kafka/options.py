@@ -25,7 +25,7 @@ _ROLES: dict[Role, dict[str, str]] = {
     "admin": {"client.id": "mirrorlake-admin"},
     "consumer": {
         "client.id": "mirrorlake-consumer",
-        # librdkafka wants a group to exist as a word; the mirror assigns partitions and commits nothing.
+        # librdkafka requires the name of a group; the mirror assigns partitions and commits nothing.
         "group.id": "mirrorlake",
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",

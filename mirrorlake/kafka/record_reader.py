@@ -1,7 +1,7 @@
 """Read records of single partitions by offset, joining no group and committing nothing (law H).
 
 One limit: librdkafka asks for the coordinator of the group it is named, even where it never joins. A broker that nobody ever
-consumed from makes `__consumer_offsets` then, as it does for the first consumer of anyone. Landing, sampling and the other
+consumed from creates `__consumer_offsets` then, as it does for anybody's first consumer. Landing, sampling and the other
 steps of a mirror do not ask; `browse`, `passport` and `takeover` do.
 """
 
@@ -60,7 +60,7 @@ class RecordReader:
         self._consumer = Consumer(
             {
                 **options,
-                # The group is never joined nor committed to; librdkafka only wants the word.
+                # The group is never joined nor committed to; librdkafka only requires the name.
                 "group.id": f"mirrorlake.reader.{uuid.uuid4()}",
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "enable.auto.commit": "false",

@@ -10,7 +10,7 @@ from mirrorlake.errors import RemoteTopicLost
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.model.remotes import HeldTopic, is_other, known_id
 
-# A broker hears of a new topic a moment after the controller has made it; one that is gone stays gone.
+# A broker learns of a new topic a moment after the controller has created it; one that is gone stays gone.
 _SURE_S = 2.0
 
 
@@ -34,7 +34,7 @@ def describe_surely(admin: ClusterAdmin, names: Iterable[str]) -> dict[str, Topi
 
 
 def require_same(admin: ClusterAdmin, ids: Mapping[str, str], *, flow: str) -> None:
-    """Return if each remote topic is there with the id that the ledger knows (law F); an empty id is not compared.
+    """Check that each remote topic exists with the id that the ledger knows (law F); an empty id is not compared.
 
     Raises:
         RemoteTopicLost: one has another, or is gone.

@@ -1,4 +1,4 @@
-"""What comes of a lag: when a hop will have caught up, and whether retention deletes first what it has not passed.
+"""What becomes of a lag: when a hop will have caught up, and whether retention deletes first what it has not passed.
 
 Both go on with the rates of the window as straight lines and say so; neither guesses where the window cannot tell.
 
@@ -158,7 +158,7 @@ def retention_risk(
 def no_older_than(window: Sequence[Sample], last_passed: datetime | None) -> list[Sample]:
     """Return a window in which what waits has a bound for its age where its timestamp is not known, as it is not landed.
 
-    It came after the last look at which nothing waited, and after the last record that passed; its age is told too large by
+    It came after the last look at which nothing waited, and after the last record that passed; its age is reported too large by
     that, never too small, so that a risk is not said too late.
 
     Args:

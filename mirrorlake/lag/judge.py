@@ -22,7 +22,7 @@ from mirrorlake.render.table import Sheet
 
 log = logging.getLogger(__name__)
 
-# A rate of deletion needs a few deleted segments; older ones tell of other times.
+# A rate of deletion needs a few deleted segments; older ones describe other times.
 MOST_CHANGES = 20
 
 _PLACE = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
@@ -50,7 +50,7 @@ class HopPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopVerdict:
-    """What is said of one hop; `retention` is None where nobody could be asked how long its topic is kept."""
+    """The verdict on one hop; `retention` is None where it is not known how long its topic is kept."""
 
     place: HopPlace
     judgement: Judgement
@@ -194,7 +194,7 @@ def judge_lag(
     Only the newest life of a topic is judged: the positions of an older one end where it was deleted.
 
     Args:
-        frame: lag as `lag/sql.py` tells it.
+        frame: lag as `lag/sql.py` computes it.
         now: the present.
         kept: says how long the topic is kept that a hop reads from; asked for hops that are behind only.
         positions: the table of positions, for the earliest offsets of the sources.

@@ -1,6 +1,6 @@
 """Lag, latency and RPO of a mirror: now, over time, and as SQL views.
 
-What was sampled is told exactly; what was not looked at is not told at all.
+What was sampled is reported exactly; what was not sampled is not reported at all.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Lag:
 
     Args:
         lake: the lake.
-        flows: the flows that are told about.
+        flows: the flows to report on.
         look: looks at all positions now, and writes nothing.
         runs: reads the offset map of the named flows, their ledgers' newest runs included.
         reader: opens a reader of a source's records.
@@ -248,7 +248,7 @@ class Lag:
                 f"nothing was sampled up to {end.isoformat()}",
                 remedy="mirrorlake sample --once; or ask for a later time",
             )
-        # Later positions say what has been landed since: the past is told with today's knowledge.
+        # Later positions say what has been landed since: the past is reported with today's knowledge.
         known = tables.positions.where((F.col("observed_at") >= F.lit(begin)) & F.col("kind").isin(*KINDS))
         return replace(tables, positions=known, samples=samples, since=start)
 

@@ -30,7 +30,7 @@ from mirrorlake.render import Shown, badge, count, duration, escape, moment, tab
 from mirrorlake.render.svg_chart import Line, chart
 from mirrorlake.render.table import Sheet, Table
 
-# A page of more is not read; `mirrorlake lag --json` has them all.
+# Nobody reads a longer page; `mirrorlake lag --json` has them all.
 MOST_ROWS = 500
 
 _STYLE = (

@@ -2,7 +2,7 @@
 
 Cheap on purpose: one request for metadata and two for offsets a broker of each source, one request a group, one tail read a
 lane; the relay is asked for its newest batches only. Downstream is looked at before upstream, so that no position seems to be
-behind an end that it has reached (lag may be told too large by what came in meanwhile, never too small).
+behind an end that it has reached (lag may be reported too large by what came in meanwhile, never too small).
 
 Law H: nothing is written to any cluster.
 """
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 # A look that writes everything bounds how far back a question has to read, at the price of one row a position.
 COMPLETE_EVERY = timedelta(hours=6)
-# So often a group is asked for all topics, where asking each time would move more than this many positions.
+# Every so many looks a group is asked for all topics, where asking each time would move more positions than this.
 _ASK_ALL_EVERY, _ASK_ALL_BELOW = 10, 200_000
 # Requests that wait for brokers at the same time.
 _WORKERS = 8
@@ -142,8 +142,8 @@ class Sampler:
     def once(self) -> SampledMoment:
         """Look, write what is new, and return what was seen.
 
-        A cluster that does not answer is told in `Sample.unanswered`, in the table and in the log; the others are looked at
-        all the same.
+        A cluster that does not answer is reported in `Sample.unanswered`, in the table and in the log; the others are
+        sampled all the same.
 
         Raises:
             StoreError: the lake failed.
@@ -275,7 +275,7 @@ class Sampler:
                 n for n, state in states.items() if n not in known or known[n].topic_id != state.topic_id
             }
 
-        # A topic that nobody lands stays strange for ever.
+        # A topic that nobody lands stays unknown for ever.
         if (now := strange()) and (now != self._strange.get(alias) or self._looks_done % _ASK_ALL_EVERY == 0):
             topics.load()
             self._strange[alias] = strange()
@@ -344,7 +344,7 @@ class Sampler:
         return replace(change, took_ms=look.took_ms)
 
     def _tell(self, look: Look) -> None:
-        # An outage would otherwise fill the log once a look.
+        # An outage would otherwise be logged at every look.
         error = look.error or ""
         if error and self._said.get(look.asked) != error:
             log.warning("sample.unanswered %s=%s why=%s", look.subject, look.name, error)

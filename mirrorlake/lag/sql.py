@@ -1,12 +1,12 @@
 """Lag, latency and RPO out of the tables: one SQL text each, which makes DataFrames here and views in `lag/sql_views.py`.
 
-Lag is told as of every sampling moment (`samples`), hop by hop:
+Lag is reported as of every sampling moment (`samples`), hop by hop:
 
     source end  ->  landed  ->  republished  ->  consumed (by a group on the target; or on the source itself)
 
 Time lag is never interpolated: it is the age of the oldest record that had not passed the hop, and that record's timestamp is
-looked up in the relay, also where it was landed only later. Law E: who waits for a record is told from who cannot, because it
-was filtered, aborted or compacted.
+looked up in the relay, also where it was landed only later. Law E: a record that waits is told apart from one that never
+comes, because it was filtered, aborted or compacted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ RPO_COLUMNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagTables:
-    """What lag is told from.
+    """The tables that lag is computed from.
 
     `positions`, `samples`, `offset_map` and `withheld` are the side tables; `relays` holds the rows of all relays with a column
     `source`, the alias; `flows` has `flow`, `source` and `target`. Each may be cut to what a question needs: positions and

@@ -18,7 +18,7 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
 
     Args:
         lake: the lake.
-        flows: the flows that they tell about.
+        flows: the flows that they cover.
         days: how far back they reach; each query reads so much of the tables, whatever it asks for.
     """
     tables = _tables(lake, flows, days=days)

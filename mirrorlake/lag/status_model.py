@@ -36,7 +36,7 @@ class PartitionStatus:
 
 
 class _Totals:
-    """What is said of one flow and of all in the same words."""
+    """What the status of one flow and that of all flows have in common."""
 
     __slots__ = ()
 

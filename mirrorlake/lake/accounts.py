@@ -18,7 +18,7 @@ from mirrorlake.lake.schema import GAPS, POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 
-# Accounting reads the small columns of what was landed since the last time; every 5 s costs nothing that is felt.
+# Accounting reads the small columns of what was landed since the last time; every 5 s costs nothing noticeable.
 ACCOUNT_EVERY_S = 5.0
 
 
@@ -127,7 +127,7 @@ class Accounts:
     ) -> None:
         """Append the next offset to land of each partition, and its newest record's timestamp, to `positions`.
 
-        `opened` says where partitions began that have no account yet; one commit tells both, so that no death between two
+        `opened` says where partitions began that have no account yet; one commit records both, so that no death between two
         leaves an account that says less than the relay holds (law F).
         """
         told = [(source, (offset, None)) for source, offset in opened.items()]

@@ -45,7 +45,7 @@ class Audit:
         self._now = now
 
     def now(self) -> datetime:
-        """Tell the time by the clock of the mirror."""
+        """Return the time by the mirror's clock."""
         return self._now()
 
     def record(self, changes: Sequence[Change], *, command: str, plan: Plan | None = None) -> None:

@@ -293,7 +293,7 @@ class Lake:
         return int(row.numFiles), int(row.sizeInBytes)
 
     def _create(self, location: str, table: TableSchema) -> None:
-        """Create a table; another process may be at it too, or may have died over it."""
+        """Create a table; another process may be creating it, too, or may have died while it did."""
         if table is not RELAY and self._has_relays():
             self._folder.create(location, table)
             return

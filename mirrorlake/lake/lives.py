@@ -67,7 +67,7 @@ def _present_life(rows: Sequence[Any]) -> Life | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lives:
-    """Tell rows of flows apart by whether the remote topic that they speak of is there.
+    """Tell rows of flows apart by whether their remote topic exists.
 
     Attributes:
         flows: the flows.

@@ -50,7 +50,7 @@ class Signed:
 
     @classmethod
     def from_document(cls, document: Any) -> Signed | None:
-        """Read a commit's user metadata; None where nobody who lands has written it."""
+        """Read a commit's user metadata; None where no lander has written it."""
         if document.get("app") != APP:
             return None
         at = document.get("landed_at")
@@ -175,7 +175,7 @@ class OneWriter:
         self.require()
 
     def require(self) -> None:
-        """Return where this writer's number is the newest.
+        """Check that this writer's number is the newest.
 
         Raises:
             LanderReplaced: it is not.

@@ -34,7 +34,7 @@ class Signature:
         id: this very attempt.
         version: Delta's transaction version, one above the last.
         landed_at: time of the commit; each is later than the last, whatever the publishers' clocks say.
-        before: the next offset of every partition before this commit; None in a commit of a release that did not say it.
+        before: the next offset of every partition before this commit; None in a commit of a release that did not record it.
         batch_id: what the application calls the batch, None for no name.
     """
 

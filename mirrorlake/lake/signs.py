@@ -1,6 +1,6 @@
 """The sign that landing works: the time of its last turn, in a small file of the lake beside the checkpoint locations.
 
-A source that nobody writes to leaves no trace in the relay, and no process asks another one how it fares.
+A source that nobody writes to leaves no trace in the relay, and no process asks another one how it is doing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LandingSign:
         self._now_ms = now_ms
 
     def write(self) -> None:
-        """Say that landing works now; a store that cannot be written to is logged, since landing itself goes on."""
+        """Record that landing works now; a store that cannot be written to is logged, since landing itself goes on."""
         try:
             filesystem, path = open_place(self._uri)
             filesystem.create_dir(path.rpartition("/")[0], recursive=True)
@@ -51,7 +51,7 @@ class LandingSign:
             return None
 
     def beside(self, tell: Tell, *, every_s: float) -> Tell:
-        """Make a teller that hears a lander's every turn and gives the sign at an interval, and pass on what it hears."""
+        """Return a listener to a lander's turns that passes each turn on to `tell`, and writes the sign at an interval."""
         due = 0.0
 
         def signing(phase: str, done: int, total: int | None, unit: str = "records") -> None:

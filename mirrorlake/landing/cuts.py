@@ -176,7 +176,7 @@ class _Search:
         return sorted(int(row.newest) for row in found.groupBy(bucket).agg(F.max("offset").alias("newest")).collect())
 
     def _compare(self, offsets: Sequence[int]) -> dict[int, bool | None]:
-        """Tell of each offset whether the source holds the same record; None where that cannot be known."""
+        """Tell for each offset whether the source holds the same record; None where that cannot be known."""
         held = self._rows.where(F.col("offset").isin(list(offsets))).selectExpr(*_COMPARED)
         rows = {row.offset: row for row in held.collect()}
         return {offset: self._is_same(rows[offset]) for offset in offsets}

@@ -1,4 +1,4 @@
-"""The landing query itself: Spark's Kafka source, and where it sets out."""
+"""The landing query itself: Spark's Kafka source, and where it starts."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Lander:
         admin: the source's admin; it only reads there (law H).
         settings: what to land, and what to do about lost records.
         now: the clock, in UTC.
-        tell: hears how far a drain is.
+        tell: called with the progress of a drain.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Lander:
             try:
                 start = self._prepare(rebuild=rebuild)
             except ClusterUnreachable:
-                # A source that was there before may come back; one that never was is a mistake to be told at once.
+                # A source that was there before may come back; one that never was is a mistake to report at once.
                 if once or not attempts or attempts > MOST_ATTEMPTS:
                     raise
                 attempts += 1

@@ -20,7 +20,7 @@ GRACE_S = 20.0
 
 
 def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[[], None] = lambda: None) -> None:
-    """Return when the query has ended or, after `stop` was set, has been stopped between two batches.
+    """Wait until the query has ended or, after `stop` was set, has been stopped between two batches.
 
     Args:
         query: a started query.

@@ -53,7 +53,7 @@ class Healing:
         once: bool,
         stop: threading.Event,
     ) -> None:
-        """Return, after a pause, where a new start can help; raise the own error where it cannot.
+        """Wait for a pause where a new start can help; raise the own error where it cannot.
 
         Args:
             error: what Spark says.

@@ -1,4 +1,4 @@
-"""Where a landing query sets out, and what forbids to set out at all.
+"""Where a landing query starts, and what forbids it to start at all.
 
 A position comes from tables and the checkpoint location, never from a window of time: a clock that is set back by hours
 changes none.
@@ -54,7 +54,7 @@ def refuse_if_lost(
     number: int,
     topics: SourceTopics,
 ) -> None:
-    """Return where the checkpoint location knows all that the relay holds of it.
+    """Check that the checkpoint location knows all that the relay holds of it.
 
     Args:
         alias: the source.
@@ -94,7 +94,7 @@ def refuse_if_lost(
 
 
 def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
-    """Return where the relay's records come from the cluster that answers now.
+    """Check that the relay's records come from the cluster that answers now.
 
     Args:
         alias: the source.
@@ -122,8 +122,8 @@ def source_gap(alias: str, lost: Sequence[Gap], gone: Sequence[Gap]) -> SourceGa
 
     Args:
         alias: the source.
-        lost: what it held and holds no more, never landed.
-        gone: what was landed and stands there no more.
+        lost: what it no longer holds and was never landed.
+        gone: what was landed and no longer stands there.
     """
     causes, consequences = [], []
     if lost:

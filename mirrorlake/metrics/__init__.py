@@ -1,4 +1,4 @@
-"""Metrics of a mirror that runs, for Prometheus (docs/metrics.md): the only room that knows prometheus_client.
+"""Metrics of a running mirror, for Prometheus (docs/metrics.md): the only room that knows prometheus_client.
 
     streams ──batches, commits──┐
     tables  ──every minute──────┴──> Metrics ──> registry ──> http://127.0.0.1:9464/metrics

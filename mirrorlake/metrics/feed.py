@@ -1,4 +1,4 @@
-"""Feed metrics: what Spark tells of batches, and a look at the tables now and then; neither can stop a stream."""
+"""Feed metrics: Spark's reports on batches, and a look at the tables now and then; neither can stop a stream."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Remember the name: what Spark tells of a query that rests has its id only."""
+        """Remember the name: Spark's reports on an idle query have its id only."""
         self._names[str(event.id)] = event.name or ""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
@@ -106,7 +106,7 @@ class MetricsFeed:
         self._thread.join(_GRACE_S)
 
     def look(self) -> None:
-        """Look once; a failure is counted, and said once."""
+        """Look once; a failure is counted, and logged once."""
         try:
             self._metrics.show(self._look())
             self._said = ""

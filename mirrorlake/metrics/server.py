@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 class MetricsServer:
     """Serve the metrics of a process at an address.
 
-    A port that is taken is said in the log and changes nothing else: a mirror never depends on its metrics.
+    A port that is taken is logged and changes nothing else: a mirror never depends on its metrics.
 
     Args:
         registry: what to serve.

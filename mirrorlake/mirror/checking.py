@@ -1,4 +1,4 @@
-"""The part of the facade that says how a mirror fares: status, verification, lag, reports, history."""
+"""The part of the facade that says how a mirror is doing: status, verification, lag, reports, history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Checking(Part):
-    """What says how a mirror fares."""
+    """Status, verification, lag, reports and history of a mirror."""
 
     def status(self, flow: str | None = None) -> Status:
         """Return per flow where each partition stands.

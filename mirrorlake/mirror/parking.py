@@ -137,7 +137,7 @@ def _own(name: str, error: Exception) -> MirrorlakeError:
 
 
 class Notices:
-    """Keep what the table `control` says of this process's streams true, with a row only where that changes.
+    """Keep the table `control` up to date about this process's streams, with a row only where something changes.
 
     Args:
         control: the table.
@@ -150,7 +150,7 @@ class Notices:
         self._shown: Mapping[str, Parked] = {}
 
     def tell(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
-        """Tell what is parked.
+        """Record and report what is parked.
 
         Args:
             state: what the table says.

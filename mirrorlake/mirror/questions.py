@@ -174,8 +174,8 @@ class Asking(Part):
         """Return the answer to a SQL query over the lake; tables have names, whatever their paths are.
 
         `records` are the records of all sources, with `source`, `key_text` and `value_text`; `relay_east` is the relay of
-        `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. Temporary views of the session,
-        which a table of yours with the same name is hidden behind.
+        `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. They are temporary views of the
+        session, which hide a table of yours with the same name.
 
         Args:
             query: the query; `:topic` in it stands for the argument `topic`.

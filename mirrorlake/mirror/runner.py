@@ -40,7 +40,7 @@ from mirrorlake.topics.topic_plan import require_source
 log = logging.getLogger(__name__)
 
 _FIRST_SAMPLE_S = 20.0
-# Where the settings leave the time between two looks to the command, and it does not say either.
+# The time between two looks where neither the settings nor the command give one.
 _SAMPLE_S = 30.0
 
 
@@ -200,7 +200,7 @@ class Runner:
         return replace(done, paused=tuple(state.topics_of(flow.name).values()))
 
     def _clear(self, stream: str, state: ControlState) -> None:
-        """Write down that a stream that was parked has run well."""
+        """Record that a parked stream has run well."""
         Notices(self._wiring.control(), lambda _: None).tell(state, {}, frozenset({stream}))
 
     # -- always on ------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Runner:
         every_s = self._wiring.config.sampling.every.total_seconds()
         if not every_s:
             return []
-        # The streams take all there is for their start.
+        # The streams need all cores for their start.
         first_s = min(every_s, _FIRST_SAMPLE_S)
         return [Duty(name="sample", every_s=every_s, first_s=first_s, do=self._wiring.sampler().once)]
 

@@ -73,7 +73,7 @@ class Moving(Part):
     ) -> Republishing:
         """Republish one flow; the arguments are those of `land`.
 
-        `restore_ledger` sets out from the furthest positions of ledger and lake after the ledger was lost; a whole one is refused.
+        `restore_ledger` starts from the furthest positions of ledger and lake after the ledger was lost; a whole one is refused.
         `topic` with `send_again` or `accept_empty` chooses for a remote topic that was deleted or created again (see `choose`).
         """
         self.config.flow(flow)
@@ -167,7 +167,7 @@ class Moving(Part):
     ) -> SampledMoment | None:
         """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
 
-        A mirror that runs does this by itself. Run it beside mirrors that run in parts, or once on a schedule.
+        A running mirror does this by itself. Run it beside mirrors that run in parts, or once on a schedule.
 
         Args:
             once: look once and return what was seen; otherwise until `stop` is set.
@@ -176,7 +176,7 @@ class Moving(Part):
             tell: is shown each sample.
 
         Raises:
-            StoreError: the lake failed. A cluster that does not answer is told in `Sample.unanswered`.
+            StoreError: the lake failed. A cluster that does not answer is reported in `Sample.unanswered`.
         """
         if once:
             sample = self._wiring.sampler().once()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The streams take all there is for their start.
+# The streams need all cores for their start.
 _FIRST_LOOK_S = 10.0
 _LATENCY_SPAN, _LATENCY_BUCKET = "10m", "5m"
 
@@ -35,7 +35,7 @@ def measured(wiring: Wiring, *, port: int | None) -> Iterator[Metrics | None]:
     if port is None:
         yield None
         return
-    # Heavy for those who measure nothing.
+    # Heavy imports for those who serve no metrics.
     from mirrorlake.metrics.feed import BatchListener, MetricsFeed, committed
     from mirrorlake.metrics.registry import Metrics
     from mirrorlake.metrics.server import MetricsServer
@@ -62,7 +62,7 @@ def measured(wiring: Wiring, *, port: int | None) -> Iterator[Metrics | None]:
 
 
 def _quietly(call: Callable[..., object], *arguments: object) -> None:
-    """Call, and say what fails: a mirror that ends well has ended well."""
+    """Call, and only log a failure: metrics never make a mirror fail."""
     try:
         call(*arguments)
     except Exception:

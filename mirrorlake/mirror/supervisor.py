@@ -17,7 +17,7 @@ from mirrorlake.model.parked import worst
 
 log = logging.getLogger(__name__)
 
-# A look at the table `control` costs 20 ms of a core; an operator who pauses does not mind to wait so long.
+# A look at the table `control` costs 20 ms of a core; an operator who pauses can wait that long.
 LOOK_EVERY_S = 3.0
 _TICK_S = 0.2
 
@@ -142,7 +142,7 @@ class Supervisor:
         return frozenset(self._running.keys() - self._parked.keys())
 
     def _stop_unwanted(self, wanted: Mapping[str, Stream]) -> bool:
-        """Stop what is not wanted as it is; tell whether something is on its way out."""
+        """Stop what is not wanted as it is; tell whether something is stopping."""
         for name, one in self._running.items():
             if (name not in wanted or wanted[name].made_of != one.stream.made_of) and not one.stop.is_set():
                 log.info("stream.stop what=%s", name)
@@ -170,7 +170,7 @@ class Supervisor:
                 self._failure = self._failure or error
 
     def _park(self, one: _Running, error: Exception) -> None:
-        """Take a failed stream aside, with its reason."""
+        """Park a failed stream, with its reason."""
         name, now = one.stream.name, time.monotonic()
         before = self._parked.get(name)
         if before is not None and now - one.started >= HEALTHY_S:

@@ -150,7 +150,7 @@ class SyncFeed:
             for offset, record in self._reader.since(lane, start if start <= high else 0):
                 reached[lane] = offset + 1
                 for run in record.runs:
-                    # What was republished before it was denied stays in the ledger, and is told no more.
+                    # What was republished before it was denied stays in the ledger, and is no longer reported.
                     if self._flow.denies(run.source.topic):
                         continue
                     syncs += syncs_of(run, every=self._flow.mm2.offset_lag_max)

@@ -114,7 +114,7 @@ class TakeoverPlan(Shown):
         return {TopicPartition(p.topic, p.partition): p.position for p in self.partitions}
 
     def changes(self, flow: FlowConfig) -> Plan:
-        """Return the change to the target that the takeover is, as other plans show theirs."""
+        """Return the takeover as a change to the target, as other plans show theirs."""
         after = {f"{p.topic}-{p.partition}": p.position for p in self.partitions}
         reason = "MirrorMaker 2 ended there"
         return Plan(

@@ -20,7 +20,7 @@ _LATEST = datetime(2100, 1, 1, tzinfo=timezone.utc)
 
 
 def next_epoch(known: Iterable[int], now: datetime) -> int:
-    """Count one on from the latest of the known epochs, those that nobody can have reached left out.
+    """Return the epoch after the latest known one; epochs that nobody can have reached do not count.
 
     Law F: the epoch of a later owner is above that of every earlier one, whatever their clocks said.
 

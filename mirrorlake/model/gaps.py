@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mirrorlake.model.flow import SourcePartition
 
-# What explains an offset most is named first, where several gaps lie over it.
+# Where several gaps cover an offset, the one that explains it best comes first.
 GAP_KINDS = ("expired", "recreated", "transactional", "compacted", "truncated")
 
 

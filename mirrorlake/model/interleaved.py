@@ -6,7 +6,7 @@ Every log then holds records of several origins, in another order on each cluste
     west   W1 W2 W3 E1 E2        one that has read all five goes to 5
 
 A record is read where its copy stands before one of the reader's own positions. The records of one origin come to every
-cluster in their own order, over one way (`model/loops/routes.py`), so what is read of them is told by offsets on that way alone.
+cluster in their own order, over one way (`model/loops/routes.py`), so offsets on that way alone tell what is read of them.
 
 Law A (never ahead): no position skips a record, of whatever origin, that the reader has not read on any cluster. What the
 maps do not know yet counts as not read.

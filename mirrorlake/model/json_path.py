@@ -103,7 +103,7 @@ def parse_path(text: str) -> Path:
 
 
 def path_text(path: Path) -> str:
-    """Return a path as it is written, always alike.
+    """Return the canonical text of a path.
 
     >>> path_text(parse_path("$['a b'][ 0 ].c..d"))
     "$['a b'][0].c..d"

@@ -138,7 +138,7 @@ class Heartbeat:
 class SourceOffset:
     """Where Connect says a source connector stands: the last replicated offset, None where it was forgotten.
 
-    `cluster` is the source's alias as MirrorMaker was told it.
+    `cluster` is the source's alias as MirrorMaker was configured.
     """
 
     connector: str
@@ -154,7 +154,7 @@ class SourceOffset:
         Decoded as JSON: the order inside the map is whatever the Java map yields.
 
         Raises:
-            Mm2FormatError: the key is none of Connect's, or the offset of a mirrored partition cannot be read.
+            Mm2FormatError: the key is not one of Connect's, or the offset of a mirrored partition cannot be read.
 
         Example:
             >>> SourceOffset.from_record(

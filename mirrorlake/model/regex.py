@@ -1,7 +1,7 @@
 r"""The regular expressions that Java, RE2 and Python read alike.
 
 A selection is evaluated twice: by Java inside Spark (`subscribePattern`) and by RE2 in mirrorlake. What the three
-engines read differently would select different topics without a word, so it is refused here: `[a-z&&[^b]]` (an
+engines read differently would select different topics silently, so it is refused here: `[a-z&&[^b]]` (an
 intersection in Java, literal characters elsewhere), `{` as a character, `\Z`, `\p{…}`, back references (their numbers
 shift when items are joined), named groups, and flags other than `i`. `\Q…\E`, which Python lacks, is rewritten.
 """

@@ -1,6 +1,6 @@
 """Which topic settings are kept in step, which are the target's own, and why (Kafka 4.3, `TopicConfig`).
 
-    synced       the source's value is copied; where the source takes its default, the target takes its own
+    synced       the source's value is copied; where the source uses its default, the target uses its own
     overridden   the target decides: `sync.configs_override`, or else the target's own default
     never        neither copied nor touched: `sync.configs_exclude`, whose default is MirrorMaker 2's list
 
@@ -133,7 +133,7 @@ class ConfigSync:
         if known is None:
             return SyncRule("synced", "not known to Kafka 4.3; copied as MirrorMaker 2 does")
         if known.sync_class == "never":
-            # Whoever replaces the list takes the decision over, as in MirrorMaker 2.
+            # Whoever replaces the list takes over the decision, as in MirrorMaker 2.
             return SyncRule("synced", "sync.configs_exclude does not name it")
         return known
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mirrorlake.render import Badge, Sheet, Shown, Table, badge, plural, table
 
-# More of them say nothing more, and a report is a value that fits into memory.
+# More of them add nothing, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
 PROBLEMS = ("missing", "extra", "doubled", "altered", "out_of_order", "not_republished")
 

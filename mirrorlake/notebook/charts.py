@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
-# A legend of more is not read; the highest lines are those one looks for.
+# Nobody reads a longer legend; the highest lines are the ones to look for.
 MOST_LINES = 30
 
 Measure = Literal["time", "offsets"]

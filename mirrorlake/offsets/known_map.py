@@ -49,7 +49,7 @@ class KnownMaps:
     begins: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
 
     def hindrance(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
-        """Say what of a remote topic that was lost keeps a reader from going on there; nothing where none was (law A).
+        """Return why a reader cannot go on in a remote topic that was lost; empty where none was lost (law A).
 
         Args:
             flow: the flow.

@@ -278,7 +278,7 @@ def apply_rebuild(
         plan: from `make_rebuild_plan`; what was sent meanwhile is skipped by the ledgers.
         open_flow: takes a flow over.
         stop: set it to return after the stretch under way; the same call goes on there.
-        tell: hears how far it is.
+        tell: called with the progress.
 
     Raises:
         LaneFenced: a republisher of one of the flows was started.

@@ -1,7 +1,7 @@
 """Where readers go on between clusters that mirror each other: pairs, rings and meshes of flows that write where records were.
 
 Law A (never ahead): a position counts the target's own records, and those of every other region, among what may not be
-skipped; which of them a reader has read is told by all maps of the web (`mirrorlake.model.interleaved`).
+skipped; all maps of the web together tell which of them a reader has read (`mirrorlake.model.interleaved`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def hops_of(kin: Family) -> Hops:
 
 
 def ways_of(kin: Family) -> Ways:
-    """Return the ways of a web's records, each from its birth."""
+    """Return the ways of a web's records, each from its origin."""
     routes = [flow.route for flow in kin.web]
     trees = {start: tree_from(start, routes) for start, _ in hops_of(kin)}
     return {(start, place): way(tree, place) for start, tree in trees.items() for place in tree.clusters}

@@ -19,7 +19,7 @@ _UNKNOWN = "{desc}: "
 class NotebookBars:
     """Draw a bar a phase with `tqdm.auto`: a widget where ipywidgets is there, text below the cell elsewhere.
 
-    The bars stay, so that a notebook that was run tells how long what took.
+    The bars stay, so that a notebook that was run shows how long each phase took.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ DRAW_EVERY_S = 0.25
 
 
 class Tell(Protocol):
-    """Take a report of who works: any thread, any number of times, cheaply."""
+    """Take a report from whoever works: any thread, any number of times, cheaply."""
 
     def __call__(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:
         """Take how many units of a phase are done, and of how many; None while that is not known.
@@ -36,7 +36,7 @@ class Display(Protocol):
         """Draw the phases as they stand at a time, in seconds of the board's clock."""
 
     def close(self, phases: Sequence[ShownPace], /) -> None:
-        """Draw what they have come to for the last time, and let go."""
+        """Draw the final state of the phases, and release the display."""
 
 
 class Board:

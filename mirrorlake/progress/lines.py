@@ -35,7 +35,7 @@ class LogLines:
             self._say(phases)
 
     def close(self, phases: Sequence[ShownPace], /) -> None:
-        """Log how the phases ended that were spoken of before."""
+        """Log how the phases ended that were logged before."""
         self._say([one for one in phases if one.phase in self._said])
 
     def _say(self, phases: Sequence[ShownPace]) -> None:

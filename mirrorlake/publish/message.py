@@ -1,4 +1,4 @@
-"""A record that an application hands over to be published, and hears of again when it was."""
+"""A record that an application hands over to be published, with its delivery report."""
 
 from __future__ import annotations
 

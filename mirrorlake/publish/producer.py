@@ -30,7 +30,7 @@ from mirrorlake.rules.murmur2 import partitions_for
 
 log = logging.getLogger(__name__)
 
-# Names of librdkafka's; the waiting is longer than there because a commit takes half a second, not a few milliseconds.
+# The names are librdkafka's; the times are longer than its own because a commit takes half a second, not a few milliseconds.
 _DEFAULTS = {
     "linger.ms": 1000.0,
     "batch.size": 16_000_000.0,

@@ -1,7 +1,7 @@
 """Publish: applications write once into the relay of a lake cluster, and flows carry it to every target (issue 5).
 
 Law F (repeatable): offsets are dense, whoever else publishes at the same time. A commit carries the transaction version
-after the last one that its publisher knows, of one transaction id for the cluster. Of two publishers that set out from the
+after the last one that its publisher knows, of one transaction id for the cluster. Of two publishers that start from the
 same state Delta takes one; the other's commit fails or is dropped without a word. So each commit is signed, looked for in
 the table's history, and made again with fresh offsets where it is missing.
 
@@ -272,7 +272,7 @@ class Publisher:
     def _sample(self) -> None:
         """Write how far the relay has come to `positions` now and then, so that nobody reads all of it to find out.
 
-        Every sample tells all that the commits up to its time did, others' included.
+        Every sample covers all commits up to its time, others' included.
         """
         if self._tail is None or not self._is_fresh or time.monotonic() < self._next_sample:
             return

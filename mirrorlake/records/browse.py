@@ -45,7 +45,7 @@ def browse_cluster(
         admin: the cluster.
         options: librdkafka options of a consumer that reach it.
         where: the partition.
-        offset: first offset wanted; what retention has removed before the first that is held is told.
+        offset: first offset wanted; what retention has removed before the first that is held is reported.
         at: or the first record at or after this time; the newest records without either.
         count: the most records, 1 to 1 000.
         max_bytes: the most bytes of keys, values and headers; one record is always given.

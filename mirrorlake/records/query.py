@@ -65,7 +65,7 @@ def json_view(
 
 
 def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
-    """Return the relays that are there, as SQL names them; a source that was never landed has none yet."""
+    """Return the existing relays, as SQL names them; a source that was never landed has none yet."""
     places = {alias: lake.relay_location(alias) for alias in sources}
     found = {alias: lake.sql_name(location) for alias, location in places.items() if lake.exists(location)}
     if not found:

@@ -25,7 +25,7 @@ _TYPE = re.compile(r"`(?:[^`]|``)*`|OBJECT<|DECIMAL\(\d+,\s*\d+\)|\bVOID\b")
 def records_sql(relays: Mapping[str, str]) -> str:
     """Return the query of all relays: their columns, `source` (alias), and `key_text` and `value_text`.
 
-    The two texts are null where the bytes are null or no UTF-8.
+    The two texts are null where the bytes are null or not UTF-8.
 
     Args:
         relays: relays by alias, as SQL names them.
@@ -81,7 +81,7 @@ def json_type(records: DataFrame, *, newest: int) -> DataFrame:
 
 
 def ddl_of(variant: str) -> str:
-    """Return a type as Spark tells it of variants as one that `from_json` takes.
+    """Convert a type as Spark reports it for variants into one that `from_json` takes.
 
     Numbers with a fraction become DOUBLE: the narrowest decimal of some records would lose the next larger one.
 

@@ -87,7 +87,7 @@ class InOrder:
         return sent
 
     def close(self) -> None:
-        """Write what was sent to the map and let go of the lanes."""
+        """Write what was sent to the map, and release the lanes."""
         for sender in self._senders.values():
             sender.close()
         self._keep()

@@ -34,7 +34,7 @@ _APP = "mirrorlake.ledger"
 # In the order of writing: a table never knows a ledger record that the one before it lacks.
 _TABLES = (OFFSET_MAP, WITHHELD, QUARANTINE)
 _SOURCE_KEY = ["topic", "generation", "partition"]
-# Of the three, the offset map alone tells epochs; one that a mad clock made is not one to go on from.
+# Of the three, the offset map alone tells epochs; an epoch from a broken clock must not be continued.
 _NEWEST = """
     SELECT 'offset_map' AS name, lane, max(ledger_seq) AS seq, max(CASE WHEN epoch < :epochs THEN epoch END) AS epoch
     FROM {offset_map} WHERE flow = :flow GROUP BY lane
@@ -87,7 +87,7 @@ class LedgerCopy:
         """
         ledger = {lane: reader.since(lane, 0) for lane in lanes}
         if self._lacking(ledger):
-            # An older owner may be about to append the same: fence it, then see what is lacking still.
+            # An older owner may be about to append the same: fence it, then see what is still missing.
             self._fence()
             self.load()
         lacking = self._lacking(ledger)

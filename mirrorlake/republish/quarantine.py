@@ -34,7 +34,7 @@ _RECORD = [*SOURCE_KEY, "offset"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedRecords:
-    """Records of one topic that one rule put aside for one reason, and that stand on the target in no way yet."""
+    """Records of one topic that one rule put aside for one reason, and that are not on the target yet."""
 
     topic: str
     rule: str
@@ -63,7 +63,7 @@ class Quarantine:
         target: the flow's target.
         settings: how the flow is republished; its view is what judges the records again.
         audit: where topics that were made are recorded.
-        watching: makes what hears how far a re-drive is.
+        watching: makes the board for the progress of a re-drive.
         held: finds the flow's remote topics that were lost and wait for a choice.
 
     Example:

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 BACKFILL_RECORDS = 2_000_000
 # One micro-batch; the default of 1 000 files alone would make a batch of any size after a pause.
 MAX_BYTES_PER_TRIGGER = "512m"
-# A flow that is held to a rate may take hours over one file of the relay; so often it listens in between.
+# A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0
 
 
@@ -69,7 +69,7 @@ class Republisher:
         target: the target's admin.
         settings: the flow and how to reach its target.
         audit: where topics that were made are recorded.
-        tell: hears how far a drain is.
+        tell: called with the progress of a drain.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Republisher:
             once: republish what the relay holds now, then return.
             stop: set it to return between two batches.
             rebuild: use a new checkpoint location, after the old one was lost.
-            restore_ledger: set out from the furthest positions of ledger and lake, after the ledger was lost.
+            restore_ledger: start from the furthest positions of ledger and lake, after the ledger was lost.
 
         Raises:
             CheckpointLost: the checkpoint location lost batches that the ledger knows.
@@ -161,7 +161,7 @@ class Republisher:
                 self._tell_now()
 
     def in_order(self) -> InOrder:
-        """Take the flow over and return what sends its source partitions in an order of the caller's.
+        """Take the flow over, and return the sender of its source partitions in the caller's order.
 
         Raises:
             LaneFenced, LedgerLost, RemoteTopicLost, TopicConflict, ClusterError, StoreError: as `run` does.
@@ -326,7 +326,7 @@ class Republisher:
                 frame = frame.persist()
             try:
                 if not self._send_all(self._plan(frame), frame if is_fed else None, batch=batch_id):
-                    # Spark must not tick the batch off; the next start sends the rest of it.
+                    # Spark must not commit the batch; the next start sends the rest of it.
                     raise _Stopped
             finally:
                 if is_fed:

@@ -80,7 +80,7 @@ class Settling:
     def settle(self, known: Mapping[str, Remote], positions: Positions) -> Settled:
         """Decide what is claimed; lost topics that a person has chosen for are there afterwards.
 
-        The lake hears of a new life before the ledger does: what is known of the old one counts no more in between.
+        The lake learns of a new life before the ledger does: what is known of the old one no longer counts in between.
 
         Raises:
             ClusterError: the target does not answer, or refuses to make a topic.
@@ -120,7 +120,7 @@ class Settling:
         )
 
     def _record_beginnings(self, settled: Settled, positions: Positions) -> None:
-        """Write down from where on the new topics hold records: what precedes is due there no more, or again."""
+        """Write down from where on the new topics hold records: what precedes is no longer due there, or due again."""
         at, flow = self._now(), self._flow
         begins = {
             source: position if choice.action == ACCEPT_EMPTY else 0

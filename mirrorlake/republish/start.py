@@ -1,4 +1,4 @@
-"""How a republisher sets out: what forbids to begin at all, and whether its checkpoint location can be gone on from."""
+"""How a republisher starts: what forbids it to start at all, and whether it can go on from its checkpoint location."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Start:
         lake: the lake.
         flow: the flow.
         copy: the lake's copies of the ledger, loaded.
-        restore: set out from the lake's positions, too, after the ledger was lost.
+        restore: start from the lake's positions, too, after the ledger was lost.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Call a function of one's own on a batch, and believe nothing of what it returns."""
+"""Call a user's function on a batch, and trust nothing that it returns."""
 
 from __future__ import annotations
 

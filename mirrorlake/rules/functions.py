@@ -1,4 +1,4 @@
-"""Functions of one's own on Arrow batches: registered by name, or found in a module of the workers."""
+"""User functions on Arrow batches: registered by name, or found in a module of the workers."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Duties:
         try:
             duty.do()
         except MirrorlakeError as error:
-            # A missing permission would otherwise fill the log once an interval.
+            # A missing permission would otherwise be logged at every interval.
             if self._said.get(duty.name) != error.cause:
                 log.warning(
                     "duty.failed flow=%s duty=%s why=%s next=%s", self._flow, duty.name, error.cause, error.remedy

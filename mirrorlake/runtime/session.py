@@ -19,7 +19,7 @@ _LOCAL = {
     "spark.sql.codegen.cache.maxEntries": "3000",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Nothing is kept there, and a folder in the working directory would only puzzle.
+    # Nothing is kept there, and a folder in the working directory would only confuse.
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "mirrorlake-warehouse"),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

@@ -88,7 +88,7 @@ class Broker:
         return start_process(_java(options, "kafka.Kafka", str(properties)), log=self.log_path, tied=tied)
 
     def wait_ready(self, *, alive: Callable[[], bool], timeout: float, since: int = 0) -> None:
-        """Return when the broker answers an administrator's question and counts itself as a member of the cluster.
+        """Wait until the broker answers an administrator's question and counts itself as a member of the cluster.
 
         Raises:
             SandboxError: at once when the JVM ends (its last words since byte `since` of the log are in the text), or

@@ -75,7 +75,7 @@ def identity(pid: int) -> str | None:
 
 
 def is_alive(pid: int, expected: str) -> bool:
-    """Return whether the process with this pid and this identity runs, and not merely waits to be buried."""
+    """Return whether the process with this pid and this identity runs, and is not just a zombie."""
     ended, found = _look_up(pid)
     if found != expected:
         return False
@@ -108,14 +108,14 @@ def send_signal(pid: int, expected: str, number: signal.Signals) -> bool:
 
 
 def wait_stopped(pid: int) -> None:
-    """Return when a child of ours that was sent SIGSTOP stands still; on a busy machine its threads run on for a while."""
+    """Wait until a child of ours that was sent SIGSTOP stands still; on a busy machine its threads run on for a while."""
     if hasattr(os, "waitid"):  # not on macOS
         with suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def _look_up(pid: int) -> tuple[bool, str | None]:
-    """Return whether the process has ended without being buried yet, and its identity."""
+    """Return whether the process has ended but was not reaped yet, and its identity."""
     if not _LINUX:
         done = subprocess.run(
             ["ps", "-o", "state=,lstart=", "-p", str(pid)],  # noqa: S607 - where it lies differs between systems

@@ -15,7 +15,7 @@ JAVA_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC")
 # is to be measured should be compiled as one in production is.
 QUICK_START_OPTIONS = (*JAVA_OPTIONS, "-XX:TieredStopAtLevel=1")
 
-# The client libraries inside the broker tell a hundred kilobytes of settings at each start when asked for more.
+# The client libraries inside the broker log a hundred kilobytes of settings at each start at a finer level.
 LOGGING_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka=info",

@@ -28,7 +28,7 @@ def write_sales(bootstrap_servers: str, *, region: str, records: int, seed: int 
 
     Args:
         bootstrap_servers: the cluster.
-        region: is told in every record.
+        region: named in every record.
         records: how many.
         seed: decides who buys what.
 

@@ -99,7 +99,7 @@ def write_sample_traffic(
 
     Args:
         bootstrap_servers: the cluster; its topics should be empty or its own earlier sample traffic.
-        region: is told in every record, so that records of two clusters differ.
+        region: named in every record, so that records of two clusters differ.
         records: how many records a `read_committed` reader will see.
         topics: partitions by topic name.
         until_ms: timestamp of the last record; now by default.

@@ -113,7 +113,7 @@ class History:
 
 
 def aware(*times: datetime) -> None:
-    """Return where every time knows its zone.
+    """Check that every time knows its zone.
 
     Raises:
         UsageError: one does not.

@@ -64,7 +64,7 @@ def rival(
 
 
 def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
-    """Return where the records of a source partition go; the last door that a topic which never leaves comes to.
+    """Return where the records of a source partition go; the last check on topics that may never leave.
 
     Everything before it leaves such topics out, so one that comes here is a mistake in mirrorlake and stops the flow.
 
@@ -96,7 +96,7 @@ class RemoteTopics:
     What is created or grown is written to `audit`. `known_topics` gives the known topics of a cluster by its alias, asked for
     only where `beside` holds flows that could write the same remote topics.
 
-    Law F: a topic that records were sent to is never made again in silence; its id is looked at before every batch.
+    Law F: a topic that records were sent to is never made again silently; its id is looked at before every batch.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class LakeTopics:
         return sorted({*self._config.topics, *self._recorded()})
 
     def require_topics(self, selection: TopicPattern) -> None:
-        """Return: nothing is hidden, and a topic may be published later."""
+        """Do nothing: nothing is hidden, and a topic may be published later."""
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return id and partition count of the named topics that exist."""

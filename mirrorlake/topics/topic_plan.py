@@ -67,7 +67,7 @@ def look(flow: FlowConfig, sources: Sources, admins: Admins) -> BothEnds:
 
 
 def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
-    """Return if the topics of the flows may be seen and read on their source.
+    """Check that the topics of the flows may be seen and read on their source.
 
     Raises:
         NotAuthorized: names the ACL that is missing.
@@ -132,7 +132,7 @@ def topic_plan(
 def name_conflicts(
     flow: FlowConfig, ends: BothEnds, *, others: Iterable[tuple[FlowConfig, Iterable[str]]]
 ) -> list[Change]:
-    """Return the remote topics of a flow that it may not write: another flow does, or Kafka takes two names for one.
+    """Return the remote topics of a flow that it may not write: another flow does, or Kafka treats two names as one.
 
     Args:
         flow: the flow.

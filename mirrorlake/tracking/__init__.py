@@ -1,1 +1,1 @@
-"""MLflow runs of verifications and benchmarks; only this room speaks mlflow, and nothing in the house needs it to answer."""
+"""MLflow runs of verifications and benchmarks; only this room uses mlflow, and nothing else needs it to answer."""

@@ -47,7 +47,7 @@ def json_report(document: Any) -> str:
 
 
 def html_page(title: str, value: Any) -> str:
-    """Return a page that shows a value as a notebook does, as plain text where it has no such face.
+    """Return a page that shows a value as a notebook does, as plain text where it has no such form.
 
     >>> "&lt;b&gt;" in html_page("<b>", "<b>")
     True

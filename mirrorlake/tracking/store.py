@@ -32,11 +32,11 @@ class RunStore:
 
     def __init__(self, uri: str, experiment: str) -> None:
         if "mlflow" not in sys.modules:
-            # mlflow tells its makers how it is used; a mirror speaks to the clusters and stores of its settings only.
+            # mlflow reports its usage to its makers; a mirror speaks to the clusters and stores of its settings only.
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
 
-        # Two lines about the making of tables are not news to who runs a verification.
+        # Two lines about the creation of tables do not interest whoever runs a verification.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
         file = _file_of(uri)
         folder = None if file is None else file.parent

@@ -32,7 +32,7 @@ class Tracker:
     """Keep runs in a store that may be missing, locked, away or silent.
 
     MLflow's calls run on a thread of their own that is given up when its time is over. As long as it hangs, further runs
-    are let go at once, so that a server that never answers costs its time-out once, not at every verification.
+    are dropped at once, so that a server that never answers costs its time-out once, not at every verification.
 
     Args:
         open_store: opens the store, at the first run; None where runs are not logged.
@@ -142,7 +142,7 @@ class Tracker:
             except BaseException as error:
                 failures.append(error)
 
-        # A daemon: a process is not kept from ending by a server that is silent.
+        # A daemon: a silent server must not keep a process from ending.
         thread = threading.Thread(target=work, name="mirrorlake-tracking", daemon=True)
         thread.start()
         thread.join(self._timeout_s)

@@ -1,6 +1,6 @@
 """The fixed cut that a verification compares, also beside flows that go on running.
 
-Read in this order, each place holds at least what the one before it tells of: the ends of the remote topics, then the
+Read in this order, each place holds at least what the one before it covers: the ends of the remote topics, then the
 ledgers, then the relays. What comes later is beyond the cut, and is said to be not compared.
 """
 

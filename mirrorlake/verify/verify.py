@@ -55,11 +55,11 @@ def verify_flow(
         source: the source cluster; what it no longer holds is compared between relay and target only. None for a lake
             cluster: the relay itself is the source, and its offsets are dense.
         target: the target cluster.
-        cut: what the ledgers of every flow into this target told.
+        cut: what the ledgers of every flow into this target hold.
         relays: the relays of their sources, taken after the cut.
         views: the view of each flow that has one.
         tails: reads the last record of each lane of the flow's ledger, as it is then.
-        tell: hears how far it is: records of the relay that were compared with the source, then with the target.
+        tell: called with the progress: records of the relay compared with the source, then with the target.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -364,7 +364,7 @@ def _bounds(
 
 
 def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
-    """Return where the flow went on after another mirror, whose records are none of the map's."""
+    """Return where the flow went on after another mirror, whose records are not in the map."""
     rows = lake.meta(POSITIONS).where((F.col("flow") == flow) & (F.col("kind") == "taken_over"))
     return {
         SourcePartition(row.topic, row.generation, row.partition): int(row["first"])

@@ -56,7 +56,7 @@ def resume(
     }
     output.document(document)
     for one in started:
-        output.say(f"{one.stream} is started again by the mirror that runs; it was parked: {one.cause}")
+        output.say(f"{one.stream} is started again by the running mirror; it was parked: {one.cause}")
     if ended is not None:
         output.say(f"{ended.subject} goes on; it was paused by {ended.who}")
     elif not started:

@@ -73,7 +73,7 @@ def _utc(time: datetime) -> str:
 
 
 def _show(output: Output, rows: Iterable[Any]) -> None:
-    """Print one line for each position: how it was last, and how it was worst."""
+    """Print one line for each position: its last lag, and its worst."""
     found: dict[tuple[Any, ...], list[Any]] = {}
     for row in rows:
         place = f"{row.topic}{'' if row.generation == 1 else f'~{row.generation}'}-{row.partition}"

@@ -38,7 +38,7 @@ def runs(
 
 
 def _cell(value: object) -> object:
-    # pandas knows no whole numbers beside missing ones.
+    # pandas has no whole numbers beside missing ones.
     if isinstance(value, float):
         return None if value != value else int(value) if value == int(value) else round(value, 1)
     if isinstance(value, datetime):

@@ -66,7 +66,7 @@ def run_demo(conf: Path, *, records: int, output: Output) -> int:
     progress = Progress()
     for alias, (wanted, given) in moved.items():
         progress.say(f"{alias}: {wanted} is taken by another process, so the demo uses {given}")
-    # Before anything is drawn: a first download tells its own progress.
+    # Before anything is drawn: a first download shows its own progress.
     jars("broker")
     jars("spark")
     run = _Run(conf, config, root, records=records, progress=progress)
@@ -113,7 +113,7 @@ class _Run:
         """End Spark and with it whatever still runs there."""
         mirror, self.mirror = self.mirror, None
         if mirror is not None:
-            # It may have died before us.
+            # It may already have ended.
             with suppress(Exception):
                 mirror.spark.stop()
 

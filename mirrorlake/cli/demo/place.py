@@ -72,11 +72,11 @@ def topics_for(config: MirrorConfig, source: str) -> Mapping[str, int]:
 def claim_lake(config: MirrorConfig) -> Path:
     """Return the folder of the demo's lake, emptied of an earlier demo and marked as the demo's own.
 
-    It stands inside the lake of the settings and is none of it: the demo's brokers end with the demo, and other clusters
+    It lies inside the lake of the settings but is not part of it: the demo's brokers end with the demo, and other clusters
     at their addresses begin a lake of their own.
 
     Raises:
-        UsageError: the lake is not a folder on this machine, or the place of the demo's holds something that no demo wrote.
+        UsageError: the lake is not a folder on this machine, or the demo's place in it holds something that no demo wrote.
     """
     location = config.lake.location()
     if location is None or ":/" in location:
@@ -121,7 +121,7 @@ def _clear(root: Path) -> None:
 def scratch_directory() -> Iterator[Path]:
     """Give a temporary directory and remove it afterwards, with those of demos that were killed."""
     place = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    # The kernel lets go of the lock with the process, however that ends.
+    # The kernel releases the lock when the process ends, however it ends.
     with (place / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for other in place.parent.glob(f"{_PREFIX}*"):
@@ -134,7 +134,7 @@ def scratch_directory() -> Iterator[Path]:
 
 
 def _is_abandoned(place: Path) -> bool:
-    # Of another user, of a demo that goes on, or not even locked yet: left alone.
+    # It belongs to another user or to a running demo, or is not locked yet: leave it alone.
     with suppress(OSError), (place / _LOCK).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

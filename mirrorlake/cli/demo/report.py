@@ -1,4 +1,4 @@
-"""What the demo says: progress while it works, and at the end a story that is understood at a glance."""
+"""What the demo says: progress while it works, and at the end a summary that is understood at a glance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Progress:
-    """Tell on standard error what is being done: with a spinner on a terminal, as plain lines elsewhere."""
+    """Show on standard error what is being done: with a spinner on a terminal, as plain lines elsewhere."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -29,7 +29,7 @@ class Sides:
         self.findings.append(SettingsFault((key,), problem, remedy))
 
     def add(self, other: Sides) -> None:
-        """Take over another part's settings and findings."""
+        """Merge another part's settings and findings into this one."""
         self.java |= other.java
         self.librdkafka |= other.librdkafka
         self.findings += other.findings

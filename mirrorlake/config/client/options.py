@@ -21,7 +21,7 @@ from mirrorlake.config.faults import SettingsFault, did_you_mean
 Role = Literal["admin", "consumer", "producer"]
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-# As MirrorMaker 2 and Kafka Connect speak of one client of a cluster.
+# The prefixes by which MirrorMaker 2 and Kafka Connect address one client of a cluster.
 _ONE_CLIENT = ("consumer.", "producer.", "admin.", "source.", "target.")
 _SCOPES: dict[str, Scope] = (
     JAVA_ONLY

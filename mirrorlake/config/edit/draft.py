@@ -1,4 +1,4 @@
-"""Settings in the making: what a person has filled in so far, and the settings that it comes to.
+"""Draft settings: what a person has filled in so far, and the settings that result.
 
 A draft never holds a secret: where one belongs it holds a reference, `${env:NAME}` or `${secret:scope/key}`. What a settings
 file says beyond the fields here is kept as it is.
@@ -86,7 +86,7 @@ class ClusterDraft:
         for key, value in wanted.items():
             client.pop(key, None) if not value else client.update({key: value})
         others = {key: value for key, value in self.rest.items() if key not in ("bootstrap_servers", "client")}
-        # Commas inside ${env:NAME:-default} part nothing.
+        # Commas inside ${env:NAME:-default} do not separate.
         servers = {"bootstrap_servers": re.split(r"\s*,(?![^{]*\})\s*", self.servers.strip())}
         return {**others, **servers, **({"client": client} if client else {}), "never_leave": self.never_leave}
 
@@ -216,7 +216,7 @@ def check_cluster(draft: ClusterDraft) -> ClusterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """Settings in the making: clusters, and one flow beside those that the file has already.
+    """Draft settings: clusters, and one flow beside those that the file has already.
 
     Example:
         >>> east, west = ClusterDraft(alias="east", servers="e:9092"), ClusterDraft(alias="west", servers="w:9092")

@@ -1,4 +1,4 @@
-"""What a flow makes of the topics that are there: which it mirrors under which name, and which it leaves out and why."""
+"""What a flow does with existing topics: which it mirrors under which name, and which it leaves out and why."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TopicPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FlowPreview(Shown):
-    """What a flow makes of the topics of its source; `others` counts those that its pattern does not match."""
+    """What a flow does with the topics of its source; `others` counts those that its pattern does not match."""
 
     flow: str
     topics: tuple[TopicPreview, ...]

@@ -1,4 +1,4 @@
-"""Save a settings file; what a person wrote before is not lost by a slip."""
+"""Save a settings file, without losing another one by mistake."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mirrorlake.errors import UsageError
 
 
 def save(text: str, path: str | Path, *, replace: bool = False) -> Path:
-    """Write settings to a file and return its path; a file with this content already is left as it is.
+    """Write settings to a file and return its path; a file that already has this content is left as it is.
 
     Args:
         text: the settings, as `written(config).yaml` gives them.

@@ -1,7 +1,7 @@
 """Settings as a person would write them: defaults left out, the order of conf/example.yml, references for secrets.
 
 Law of the round trip: reading what is written here gives the same settings, but for secrets that stood in place. These are
-never written: each becomes a reference `${env:NAME}`, and the caller is told which variable now has to hold it.
+never written: each becomes a reference `${env:NAME}`, and the caller learns which variable now has to hold it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mirrorlake.model.patterns import parse_patterns
 
 _SELECTIONS = {"topics", "exclude_topics", "groups", "exclude_groups", "never_leave", "configs_exclude"}
 _LONGEST_LINE = 90  # characters of a selection in one line; a longer one is a list
-# What is read as it is written; `$${` is taken apart everywhere else (`config/document.py`).
+# What is read as it is written; `$${` is unescaped everywhere else (`config/document.py`).
 _VERBATIM = {"lake", "bootstrap_servers", "client", "producer"}
 _FREE = {"client", "producer", "configs", "configs_override", "acls_principals", "rules"}
 _INTERVAL, _SIZE = re.compile(r"(\d+)ms"), re.compile(r"(\d+) B")
@@ -54,7 +54,7 @@ def written(config: MirrorConfig, *, keep: Keep = lambda *_: None) -> Written:
 
     Args:
         config: the settings.
-        keep: is told each reference that takes the place of a secret, and the secret as it stood there.
+        keep: called with each reference that replaces a secret, and with that secret.
 
     Example:
         >>> from mirrorlake.config.load import loads

@@ -1,7 +1,7 @@
 """The connections of a MirrorMaker 2 file: one `client` section a cluster, one `producer` section a flow, no secrets.
 
 A connection is never weaker here than in the file: a security setting that is refused stays in `client` as it was
-written, so that the settings do not load before a person has settled it. What only tunes a client is left out and told.
+written, so that the settings do not load before a person has settled it. What only tunes a client is left out and reported.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Clients:
     def _connection(self, alias: str) -> dict[str, Pair]:
         """Return every security setting that reaches the cluster, whichever client MirrorMaker gives it to.
 
-        One connection serves all clients here: where one of them is told otherwise than the cluster, its setting stays
+        One connection serves all clients here: where one of them is configured differently from the cluster, its setting stays
         under its own name, which no client knows.
         """
         found = {key: (key, value) for key, value in self._shared.items() if _CONNECTION.match(key)}
@@ -145,7 +145,7 @@ class Clients:
         return found
 
     def _beside(self, alias: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, str]]]:
-        """Return where single clients of the cluster are told something: beginning in the file, theirs, the settings."""
+        """Return where single clients of the cluster are configured: the prefix in the file, theirs, and the settings."""
         yield f"{alias}.", _OF_CLUSTER, self._clusters[alias]
         ends: list[tuple[str, ...]] = []
         for source, target in self._enabled:

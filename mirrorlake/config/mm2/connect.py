@@ -109,14 +109,14 @@ def _take(found: Mm2File, prefix: str, config: Mapping[str, Any], pair: tuple[st
 
 
 def _property(found: Mm2File, key: str, value: str, pair: tuple[str, str]) -> str:
-    """Return under which name a dedicated MirrorMaker would be told the same."""
+    """Return the name of the same property in a dedicated MirrorMaker."""
     source, target = pair
     if key == "config.providers" or key.startswith("config.providers."):
         return key
     for end, alias in (("source.", source), ("target.", target)):
         rest = key.removeprefix(f"{end}cluster.")
         if rest != key:
-            # Two connectors may log in otherwise at one cluster: the second keeps a name of its own, which is refused.
+            # Two connectors may log in differently to one cluster: the second keeps a name of its own, which is refused.
             same = found.properties.get(f"{alias}.{rest}", value) == value
             return f"{alias}.{rest}" if same or not _CONNECTION.match(rest) else f"{source}->{target}.{end}admin.{rest}"
     for start in ("source.consumer.", "consumer."):

@@ -35,7 +35,7 @@ def flow_settings(source: str, target: str, settings: Mapping[str, str]) -> Mm2F
     Args:
         source: alias.
         target: alias.
-        settings: what MirrorMaker's connectors of the flow are told, without any beginning.
+        settings: the effective properties of MirrorMaker's connectors of the flow, without any prefix.
     """
     flow = _Flow(settings)
     flow.entry |= {"source": source, "target": target}
@@ -65,7 +65,7 @@ class _Flow:
         self.open: list[str] = []
 
     def selection(self, key: str, place: str, former: str = "", *, default: str | None = None) -> None:
-        """Take a list of names and expressions over."""
+        """Take over a list of names and expressions."""
         used = key if key in self._given else former
         text = self._given.get(used, default)
         if text is None:
@@ -81,7 +81,7 @@ class _Flow:
             self.told[used] = place
 
     def policy(self) -> None:
-        """Take the naming of remote topics over; a class that is not known stays, so that the settings do not load."""
+        """Take over the naming of remote topics; an unknown class stays, so that the settings do not load."""
         name = self._take("replication.policy.class", "policy", DEFAULT_POLICIES[0])
         separator = self._take("replication.policy.separator", "policy.separator", ".")
         if name not in (*DEFAULT_POLICIES, *IDENTITY_POLICIES):
@@ -191,7 +191,7 @@ class _Flow:
                 )
 
     def factor(self) -> None:
-        """Take the replication factor over; -1 is the broker's default here and there."""
+        """Take over the replication factor; -1 is the broker's default in both."""
         for key in FACTORS:
             if key in self._given:
                 self.told[key] = "replication_factor"

@@ -24,7 +24,7 @@ from mirrorlake.config.mm2.read import PropertyLine, read
 from mirrorlake.errors import ConfigError, Fault
 
 _PROVIDERS = "config.providers"
-# A dedicated MirrorMaker hands these to no client from the top level: they count below an alias or a flow only.
+# A dedicated MirrorMaker passes these to no client from the top level: they only count under an alias or a flow.
 _NOT_SHARED = ("consumer.", "producer.", "admin.", "source.", "target.")
 
 
@@ -109,7 +109,7 @@ def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import
 
 
 class _Scopes:
-    """The properties by whom they speak of."""
+    """The properties, by the cluster or flow that they configure."""
 
     def __init__(self, properties: Mapping[str, str], aliases: list[str]) -> None:
         self.pairs = [(a, b) for a in aliases for b in aliases if a != b]
@@ -141,7 +141,7 @@ class _Scopes:
         return {**shared, **ends, **self.flows[pair]}
 
     def written(self, pair: tuple[str, str], key: str) -> str:
-        """Return the key as it stands in the file for what a flow was told."""
+        """Return the key in the file that a flow's property comes from."""
         for written, (owner, rest) in self.place.items():
             if owner == pair and rest == key:
                 return written

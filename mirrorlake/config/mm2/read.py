@@ -35,7 +35,7 @@ class Mm2File:
     """A file as it was read.
 
     Attributes:
-        properties: as a dedicated MirrorMaker would be told.
+        properties: as a dedicated MirrorMaker would read them.
         labels: the keys of the file in its order, each with the property it became.
         report: what is known of keys that became no property.
         notes: what a reader should know.
@@ -47,7 +47,7 @@ class Mm2File:
     notes: list[str] = field(default_factory=list)
 
     def put(self, label: str, key: str, value: object) -> None:
-        """Take one key over; the first one to say it counts."""
+        """Take over one key; its first occurrence counts."""
         self.labels.append((label, key))
         self.properties.setdefault(key, text_of(value))
 

@@ -1,7 +1,7 @@
 """From Spark's SQL to DuckDB's, node by node: what a predicate may say, and of which type each part is.
 
 sqlglot parses and writes; here each reference is replaced by a column of the batch, and text is cast to the type of what
-it is compared with. Whatever is not listed is refused: nothing that reads files, asks the clock or throws dice.
+it is compared with. Whatever is not listed is refused: nothing that reads files, asks the clock or is random.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a mirror that runs serves its metrics, and how many."""
+"""Where a running mirror serves its metrics, and how many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirrorlake.config.faults import fault_error
 
 
 class MetricsConfig(Settings):
-    """What a mirror that runs tells Prometheus (docs/metrics.md)."""
+    """What a running mirror exports to Prometheus (docs/metrics.md)."""
 
     port: Count | None = Field(default=None, description="the port of /metrics; none is served without it")
     address: str = Field(default="127.0.0.1", description="the address to listen at")

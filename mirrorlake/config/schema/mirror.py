@@ -258,7 +258,7 @@ class MirrorConfig(Settings):
         return self
 
     def bind(self, flow: FlowConfig) -> FlowConfig:
-        """Make a flow that is held to the denials of this file of one that need not be in it, for a replay or a drill."""
+        """Bind a flow to the denials of this file, although it need not be in it, for a replay or a drill."""
         return flow.as_told(self.never_leave(flow.source), adds_hops=flow.adds_hops)
 
     def never_leave(self, alias: str) -> TopicPattern:

@@ -18,7 +18,7 @@ from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, f
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
-# Kafka has no limit of its own; a slip of the finger must not create more than a cluster bears.
+# Kafka has no limit of its own; a typing error must not create more than a cluster can hold.
 MOST_PARTITIONS = 100_000
 _REMEDY = "write keep, {by: key, count: 12} or {map: {0: 3, 1: 0}}"
 _PAIR_REMEDY = "write {map: {0: 3, 1: 0}}: source partition, then target partition"

@@ -5,7 +5,7 @@
     for each chunk:
         begin · records · flush · are the remote topics the same? · one ledger record · commit
 
-Law F (repeatable): whatever is killed whenever, the ledger record and the records it tells of are visible together or
+Law F (repeatable): whatever is killed whenever, the ledger record and the records it covers are visible together or
 not at all, and a new holder skips what the ledger says is done. A worker goes on only from a tail of the ledger that is
 its own owner's, at the sequence that the driver knows or later, read up to the high watermark. The id of a topic never
 comes back: a remote topic that has the ledger's id after the flush holds what was sent; one with another id gets nothing
@@ -268,7 +268,7 @@ class LaneSender:
                     if self._last is not None and self._last.seq == known + 1:
                         # The commit had arrived although its answer had not.
                         committed.append(self._last)
-                    # Where the topic is gone, every attempt would wait for it until patience ends.
+                    # Where the topic is gone, every attempt would wait for it until the time-out.
                     self._require_remotes(chunk)
                 # Where something has failed, each record is asked for its own answer.
                 self._names = attempt.retry_state.attempt_number > 1 or bool(self._refused)
@@ -292,7 +292,7 @@ class LaneSender:
         self.close()
         if not found and self._is_alone:
             raise batches_refused(flow=self.task.flow, target=self.task.target)
-        # A limit that was lowered while this ran: where no record is too large, its company was.
+        # The limit was lowered while this ran: where no record alone is too large, the batch was.
         self._is_alone = self._is_alone or not found
         return by_source(found)
 
@@ -382,7 +382,7 @@ class LaneSender:
         )
 
     def _require_remotes(self, chunk: Iterable[Piece]) -> None:
-        """Return if the chunk's remote topics are those of the ledger; otherwise drop the producer and what it sent.
+        """Check that the chunk's remote topics are those of the ledger; otherwise drop the producer and what it sent.
 
         Raises:
             RemoteTopicLost: one was deleted, and perhaps created again.

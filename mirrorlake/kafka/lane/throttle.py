@@ -25,7 +25,7 @@ class Throttle:
         self._paid_until: float | None = None
 
     def wait(self, rate: Rate, chunk: Iterable[Piece]) -> None:
-        """Return when the rate allows the chunk; at once where there is none."""
+        """Wait until the rate allows the chunk; not at all where there is none."""
         if not rate:
             return
         records, size = 0, 0

@@ -30,7 +30,7 @@ __all__ = ["Wiring", "local_session", "utc_now"]
 
 
 class Wiring(Streams):
-    """Make what the steps of one mirror stand on, each once.
+    """Make the parts that the steps of one mirror rest on, each once.
 
     Args:
         config: the settings.
@@ -40,7 +40,7 @@ class Wiring(Streams):
     """
 
     def take_up(self, config: MirrorConfig) -> None:
-        """Go on with other settings of the same lake; what belongs to clusters and flows that are as they were is kept."""
+        """Go on with other settings of the same lake; what belongs to unchanged clusters and flows is kept."""
         before, self.config, self.read_at = self.config, config, self.now()
         for alias in [alias for alias in self._admins if before.clusters[alias] != config.clusters.get(alias)]:
             del self._admins[alias]
@@ -48,7 +48,7 @@ class Wiring(Streams):
         self._mm2_writers.clear()
 
     def check_references(self, config: MirrorConfig) -> None:
-        """Return where every reference of the settings can be resolved here.
+        """Check that every reference of the settings can be resolved here.
 
         Raises:
             ConfigError: one cannot.

@@ -53,11 +53,11 @@ def local_session(*, cores: str = "*") -> SparkSession:
 
 
 def _unheard(_: object) -> None:
-    """Stand for a listener where there is none."""
+    """Do nothing, in place of a listener."""
 
 
 class Places:
-    """Make what speaks to the places of one mirror, each once.
+    """Make the clients that reach the places of one mirror, each once.
 
     Args:
         config: the settings.
@@ -101,7 +101,7 @@ class Places:
         return Lake(self.spark, self.config.lake)
 
     def forget_listener(self) -> None:
-        """Tell nobody any more what targets confirm, and what is parked."""
+        """Stop reporting what targets confirm, and what is parked."""
         self.on_commit: Callable[[Sequence[LedgerRecord]], None] = _unheard
         self.on_parked: Callable[[Mapping[str, Parked]], None] = _unheard
 

@@ -27,7 +27,7 @@ def _reads_alike(one: FlowConfig, other: FlowConfig) -> bool:
 
 
 class Positions(Places):
-    """Make what knows how the offsets of flows belong together."""
+    """Make the steps that relate the offsets of flows."""
 
     def family(self, flow: FlowConfig) -> Family:
         """Return a flow and those that share remote topics with it."""

@@ -32,7 +32,7 @@ from mirrorlake.topics.continuous_sync import Keeper
 
 
 class Streams(Positions):
-    """Make what streams run with."""
+    """Make the parts that streams run with."""
 
     def land_settings(self, alias: str) -> LandSettings:
         """Build the settings for landing a source."""
@@ -202,7 +202,7 @@ class Streams(Positions):
         return LandingSign(self.lake, alias).read
 
     def landing_tell(self, alias: str, tell: Tell) -> Tell:
-        """Make the listener that hears how far landing is, and gives its sign where heartbeats are asked for."""
+        """Make the listener to the progress of landing, which also writes its sign where heartbeats are asked for."""
         every = self._sign_every(alias)
         return tell if every is None else LandingSign(self.lake, alias).beside(tell, every_s=every)
 

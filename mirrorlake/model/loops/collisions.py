@@ -27,7 +27,7 @@ _MOST_PLACES = 2_000
 
 
 class ProvenanceLike(FlowLike, RouteLike, Protocol):
-    """A flow and whether it is told to write where records have been."""
+    """A flow and whether its settings make it write where records have been."""
 
     @property
     def provenance(self) -> Literal["auto", True, False]:
@@ -110,7 +110,7 @@ def merges_sources(flow: FlowLike) -> bool:
 
 
 def collide(first: str, second: str) -> bool:
-    """Return whether Kafka takes two different names for one in its metrics, and refuses the second topic.
+    """Return whether Kafka treats two different names as one in its metrics, and refuses the second topic.
 
     `org.apache.kafka.common.internals.Topic.hasCollision`.
 
@@ -213,7 +213,7 @@ class _Meetings:
         return places, flows
 
     def collisions(self, provenance: Iterable[str]) -> list[Refusal]:
-        """Return the pairs of flows that write one remote topic without intent, and names that Kafka takes for one."""
+        """Return the pairs of flows that write one remote topic without intent, and names that Kafka treats as one."""
         found: dict[tuple[str, str], Refusal] = {}
         told = set(provenance)
         for place in self.shared():
@@ -239,7 +239,7 @@ class _Meetings:
         return Refusal(
             steps[-1].flow.name,
             "topics",
-            f"{first.topic} and {second.topic} on {first.alias}, by {names}, differ in . and _ only; Kafka takes them for one "
+            f"{first.topic} and {second.topic} on {first.alias}, by {names}, differ in . and _ only; Kafka treats them as one "
             "in its metrics and refuses the second",
             "leave one of them out, or give it another name by a template",
         )

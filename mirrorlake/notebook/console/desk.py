@@ -56,7 +56,7 @@ class Strip(widgets.VBox):  # type: ignore[misc]  # ipywidgets has no annotation
         self._render()
 
     def clear(self) -> None:
-        """Take all messages away."""
+        """Clear all messages."""
         self.problems = []
         self._render()
 
@@ -87,10 +87,10 @@ class Desk:
         return await asyncio.to_thread(function, *arguments, **options)
 
     def on_click(self, button: widgets.Button, action: Action, *, settle: Callable[[], None] = lambda: None) -> None:
-        """Let a button start an action; it is out of use and says so until the action has ended, then `settle` is called."""
+        """Let a button start an action; it is disabled and says so until the action has ended, then `settle` is called."""
 
         def click(_: Any) -> None:
-            # A browser may send the click that it made before it heard that the button is out of use.
+            # A browser may send the click that it made before it learned that the button is disabled.
             if not button.disabled:
                 self.start(self.run(action, button, settle=settle))
 

@@ -19,7 +19,7 @@ class Feed:
         store: where answers and failures go.
         desk: shows what ends the feed itself.
         every_s: seconds between the end of one answer and the next question.
-        then: is told each answer before the views are.
+        then: called with each answer, before the views are.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class ReviewView:
         desk: runs plan and apply.
         draft: returns the draft.
         open_mirror: returns the mirror of settings, on the session of the console.
-        applied: is told the mirror after its plan was applied.
+        applied: called with the mirror after its plan was applied.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ReviewView:
         self._settle()
 
     def forget(self) -> None:
-        """Take the review back: the draft has changed since."""
+        """Withdraw the review: the draft has changed since."""
         if self.reviewed is not None:
             self.reviewed = None
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
@@ -133,6 +133,6 @@ class ReviewView:
         self._applied(reviewed.mirror)
 
     def _settle(self) -> None:
-        """Put the buttons in and out of use by what was reviewed and typed."""
+        """Enable and disable the buttons by what was reviewed and typed."""
         self.save.disabled = self.reviewed is None
         self.apply.disabled = self.reviewed is None or self.confirm.value.strip() != self.reviewed.flow

@@ -48,18 +48,18 @@ class Readings:
         return self._readings.get(name, Reading())
 
     def put(self, name: str, value: Any) -> None:
-        """Take an answer."""
+        """Store an answer."""
         self._readings[name] = Reading(value, self.now())
         self._tell()
 
     def fail(self, name: str, problem: str) -> None:
-        """Take a failure; the last value stays, and is stale from now on."""
+        """Store a failure; the last value stays, and is stale from now on."""
         before = self.reading(name)
         self._readings[name] = Reading(before.value, before.at, problem)
         self._tell()
 
     def sample(self, name: str, value: float) -> None:
-        """Add a point to a series; the oldest of 720 goes."""
+        """Add a point to a series; the oldest of 720 is dropped."""
         self._series.setdefault(name, deque(maxlen=_KEPT)).append((self.now(), value))
 
     def series(self, name: str) -> list[tuple[datetime, float]]:

@@ -31,7 +31,7 @@ TABS = ("Set up", "Status", "Groups", "Records")
 class Console:
     """Set up, watch and look into a mirror; shows itself as a widget.
 
-    A second display of the same console shows the same widgets. `close` stops what it asks and takes it away; a `with` block
+    A second display of the same console shows the same widgets. `close` stops its questions and removes it; a `with` block
     does so at its end.
 
     Args:
@@ -96,7 +96,7 @@ class Console:
             self._ticking = None
 
     def close(self) -> None:
-        """Stop looking, and take the widgets away."""
+        """Stop looking, and remove the widgets."""
         self.stop()
         self.desk.stop()
         self._close(self.widget)

@@ -26,7 +26,7 @@ class Wizard:
         desk: runs the work.
         begin: the draft to begin with.
         open_mirror: returns the mirror of settings, on the session of the console.
-        applied: is told the mirror after its plan was applied.
+        applied: called with the mirror after its plan was applied.
     """
 
     def __init__(
