@@ -41,7 +41,7 @@ class BadReferenceError(ValueError):
 
 
 def has_reference(text: str) -> bool:
-    """Return whether the text holds a reference (a literal `$${` is none)."""
+    """Return whether the text holds a reference (a literal `$${` is not one)."""
     return any(match.group(1) is not None for match in _REFERENCE.finditer(text))
 
 

@@ -111,7 +111,7 @@ class Lag:
         """Return the lag at every sampling moment of a time, in the columns of `relay.lag.LAG_COLUMNS`.
 
         Raises:
-            UsageError: nothing was sampled yet, or a time is none.
+            UsageError: nothing was sampled yet, or a time cannot be read.
         """
         start, end = self._span(since, until)
         return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), "observed_at", start, end)
@@ -120,7 +120,7 @@ class Lag:
         """Compute the loss at each sampling moment, had the source been lost then, in the columns of `relay.lag.RPO_COLUMNS`.
 
         Raises:
-            UsageError: nothing was sampled yet, or a time is none.
+            UsageError: nothing was sampled yet, or a time cannot be read.
         """
         start, end = self._span(since, until)
         tables = self._pruned(self._sampled(start, end))
@@ -132,7 +132,7 @@ class Lag:
         Every record that reached a target in that time counts; no samples are needed.
 
         Raises:
-            UsageError: a time is none.
+            UsageError: a time cannot be read.
         """
         start, end = self._span(since, until)
         bucket_s = length_of(bucket).total_seconds()

@@ -2,7 +2,7 @@
 
 Law F (repeatable): offsets are dense, whoever else publishes at the same time. A commit carries the transaction version
 after the last one that its publisher knows, of one transaction id for the cluster. Of two publishers that start from the
-same state Delta takes one; the other's commit fails or is dropped without a word. So each commit is signed, looked for in
+same state Delta takes one; the other's commit fails or is dropped silently. So each commit is signed, looked for in
 the table's history, and made again with fresh offsets where it is missing.
 
 Times of commits only grow, whatever the publishers' clocks say: everything after a commit is found by its time, and a clock

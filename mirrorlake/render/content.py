@@ -107,7 +107,7 @@ def headers(pairs: Iterable[tuple[str, bytes | None]] | None, limit: int | None 
 
 
 def _text(data: bytes | None) -> str | None:
-    """Return data as text, None where it is none: not UTF-8, or with control characters as binary formats have them."""
+    """Return data as text, None where it is not text: not UTF-8, or with control characters as binary formats have them."""
     try:
         text = bytes(data or b"").decode("utf-8")
     except UnicodeDecodeError:

@@ -113,8 +113,8 @@ def acl_changes(
                     where=where,
                     kind="acl",
                     name=str(acl),
-                    reason="a run that was interrupted made it, or somebody else did at that moment, and the source has it "
-                    "no more; delete it with kafka-acls --remove if nobody needs it",
+                    reason="a run that was interrupted made it, or somebody else did at that moment, and the source no longer "
+                    "has it; delete it with kafka-acls --remove if nobody needs it",
                 )
             )
     return Plan(tuple(changes), tuple(notes))

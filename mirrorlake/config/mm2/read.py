@@ -81,7 +81,7 @@ def read(data: bytes, *, file: str) -> Mm2File:
 
 
 def read_properties(data: bytes, *, file: str) -> Mm2File:
-    """Read properties as Java does (Latin-1, the last of two equal keys counts); blanks at the end of a value are none of it."""
+    """Read properties as Java does (Latin-1, the last of two equal keys counts); blanks at the end of a value are dropped."""
     found = Mm2File()
     try:
         for element in javaproperties.parse(data):
@@ -121,7 +121,7 @@ def _document(data: bytes, file: str) -> Any:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise ConfigError([Fault(file, "", f"it begins like JSON and is none ({error})", "mend it")]) from None
+            raise ConfigError([Fault(file, "", f"it begins like JSON but is not JSON ({error})", "mend it")]) from None
     if "KafkaMirrorMaker2" not in text:
         return None
     try:

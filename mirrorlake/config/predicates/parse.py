@@ -75,7 +75,7 @@ def declared_fields(fields: Mapping[str, str]) -> dict[Path, tuple[str, str]]:
     """Return the members that `fields` names, with kind and SQL type.
 
     Raises:
-        PydanticCustomError: a path or a type is none.
+        PydanticCustomError: a path or a type cannot be read.
     """
     found, findings = {}, []
     for name, type_name in fields.items():
@@ -112,7 +112,7 @@ def compile_predicate(text: str, fields: Mapping[Path, tuple[str, str]] | None =
         fields: the members of `value` with their types (`declared_fields`); None where any may be named.
 
     Raises:
-        PydanticCustomError: it does not parse, or names what there is not; says what and what was meant.
+        PydanticCustomError: it does not parse, or names something unknown; says what, and what may have been meant.
 
     Example:
         >>> compile_predicate("value.region = 'eu' AND value.amount > 10").pointers

@@ -73,7 +73,7 @@ class Translation:
         raise refusal(node)
 
     def as_kind(self, typed: Typed, kind: str) -> Node:
-        """Return an expression as a value of another kind; NULL where it is none."""
+        """Return an expression as a value of another kind; NULL where it cannot be cast."""
         from sqlglot import exp
 
         node, found = typed

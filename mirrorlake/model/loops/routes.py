@@ -7,7 +7,7 @@ A place belongs to the flow that comes to it first in that tree, and no other br
     a ──> b          origin a, full mesh:  a->b and a->c forward it; b->c and c->b do not
     a ──> c          origin a, ring a->b->c->a:  a->b, then b->c; c->a does not, the record has been there
 
-The tree depends on the settings alone, so flows that run in different processes agree on it without a word.
+The tree depends on the settings alone, so flows that run in different processes agree on it without asking each other.
 """
 
 from __future__ import annotations
