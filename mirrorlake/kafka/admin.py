@@ -175,9 +175,15 @@ class ClusterAdmin:
         for resource, future in futures.items():
             doing, need = f"read the configuration of {resource.name}", _topic("DESCRIBE_CONFIGS", resource.name)
             with self._border.errors(doing, need):
+                try:
+                    entries = future.result()
+                except KafkaException as error:
+                    if not _is_unknown(error):
+                        raise
+                    entries = self._entries(resource)
                 found[resource.name] = {
                     key: entry.value
-                    for key, entry in future.result().items()
+                    for key, entry in entries.items()
                     if entry.source == _DYNAMIC_TOPIC_CONFIG and not entry.is_sensitive and entry.value is not None
                 }
         return found
@@ -186,14 +192,18 @@ class ClusterAdmin:
         """Return the effective value of one setting of a topic, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         with self._border.errors(f"read the configuration of {topic}", _topic("DESCRIBE_CONFIGS", topic)):
-            # The controller knows a new topic a moment before every broker does.
-            for attempt in Retrying(
-                retry=retry_if_exception(_is_unknown), stop=stop_after_delay(10), wait=wait_fixed(0.1), reraise=True
-            ):
-                with attempt:
-                    [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
-                    entry = future.result().get(key)
+            entry = self._entries(resource).get(key)
         return None if entry is None else entry.value
+
+    def _entries(self, resource: ConfigResource) -> dict[str, ConfigEntry]:
+        # The controller knows a new topic a moment before every broker does.
+        for attempt in Retrying(
+            retry=retry_if_exception(_is_unknown), stop=stop_after_delay(10), wait=wait_fixed(0.1), reraise=True
+        ):
+            with attempt:
+                [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+                entries: dict[str, ConfigEntry] = future.result()
+        return entries
 
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that appeared meanwhile is left as it is."""
