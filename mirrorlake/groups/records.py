@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pyspark.sql import functions as F
-
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.groups.own_commits import Positions, set_rows
@@ -30,15 +28,12 @@ def recorded_positions(lake: Lake, flow: FlowConfig, *, selection: NameMatcher) 
 
 def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition], int]:
     """Return the newest recorded position of every group on the topics of a cluster."""
-    newest = F.max_by("position", "observed_at").alias("position")
-    rows = (
-        lake.meta(POSITIONS)
-        .where((F.col("source") == alias) & (F.col("kind") == "group"))
-        # A sample writes none where it found a position gone; the last known one is what counts here.
-        .where("position IS NOT NULL")
-        .groupBy("group_id", "topic", "generation", "partition")
-        .agg(newest)
-        .collect()
+    # A sample writes none where it found a position gone; the last known one is what counts here.
+    rows = lake.ask(
+        "SELECT group_id, topic, generation, partition, max_by(position, observed_at) AS position FROM {positions} "
+        "WHERE source = :source AND kind = 'group' AND position IS NOT NULL "
+        "GROUP BY group_id, topic, generation, partition",
+        source=alias,
     )
     return {
         (row.group_id, SourcePartition(row.topic, row.generation, row.partition)): int(row.position) for row in rows
@@ -122,18 +117,16 @@ class GroupRecords:
                 yield position
 
     def _recorded_checkpoints(self) -> dict[tuple[str, TopicPartition], tuple[int, int]]:
-        newest = F.max_by(F.struct("upstream_offset", "downstream_offset"), "observed_at").alias("pair")
-        rows = (
-            self.lake.meta(CHECKPOINTS)
-            .where(F.col("flow") == self.flow.name)
-            .groupBy("group_id", "target_topic", "target_partition")
-            .agg(newest)
-            .collect()
+        rows = self.lake.ask(
+            "SELECT group_id, target_topic, target_partition, max_by(upstream_offset, observed_at) AS upstream_offset, "
+            "max_by(downstream_offset, observed_at) AS downstream_offset FROM {checkpoints} "
+            "WHERE flow = :flow GROUP BY group_id, target_topic, target_partition",
+            flow=self.flow.name,
         )
         return {
             (row.group_id, TopicPartition(row.target_topic, row.target_partition)): (
-                int(row.pair.upstream_offset),
-                int(row.pair.downstream_offset),
+                int(row.upstream_offset),
+                int(row.downstream_offset),
             )
             for row in rows
         }

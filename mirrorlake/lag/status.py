@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
@@ -16,6 +14,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import Landed, landed_positions
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.read_to import read_to, standing
+from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.parked import Parked
 from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
@@ -89,6 +88,14 @@ def _newest_lives(reached: Mapping[SourcePartition, int]) -> dict[TopicPartition
     return newest
 
 
+_OLDEST = """
+    SELECT min(CASE WHEN `offset` >= :position THEN unix_millis(timestamp) END) AS waiting,
+        max(unix_millis(timestamp)) AS last
+    FROM {relay}
+    WHERE topic = :topic AND generation = :generation AND partition = :partition AND `offset` >= :position - 1
+"""
+
+
 def _time_lag(lake: Lake, alias: str, key: SourcePartition, position: int, now: datetime) -> int | None:
     """Return how old the oldest record is that the target lacks; None while nothing of the partition was landed.
 
@@ -96,11 +103,14 @@ def _time_lag(lake: Lake, alias: str, key: SourcePartition, position: int, now: 
     """
     if not lake.exists(lake.relay_location(alias)):
         return None
-    relay = lake.relay(alias).where(
-        (F.col("topic") == key.topic) & (F.col("generation") == key.generation) & (F.col("partition") == key.partition)
+    [row] = lake.ask(
+        _OLDEST,
+        relay=alias,
+        part=RelayPart({key: position - 1}),
+        topic=key.topic,
+        generation=key.generation,
+        partition=key.partition,
+        position=position,
     )
-    waiting = F.min(F.when(F.col("offset") >= position, F.unix_millis("timestamp")))
-    last = F.max(F.when(F.col("offset") >= position - 1, F.unix_millis("timestamp")))
-    [row] = relay.where(F.col("offset") >= position - 1).agg(waiting.alias("waiting"), last.alias("last")).collect()
     oldest: Any = row.waiting if row.waiting is not None else row.last
     return None if oldest is None else max(0, int(now.astimezone(timezone.utc).timestamp() * 1000) - int(oldest))

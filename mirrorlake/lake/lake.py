@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,17 +33,23 @@ class Lake:
     """Address and reach the tables of one lake.
 
     Args:
-        spark: the session that reads and writes; never created and never stopped here.
+        spark: the session that reads and writes, or what gives it when it is first needed: a question about a folder needs
+            none. Never stopped here.
         config: `root`, or `catalog` and `schema` on Unity Catalog.
     """
 
-    def __init__(self, spark: SparkSession, config: LakeConfig) -> None:
-        self.spark = spark
+    def __init__(self, spark: SparkSession | Callable[[], SparkSession], config: LakeConfig) -> None:
+        self._session = spark
         self._root = config.location()
         self._namespace = config.namespace()
         self._checkpoints = config.checkpoint_location()
         self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
         self._folder = FolderTables()
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self._session() if callable(self._session) else self._session
 
     def relay_location(self, alias: str) -> str:
         """Return the relay of a source cluster as SQL names it."""
@@ -172,6 +180,12 @@ class Lake:
         if RELAY.name in asked:
             frames[RELAY.name] = self.relay(relay) if part is None else part.rows(self.relay(relay))
         return answer_from_spark(text, self.spark, frames, values)
+
+    def texts(self, folder: str) -> dict[str, str]:
+        """Read the files of a folder as texts by their names; nothing where there is no such folder."""
+        if self._has_relays() and ":/" not in folder:
+            return _texts(Path(folder))
+        return texts_by_spark(self.spark, folder)
 
     def _needs_no_spark(self, location: str) -> bool:
         # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
@@ -332,6 +346,28 @@ class Lake:
 
 def _identifier(alias: str) -> str:
     return alias if _PLAIN.fullmatch(alias) else "".join(c if _PLAIN.fullmatch(c) else f"_{ord(c):x}_" for c in alias)
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    found = {}
+    for file in folder.iterdir() if folder.is_dir() else ():
+        # A running query removes old files of its checkpoint location.
+        with suppress(FileNotFoundError, IsADirectoryError):
+            found[file.name] = file.read_text(errors="replace")
+    return found
+
+
+def texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
+    """Read the files of any folder that Spark can read, as `Lake.texts` does."""
+    try:
+        rows = (
+            spark.read.text(folder, wholetext=True)
+            .select(F.element_at(F.split(F.input_file_name(), "/"), -1).alias("name"), "value")
+            .collect()
+        )
+    except AnalysisException:
+        return {}
+    return {row.name: row.value for row in rows}
 
 
 def quote(text: str) -> str:

@@ -1,19 +1,12 @@
-"""What a checkpoint location says, and how far the relay has really come: the two are compared before every start.
-
-Read through Spark, so that any path Spark can write can be checked.
-"""
+"""What a checkpoint location says, and how far the relay has really come: the two are compared before every start."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
-
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.relay_part import RelayPart
@@ -55,10 +48,17 @@ class CheckpointLocation:
         return self.last_committed >= 0 or self.last_planned > 0
 
 
-def read_checkpoint_location(spark: SparkSession, path: str) -> CheckpointLocation:
-    """Read `offsets/` and `commits/` of a checkpoint location; an absent one has no progress."""
-    offsets = _numbered_files(spark, f"{path}/offsets")
-    commits = _numbered_files(spark, f"{path}/commits")
+def read_checkpoint_location(texts: Callable[[str], Mapping[str, str]], path: str) -> CheckpointLocation:
+    """Read `offsets/` and `commits/` of a checkpoint location; an absent one has no progress.
+
+    Args:
+        texts: reads the files of a folder by name (`Lake.texts`).
+        path: the checkpoint location.
+    """
+    offsets, commits = (
+        {int(name): text for name, text in texts(f"{path}/{folder}").items() if name.isdigit()}
+        for folder in ("offsets", "commits")
+    )
     planned = max(offsets, default=-1)
     committed = max((batch for batch in commits if batch in offsets), default=-1)
     return CheckpointLocation(
@@ -70,28 +70,16 @@ def read_checkpoint_location(spark: SparkSession, path: str) -> CheckpointLocati
     )
 
 
-def _numbered_files(spark: SparkSession, folder: str) -> dict[int, str]:
-    try:
-        rows = (
-            spark.read.text(folder, wholetext=True)
-            .select(F.element_at(F.split(F.input_file_name(), "/"), -1).alias("name"), "value")
-            .collect()
-        )
-    except AnalysisException:
-        return {}
-    return {int(row.name): row.value for row in rows if row.name.isdigit()}
-
-
 def _source_offsets(text: str | None) -> tuple[Any, ...]:
     # Spark's OffsetSeqLog: version, metadata of the batch, then one line a source; a dash for one without a batch.
     lines = (text or "").strip().split("\n")[2:]
     return tuple(json.loads(line) if line.startswith("{") else None for line in lines)
 
 
-def last_kafka_offsets(spark: SparkSession, path: str) -> dict[str, dict[str, int]]:
+def last_kafka_offsets(texts: Callable[[str], Mapping[str, str]], path: str) -> dict[str, dict[str, int]]:
     """Return the offsets after the last finished batch of all Kafka sources of a query, `{"orders": {"0": 17}}`."""
     found: dict[str, dict[str, int]] = {}
-    for document in read_checkpoint_location(spark, path).committed_by_source:
+    for document in read_checkpoint_location(texts, path).committed_by_source:
         # A query may read other sources beside: a Delta source's line holds numbers and texts.
         if document and all(isinstance(partitions, dict) for partitions in document.values()):
             found |= document

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
-from operator import or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.lake import Lake, quote
+from mirrorlake.lake.relay_part import micros
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.remotes import HeldTopic
 
@@ -84,39 +82,42 @@ class Lives:
 
     def standing(self, runs: DataFrame) -> DataFrame:
         """Return the rows of `offset_map` whose records stand in a remote topic that exists."""
-        gone = self._gone_runs()
-        return runs if gone is None else runs.where(~gone)
+        return runs.where(self.standing_sql())
 
     def fallen(self, runs: DataFrame) -> DataFrame | None:
         """Return the rows of `offset_map` whose records stood in a topic that is gone; None where there can be none."""
-        gone = self._gone_runs()
+        gone = self.fallen_sql()
         return None if gone is None else runs.where(gone)
+
+    def standing_sql(self) -> str:
+        """Say in SQL which rows of `offset_map` speak of a remote topic that exists."""
+        gone = self.fallen_sql()
+        return "true" if gone is None else f"NOT ({gone})"
 
     def in_force(self, withheld: DataFrame, topics: Callable[[FlowConfig], Iterable[str]]) -> DataFrame:
         """Return the rows of `withheld` that were written for a remote topic that exists: others were judged again since.
 
         `topics` returns the source topics of a flow, and is asked for only where one was lost.
         """
-        gone: list[Column] = []
+        gone: list[str] = []
         for flow in self.flows if self else ():
             for topic in topics(flow):
                 life = self._life(flow, flow.remote_topic(topic))
                 if life is not None:
-                    gone.append(
-                        (F.col("flow") == flow.name) & (F.col("topic") == topic) & _is_other(life, "withheld_at")
-                    )
-        return withheld.where(~reduce(or_, gone)) if gone else withheld
+                    other = _is_other(life, "withheld_at")
+                    gone.append(f"(flow = {quote(flow.name)} AND topic = {quote(topic)} AND {other})")
+        return withheld.where(f"NOT ({' OR '.join(gone)})") if gone else withheld
 
-    def _gone_runs(self) -> Column | None:
+    def fallen_sql(self) -> str | None:
+        """Say in SQL which rows of `offset_map` speak of a remote topic that is gone; None where there can be none."""
         gone = [
-            F.col("flow").isin(flow.name, flow.redrive_name)
-            & (F.col("target_topic") == remote)
-            & _is_other(life, "committed_at")
+            f"(flow IN ({quote(flow.name)}, {quote(flow.redrive_name)}) AND target_topic = {quote(remote)} "
+            f"AND {_is_other(life, 'committed_at')})"
             for flow in self.flows
             for remote in sorted(self._remotes(flow))
             if (life := self._life(flow, remote)) is not None
         ]
-        return reduce(or_, gone) if gone else None
+        return " OR ".join(gone) if gone else None
 
     def _remotes(self, flow: FlowConfig) -> set[str]:
         held = {one.remote for one in self.held if one.flow == flow.name}
@@ -128,13 +129,12 @@ class Lives:
         return self.recorded.get((flow.target, remote))
 
 
-def _is_other(life: Life, at: str) -> Column:
-    """Tell whether a row was written for another life of the remote topic."""
+def _is_other(life: Life, at: str) -> str:
+    """Say in SQL whether a row was written for another life of the remote topic."""
     if life.topic_id is None:
-        return F.lit(True)
-    known = F.col("target_topic_id")
-    before = F.lit(False) if life.since is None else F.col(at) < F.lit(life.since)
-    return F.when(known.isNull(), before).otherwise(known != life.topic_id)
+        return "true"
+    before = "false" if life.since is None else f"unix_micros({at}) < {micros(life.since)}"
+    return f"CASE WHEN target_topic_id IS NULL THEN {before} ELSE target_topic_id != {quote(life.topic_id)} END"
 
 
 def lives_of(lake: Lake, flows: Iterable[FlowConfig]) -> Lives:

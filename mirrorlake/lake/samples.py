@@ -84,23 +84,18 @@ class Remembered:
 
 def remember(lake: Lake) -> Remembered:
     """Read what the newest look at each subject saw, from its last complete look on."""
-    answered = lake.meta(SAMPLES).where("error IS NULL")
-    newest = answered.where("complete").groupBy("subject", "name").agg(F.max("observed_at").alias("completed_at"))
-    completed = {(row.subject, row.name): row.completed_at for row in newest.collect()}
+    newest = lake.ask(
+        "SELECT subject, name, max(observed_at) AS completed_at FROM {samples} WHERE error IS NULL AND complete "
+        "GROUP BY subject, name"
+    )
+    completed = {(row.subject, row.name): row.completed_at for row in newest}
     if not completed:
         return Remembered()
-    rows = (
-        written(lake.meta(POSITIONS).where(F.col("observed_at") >= F.lit(min(completed.values()))), answered)
-        .join(F.broadcast(newest), ["subject", "name"])
-        .where("observed_at >= completed_at")
-        .groupBy("subject", "name", *_KEY)
-        .agg(F.max_by("position", "observed_at").alias("position"))
-        .where("position IS NOT NULL")
-        .collect()
-    )
+    # A second more, since file statistics cut times: which rows count is decided by the looks.
+    rows = lake.ask(_REMEMBERED, since=min(completed.values()) - timedelta(seconds=1))
     found = Remembered(
         positions={subject: {} for subject in completed},
-        completed_at={subject: at.astimezone(timezone.utc) for subject, at in completed.items()},
+        completed_at=completed,
     )
     for row in rows:
         key = Key(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
@@ -108,6 +103,27 @@ def remember(lake: Lake) -> Remembered:
     return found
 
 
+_REMEMBERED = """
+    WITH looks AS (SELECT subject, name, observed_at, complete FROM {samples} WHERE error IS NULL),
+    completed AS (SELECT subject, name, max(observed_at) AS completed_at FROM looks WHERE complete GROUP BY subject, name),
+    kept AS (
+        SELECT *, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
+            CASE kind WHEN 'republished' THEN flow ELSE source END AS name
+        FROM {positions}
+        WHERE kind IN ('earliest', 'last_stable', 'reached', 'republished', 'group') AND observed_at >= :since
+    ),
+    newest AS (
+        SELECT k.subject, k.name, k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group_id, k.position,
+            row_number() OVER (
+                PARTITION BY k.subject, k.name, k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group_id
+                ORDER BY k.observed_at DESC
+            ) AS rank
+        FROM kept AS k
+        JOIN looks AS l ON k.subject = l.subject AND k.name = l.name AND k.observed_at = l.observed_at
+        JOIN completed AS c ON k.subject = c.subject AND k.name = c.name AND k.observed_at >= c.completed_at
+    )
+    SELECT * FROM newest WHERE rank = 1 AND position IS NOT NULL
+"""
 _KEY = ("source", "flow", "topic", "generation", "partition", "kind", "group_id")
 
 

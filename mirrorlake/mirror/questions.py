@@ -58,7 +58,7 @@ class Asking(Part):
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
         """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""
-        return self.move_positions(flow, spark_positions(self.spark, checkpoint_location))
+        return self.move_positions(flow, spark_positions(self.lake, checkpoint_location))
 
     def browse(
         self,

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import kafka_positions, last_kafka_offsets
@@ -61,7 +59,7 @@ class MovedPositions(Shown):
         )
 
 
-def spark_positions(spark: SparkSession, checkpoint_location: str) -> dict[str, dict[str, int]]:
+def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str, int]]:
     """Return where a Spark query that reads Kafka goes on, from its checkpoint location, as `startingOffsets` has it.
 
     A batch that was planned and not finished counts as not read: Spark would run it again, too.
@@ -69,7 +67,7 @@ def spark_positions(spark: SparkSession, checkpoint_location: str) -> dict[str, 
     Raises:
         UsageError: the folder holds no finished batch of a Kafka source.
     """
-    found = last_kafka_offsets(spark, checkpoint_location)
+    found = last_kafka_offsets(lake.texts, checkpoint_location)
     if not found:
         raise UsageError(
             f"{checkpoint_location} holds no finished batch of a query that reads Kafka",

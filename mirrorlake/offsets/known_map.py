@@ -24,7 +24,7 @@ from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.lives import lives_of
 from mirrorlake.lake.metadata import carried_topics
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, WITHHELD, TableSchema
+from mirrorlake.lake.schema import OFFSET_MAP, WITHHELD, TableSchema
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
@@ -80,7 +80,7 @@ def known_maps(
     """
     flows = list(flows)
     runs, withheld = lake.meta(OFFSET_MAP), lake.meta(WITHHELD)
-    held = _held(runs, withheld)
+    held = _held(lake)
 
     def read(
         flow: FlowConfig,
@@ -110,7 +110,7 @@ def known_maps(
     with ThreadPoolExecutor(max_workers=8) as pool:
         found = list(pool.map(read, flows))
         # A ledger is trimmed as soon as the tables hold its records: they may have moved there since the tables were read.
-        if any(trimmed for *_, trimmed in found) and (now_held := _held(runs, withheld)) != held:
+        if any(trimmed for *_, trimmed in found) and (now_held := _held(lake)) != held:
             held = now_held
             found = list(pool.map(read, flows))
     names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
@@ -171,12 +171,11 @@ def with_recorded(
 
 def beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
     """Return from where on remote topics that were lost hold records, by flow, as it was chosen last."""
-    rows = (
-        lake.meta(POSITIONS)
-        .where((F.col("kind") == BEGUN_AGAIN) & F.col("flow").isin([flow.name for flow in flows]))
-        .groupBy("flow", "topic", "generation", "partition")
-        .agg(F.max_by("position", "observed_at").alias("begins"))
-        .collect()
+    rows = lake.ask(
+        "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "
+        "WHERE kind = :kind AND array_contains(:flows, flow) GROUP BY flow, topic, generation, partition",
+        kind=BEGUN_AGAIN,
+        flows=[flow.name for flow in flows],
     )
     found: dict[str, dict[SourcePartition, int]] = {}
     for row in rows:
@@ -199,11 +198,9 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
     )
 
 
-def _held(runs: DataFrame, withheld: DataFrame) -> dict[tuple[str, str, int], int]:
-    rows = _newest(runs, OFFSET_MAP).unionByName(_newest(withheld, WITHHELD)).collect()
-    return {(row.table, row.flow, row.lane): int(row.seq) for row in rows}
-
-
-def _newest(frame: DataFrame, table: TableSchema) -> DataFrame:
-    newest = frame.groupBy("flow", "lane").agg(F.max("ledger_seq").alias("seq"))
-    return newest.withColumn("table", F.lit(table.name))
+def _held(lake: Lake) -> dict[tuple[str, str, int], int]:
+    rows = lake.ask(
+        "SELECT 'offset_map' AS name, flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane "
+        "UNION ALL SELECT 'withheld', flow, lane, max(ledger_seq) FROM {withheld} GROUP BY flow, lane"
+    )
+    return {(row.name, row.flow, row.lane): int(row.seq) for row in rows}

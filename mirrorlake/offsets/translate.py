@@ -15,7 +15,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.lives import lives_of
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics
 from mirrorlake.lake.offset_map import translated, translated_back, with_fallen
-from mirrorlake.lake.schema import GAPS, OFFSET_MAP, WITHHELD
+from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
@@ -50,15 +50,11 @@ def translate(
             for the one that the source holds at the offset now.
     """
     kept = lives_of(lake, [flow])
-    everything = _runs(lake, flow.name).where(
-        (F.col("source_topic") == topic) & (F.col("source_partition") == partition)
-    )
-    runs = kept.standing(everything)
-    lives = sorted((row.generation for row in runs.select("generation").distinct().collect()), reverse=True)
+    runs = _Runs(lake, flow.name, topic, partition)
+    lives = runs.generations(kept.standing_sql())
 
     def look_up(life: int) -> Translation:
-        mine = runs.where(F.col("generation") == life)
-        return OffsetMap(_around(mine, offset)).translate(offset)
+        return OffsetMap(runs.around(life, offset, kept.standing_sql())).translate(offset)
 
     cut = None if generation else cuts_of(lake, flow.source).get(topic)
     known = cut.generation_at(partition, offset) if cut is not None else lives[0] if lives else 1
@@ -69,10 +65,10 @@ def translate(
         return NotYetRepublished(cut.starts_at(partition))
     if isinstance(found, Exact):
         return found
-    if (fallen := kept.fallen(everything)) is not None and (
-        gone := _fallen(fallen, life if cut else generation, offset)
-    ) is not None:
-        return gone
+    if (fallen := kept.fallen_sql()) is not None:
+        for run in runs.at(life if cut else generation, offset, fallen):
+            if run.downstream_of(offset) is not None:
+                return DeletedTopic(run.target.topic)
     source = SourcePartition(topic, life, partition)
     withheld = _withheld(lake, flow, source, offset, found)
     if withheld is not None:
@@ -91,72 +87,102 @@ def cuts_of(lake: Lake, alias: str) -> dict[str, KnownTopic]:
     return {name: topic for name, topic in SourceTopics(lake, alias).load().items() if topic.cuts}
 
 
-def _fallen(runs: DataFrame, generation: int | None, offset: int) -> DeletedTopic | None:
-    """Return the topic, gone since, into which the record at an upstream offset was republished."""
-    mine = runs.where((F.col("first_upstream") <= offset) & (F.col("last_upstream") >= offset))
-    if generation is not None:
-        mine = mine.where(F.col("generation") == generation)
-    for row in mine.collect():
-        if to_run(row).downstream_of(offset) is not None:
-            return DeletedTopic(row.target_topic)
-    return None
-
-
 def _withheld(
     lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
     """Find what withheld the record at an offset, or where it went when it was re-driven."""
-    rows = _at(lake.meta(WITHHELD), source).where(
-        (F.col("flow") == flow.name)
-        & (F.col("first_offset") <= offset)
-        & (F.col("last_offset") >= offset)
-        & F.exists("ranges", lambda part: (part.first <= offset) & (part.first + part.length > offset))
+    rows = lake.ask(
+        f"SELECT * FROM {{withheld}} WHERE flow = :flow AND {_AT}",  # noqa: S608
+        flow=flow.name,
+        offset=offset,
+        **_key(source),
     )
-    for row in rows.limit(1).collect():
+    for row in rows:
+        if not any(part["first"] <= offset < part["first"] + part["length"] for part in row.ranges):
+            continue
         resume_at = found.resume_at if isinstance(found, InHole) else None
         if row.kind != QUARANTINED:
             return Filtered(resume_at, row.rule, row.rule_version)
-        again = _at(lives_of(lake, [flow]).standing(_runs(lake, flow.redrive_name)), source, prefix="source_").where(
-            (F.col("first_upstream") <= offset) & (F.col("last_upstream") >= offset)
-        )
-        for run in again.collect():
-            if (downstream := to_run(run).downstream_of(offset)) is not None:
-                return Exact(downstream, to_run(run).target)
+        again = _Runs(lake, flow.redrive_name, source.topic, source.partition)
+        for run in again.at(source.generation, offset, lives_of(lake, [flow]).standing_sql()):
+            if (downstream := run.downstream_of(offset)) is not None:
+                return Exact(downstream, run.target)
         return Quarantined(resume_at, row.reason, row.rule, row.rule_version)
     return None
 
 
-def _at(table: DataFrame, source: SourcePartition, *, prefix: str = "") -> DataFrame:
-    return table.where(
-        (F.col(f"{prefix}topic") == source.topic)
-        & (F.col("generation") == source.generation)
-        & (F.col(f"{prefix}partition") == source.partition)
-    )
+_AT = (
+    "topic = :topic AND generation = :generation AND partition = :partition "
+    "AND first_offset <= :offset AND last_offset >= :offset"
+)
+
+
+def _key(source: SourcePartition) -> dict[str, Any]:
+    return {"topic": source.topic, "generation": source.generation, "partition": source.partition}
+
+
+class _Runs:
+    """The runs of one flow from one source partition, of all its lives; `which` is a condition in SQL."""
+
+    def __init__(self, lake: Lake, flow: str, topic: str, partition: int) -> None:
+        self._lake = lake
+        self._values: dict[str, Any] = {"flow": flow, "topic": topic, "partition": partition}
+
+    def generations(self, which: str) -> list[int]:
+        """List the lives that have runs, the newest first."""
+        rows = self._ask("SELECT DISTINCT generation FROM mine", which)
+        return sorted((row.generation for row in rows), reverse=True)
+
+    def at(self, generation: int | None, offset: int, which: str) -> list[Run]:
+        """Find the runs that an upstream offset lies in."""
+        text = "SELECT * FROM mine WHERE first_upstream <= :offset AND last_upstream >= :offset"
+        rows = self._ask(text, which, offset=offset)
+        return [to_run(row) for row in rows if generation is None or row.generation == generation]
+
+    def around(self, generation: int, offset: int, which: str) -> list[Run]:
+        """Find, of each target partition, the last run that starts at or before an upstream offset and the first after it."""
+        ranked = (
+            "SELECT *, row_number() OVER (PARTITION BY target_topic, target_partition, first_upstream > :offset "
+            "ORDER BY abs(first_upstream - :offset)) AS rank FROM mine WHERE generation = :generation"
+        )
+        text = f"SELECT * FROM ({ranked}) WHERE rank = 1"  # noqa: S608
+        return [to_run(row) for row in self._ask(text, which, offset=offset, generation=generation)]
+
+    def _ask(self, text: str, which: str, **values: Any) -> list[Any]:
+        mine = (
+            "SELECT * FROM {offset_map} WHERE flow = :flow AND source_topic = :topic AND source_partition = :partition"
+        )
+        return self._lake.ask(f"WITH mine AS ({mine} AND ({which})) {text}", **self._values, **values)
 
 
 def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: InHole) -> Translation:
     """Say why there was nothing to land at an offset (law E)."""
-    gaps = _at(lake.meta(GAPS), source).where(
-        (F.col("source") == flow.source) & (F.col("first_offset") <= offset) & (F.col("last_offset") >= offset)
-    )
     # Gaps are written once an account: a transactional stretch may lie around a range that retention took.
-    kinds = {row.kind for row in gaps.select("kind").distinct().collect()}
+    rows = lake.ask(
+        f"SELECT DISTINCT kind FROM {{gaps}} WHERE source = :source AND {_AT}",  # noqa: S608
+        source=flow.source,
+        offset=offset,
+        **_key(source),
+    )
+    kinds = {row.kind for row in rows}
     return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
 
 
 def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int) -> Translation:
     """Return which upstream record stands at a downstream offset; `topic` is the remote topic."""
     kept = lives_of(lake, [flow])
-    everything = _runs(lake, flow.name).where(
-        (F.col("target_topic") == topic) & (F.col("target_partition") == partition)
+    values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
+    mine = "FROM {offset_map} WHERE flow = :flow AND target_topic = :topic AND target_partition = :partition"
+    ranked = (
+        "SELECT *, row_number() OVER (PARTITION BY first_downstream > :offset ORDER BY abs(first_downstream - :offset)) "
+        f"AS rank {mine} AND ({kept.standing_sql()})"
     )
-    runs = kept.standing(everything)
-    start = F.col("first_downstream")
-    before = runs.where(start <= offset).orderBy(start.desc()).limit(1)
-    after = runs.where(start > offset).orderBy(start.asc()).limit(1)
-    found = standing_at([to_run(row) for row in before.unionAll(after).collect()], offset)
-    fallen = kept.fallen(everything) if isinstance(found, UnknownPartition) else None
-    return DeletedTopic(topic) if fallen is not None and fallen.limit(1).count() else found
+    rows = lake.ask(f"SELECT * FROM ({ranked}) WHERE rank = 1", offset=offset, **values)  # noqa: S608
+    found = standing_at([to_run(row) for row in rows], offset)
+    fallen = kept.fallen_sql() if isinstance(found, UnknownPartition) else None
+    if fallen is not None and lake.ask(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
+        return DeletedTopic(topic)
+    return found
 
 
 def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
@@ -195,18 +221,6 @@ def _runs(lake: Lake, flow: str) -> DataFrame:
     return lake.meta(OFFSET_MAP).where(F.col("flow") == flow)
 
 
-def _around(runs: DataFrame, offset: int) -> list[Run]:
-    """Return, of each target partition, the last run that starts at or before an upstream offset and the first after it."""
-    start, row = F.col("first_upstream"), F.struct("*")
-    before = (
-        runs.where(start <= offset).groupBy("target_topic", "target_partition").agg(F.max_by(row, start).alias("run"))
-    )
-    after = (
-        runs.where(start > offset).groupBy("target_topic", "target_partition").agg(F.min_by(row, start).alias("run"))
-    )
-    return [to_run(found.run) for found in before.unionAll(after).collect()]
-
-
 def to_run(row: Any) -> Run:
     """Return a row of `offset_map` as the model's run."""
     return Run(
@@ -216,5 +230,5 @@ def to_run(row: Any) -> Run:
         last_upstream=row.last_upstream,
         first_downstream=row.first_downstream,
         count=row.record_count,
-        holes=tuple((hole.first, hole.length) for hole in row.holes),
+        holes=tuple((hole["first"], hole["length"]) for hole in row.holes),
     )

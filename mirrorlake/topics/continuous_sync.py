@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
-from pyspark.sql import functions as F
-
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.observed import Observations
-from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.runtime.background import Duty
@@ -133,8 +130,8 @@ class Keeper:
         return name_conflicts(self._flow, ends, others=others)
 
     def _has_sent_to(self, remote: str) -> bool:
-        runs = self._lake.meta(OFFSET_MAP).where((F.col("flow") == self._flow.name) & (F.col("target_topic") == remote))
-        return bool(runs.limit(1).count())
+        sent = "SELECT 1 AS one FROM {offset_map} WHERE flow = :flow AND target_topic = :remote LIMIT 1"
+        return bool(self._lake.ask(sent, flow=self._flow.name, remote=remote))
 
     def acls(self, *, correct: bool) -> None:
         """Record changes of ACLs, and bring those of the remote topics in step.

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
-from pyspark.sql import functions as F
-from pyspark.sql.window import Window
-
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.observed import read_seen
+from mirrorlake.lake.relay_part import micros
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
@@ -100,14 +98,11 @@ class History:
         location = self._lake.meta_location(POSITIONS)
         if not self._lake.exists(location):
             return {}
-        newest = Window.partitionBy("source", "group_id", "topic", "partition").orderBy(F.desc("observed_at"))
-        rows = (
-            self._lake.meta(POSITIONS)
-            .where((F.col("kind") == "group") & (F.col("observed_at") <= F.lit(time)))
-            .where("position IS NOT NULL")
-            .withColumn("rank", F.row_number().over(newest))
-            .where("rank = 1")
-            .collect()
+        rows = self._lake.ask(
+            "SELECT source, group_id, topic, partition, max_by(position, observed_at) AS position FROM {positions} "
+            "WHERE kind = 'group' AND unix_micros(observed_at) <= :until AND position IS NOT NULL "
+            "GROUP BY source, group_id, topic, partition",
+            until=micros(time),
         )
         return {GroupPlace(row.source, row.group_id, row.topic, row.partition): row.position for row in rows}
 

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
@@ -365,8 +364,9 @@ def _bounds(
 
 def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
     """Return where the flow went on after another mirror, whose records are not in the map."""
-    rows = lake.meta(POSITIONS).where((F.col("flow") == flow) & (F.col("kind") == "taken_over"))
-    return {
-        SourcePartition(row.topic, row.generation, row.partition): int(row["first"])
-        for row in rows.groupBy(*SOURCE_KEY).agg(F.max("position").alias("first")).collect()
-    }
+    rows = lake.ask(
+        "SELECT topic, generation, partition, max(position) AS begins FROM {positions} "
+        "WHERE flow = :flow AND kind = 'taken_over' GROUP BY topic, generation, partition",
+        flow=flow,
+    )
+    return {SourcePartition(row.topic, row.generation, row.partition): int(row.begins) for row in rows}

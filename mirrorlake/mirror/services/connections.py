@@ -98,7 +98,7 @@ class Places:
     @cached_property
     def lake(self) -> Lake:
         """The lake."""
-        return Lake(self.spark, self.config.lake)
+        return Lake(lambda: self.spark, self.config.lake)
 
     def forget_listener(self) -> None:
         """Stop reporting what targets confirm, and what is parked."""

@@ -10,6 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
+from mirrorlake.mirror import Mirror
+from mirrorlake.mirror.services import connections
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import ABORTED, assert_equal_topics, consume, create_topic, odd_record, produce
@@ -201,7 +203,7 @@ def test_a_late_target_and_other_numbers_of_lanes_continue_exactly(
 
 
 def test_start_latest_and_timestamp_leave_the_past_where_it_is(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
+    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = topic_name()
     create_topic(east.bootstrap_servers, topic, 2)
@@ -218,3 +220,14 @@ def test_start_latest_and_timestamp_leave_the_past_where_it_is(
     found = mirror["east->central"].offsets.translate(topic, 0, 50)
     assert isinstance(found, Exact)
     assert found.offset == 0
+    # Questions about a lake in a folder start no Spark, and no JVM with it.
+    monkeypatch.setattr(connections, "local_session", lambda: pytest.fail("a question has started Spark"))
+    asked = Mirror(mirror.config)
+    assert asked["east->central"].offsets.translate(topic, 0, 50) == found
+    assert asked["east->central"].offsets.translate_back(f"east.{topic}", 0, 0) == mirror[
+        "east->central"
+    ].offsets.translate_back(f"east.{topic}", 0, 0)
+    assert [p.verdict for p in asked["east->central"].status()] == ["in_step"] * 2
+    assert not asked.plan().changes
+    assert asked.pause(flow="east->central", reason="test").subject.name == "east->central"
+    assert asked.resume(flow="east->central") is None

@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.mirror import FlowConfig, LakeConfig
+from mirrorlake.groups.records import GroupRecords, newest_positions
+from mirrorlake.lag.status import _time_lag
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control
@@ -21,12 +23,28 @@ from mirrorlake.lake.landed import accounted_positions, commits, landed_position
 from mirrorlake.lake.lives import recorded_lives
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.observed import read_seen
-from mirrorlake.lake.schema import AUDIT, METADATA, OFFSET_MAP, POSITIONS, QUARANTINE, RELAY, SIDE_TABLES, WITHHELD
+from mirrorlake.lake.samples import remember
+from mirrorlake.lake.schema import (
+    AUDIT,
+    CHECKPOINTS,
+    GAPS,
+    METADATA,
+    OFFSET_MAP,
+    POSITIONS,
+    QUARANTINE,
+    RELAY,
+    SAMPLES,
+    SIDE_TABLES,
+    WITHHELD,
+)
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.offsets.translate import translate, translate_back
 from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.topics.history import History
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
+AB = FlowConfig.model_validate({"name": "a->b", "source": "east", "target": "central", "topics": "t"})
 AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)
 # Statistics hold the first 32 letters of a text.
 LONG = "orders-of-a-region-whose-name-takes-more-than-the-first-32-letters-"
@@ -46,6 +64,10 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         rows = _ROWS.get(table.name, [])
         for version, half in enumerate((rows[::2], rows[1::2])):
             lake.append_rows(table, half, app_id="mirrorlake.ledger.a->b", version=version)
+    offsets = Path(lake.checkpoint_root()) / "q" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in ("0", "1", ".1.crc", "2.tmp"):
+        (offsets / name).write_text(f"v1\n{{}}\n{name}")
     Control(lake, now=lambda: AT).append("pause", Subject(kind="flow", name="a->b"), reason="why not")
     return lake
 
@@ -86,7 +108,19 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         for name in "ab"
         for position in (3, 5)
     ]
-    + [("east", "a->b", "t", 1, 0, "taken_over", None, 4, AT, AT)],
+    + [("east", "a->b", "t", 1, 0, "taken_over", None, 4, AT, AT)]
+    + [
+        ("east", None, "t", 1, 0, "group", group, position, None, AT + TICK * (position or 9))
+        for group in ("g", "h")
+        for position in (1, 2, None)
+    ],
+    SAMPLES.name: [
+        (AT, "cluster", "east", True, 1, 1, 3, None),
+        (AT + TICK, "cluster", "east", False, 1, 1, 3, None),
+        (AT + 2 * TICK, "cluster", "east", False, 1, 1, 3, "no answer"),
+    ],
+    CHECKPOINTS.name: [("a->b", "g", "a.t", 0, at, at - 1, "", AT + TICK * at) for at in (3, 5)],
+    GAPS.name: [("east", "t", 1, 0, 3, 4, 2, "transactional", AT)],
     METADATA.name: [
         ("east", "source", "topic", "t", 1, "id1", 2, {"cleanup.policy": "compact"}, None, True, AT, None, None),
         ("east", "source", "topic", "t", 1, "id1", 3, {}, None, True, AT + TICK, [(0, 2, 150)], {0: 4, 1: 5}),
@@ -115,6 +149,24 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     ),
     "ledger copies": lambda lake: (copy := LedgerCopy(lake, "a->b", "east")).load() | {-1: copy.held_epoch},
     "takeover": lambda lake: [LedgerCopy(lake, name, "east").has_takeover() for name in ("a->b", "b->a")],
+    "a translation": lambda lake: [
+        translate(lake, AB, topic="t", partition=0, offset=offset) for offset in (0, 2, 3, 4, 9, 10, 40)
+    ],
+    "a translation back": lambda lake: [
+        translate_back(lake, AB, topic="a.t", partition=0, offset=offset) for offset in (0, 6, 7, 90)
+    ],
+    "groups": lambda lake: newest_positions(lake, "east"),
+    "groups at a time": lambda lake: History(
+        lake, targets=["east"], look=_nobody, owned=_nobody, now=lambda: AT
+    )._groups(AT),
+    "checkpoints": lambda lake: GroupRecords(lake, AB, lambda: AT)._recorded_checkpoints(),
+    "what was seen": lambda lake: (found := remember(lake)).positions | {("", ""): found.completed_at},
+    "a checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/q/offsets"),
+    "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
+    "time lag": lambda lake: [
+        _time_lag(lake, "east", SourcePartition(LONG + "a", 1, 0), offset, AT + TICK * 5_000_000)
+        for offset in (0, 7, 13, 90)
+    ],
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),
     **{
@@ -122,6 +174,10 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         for table in SIDE_TABLES
     },
 }
+
+
+def _nobody(*_: Any) -> Any:
+    raise AssertionError("nobody is asked")
 
 
 def _sorted(rows: list[Any]) -> list[str]:
