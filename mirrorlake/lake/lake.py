@@ -351,6 +351,9 @@ def _identifier(alias: str) -> str:
 def _texts(folder: Path) -> dict[str, str]:
     found = {}
     for file in folder.iterdir() if folder.is_dir() else ():
+        if file.name.startswith((".", "_")):
+            # Spark does not see them either.
+            continue
         # A running query removes old files of its checkpoint location.
         with suppress(FileNotFoundError, IsADirectoryError):
             found[file.name] = file.read_text(errors="replace")
