@@ -92,25 +92,23 @@ def remember(lake: Lake) -> Remembered:
     if not completed:
         return Remembered()
     # A second more, since file statistics cut times: which rows count is decided by the looks.
-    rows = lake.ask(_REMEMBERED, since=min(completed.values()) - timedelta(seconds=1))
-    found = Remembered(
-        positions={subject: {} for subject in completed},
-        completed_at=completed,
-    )
+    rows = lake.ask(_REMEMBERED, kinds=list(KINDS), since=min(completed.values()) - timedelta(seconds=1))
+    found = Remembered(positions={subject: {} for subject in completed}, completed_at=completed)
     for row in rows:
         key = Key(row.source, row.flow, row.topic, row.generation, row.partition, row.kind, row.group_id)
         found.positions[row.subject, row.name][key] = int(row.position)
     return found
 
 
+# The look that a row of `positions` belongs to, by its kind.
+_SUBJECT = "CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END"
+_NAME = "CASE kind WHEN 'republished' THEN flow ELSE source END"
 _REMEMBERED = """
     WITH looks AS (SELECT subject, name, observed_at, complete FROM {samples} WHERE error IS NULL),
     completed AS (SELECT subject, name, max(observed_at) AS completed_at FROM looks WHERE complete GROUP BY subject, name),
     kept AS (
-        SELECT *, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
-            CASE kind WHEN 'republished' THEN flow ELSE source END AS name
-        FROM {positions}
-        WHERE kind IN ('earliest', 'last_stable', 'reached', 'republished', 'group') AND observed_at >= :since
+        SELECT *, <subject> AS subject, <name> AS name FROM {positions}
+        WHERE array_contains(:kinds, kind) AND observed_at >= :since
     ),
     newest AS (
         SELECT k.subject, k.name, k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group_id, k.position,
@@ -123,17 +121,15 @@ _REMEMBERED = """
         JOIN completed AS c ON k.subject = c.subject AND k.name = c.name AND k.observed_at >= c.completed_at
     )
     SELECT * FROM newest WHERE rank = 1 AND position IS NOT NULL
-"""
+""".replace("<subject>", _SUBJECT).replace("<name>", _NAME)
 _KEY = ("source", "flow", "topic", "generation", "partition", "kind", "group_id")
 
 
 def written(positions: DataFrame, samples: DataFrame) -> DataFrame:
     """Return the positions that a sampler wrote, with the `subject` and `name` of the look that found them."""
-    subject = (
-        F.when(F.col("kind") == "reached", "relay").when(F.col("kind") == "republished", "flow").otherwise("cluster")
+    of_sampler = positions.where(F.col("kind").isin(*KINDS)).withColumns(
+        {"subject": F.expr(_SUBJECT), "name": F.expr(_NAME)}
     )
-    name = F.when(F.col("kind") == "republished", F.col("flow")).otherwise(F.col("source"))
-    of_sampler = positions.where(F.col("kind").isin(*KINDS)).withColumns({"subject": subject, "name": name})
     return of_sampler.join(
         F.broadcast(samples.select("subject", "name", "observed_at")), ["subject", "name", "observed_at"]
     )
