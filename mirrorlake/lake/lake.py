@@ -182,10 +182,10 @@ class Lake:
         return answer_from_spark(text, self.spark, frames, values)
 
     def texts(self, folder: str) -> dict[str, str]:
-        """Read the files of a folder as texts by their names; nothing where there is no such folder."""
+        """Read the files of a folder as texts by their names; a missing folder has none."""
         if self._has_relays() and ":/" not in folder:
             return _texts(Path(folder))
-        return texts_by_spark(self.spark, folder)
+        return _texts_by_spark(self.spark, folder)
 
     def _needs_no_spark(self, location: str) -> bool:
         # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
@@ -360,7 +360,7 @@ def _texts(folder: Path) -> dict[str, str]:
     return found
 
 
-def texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
+def _texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
     """Read the files of any folder that Spark can read, as `Lake.texts` does."""
     try:
         rows = (

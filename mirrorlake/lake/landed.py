@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -48,15 +48,10 @@ class CheckpointLocation:
         return self.last_committed >= 0 or self.last_planned > 0
 
 
-def read_checkpoint_location(texts: Callable[[str], Mapping[str, str]], path: str) -> CheckpointLocation:
-    """Read `offsets/` and `commits/` of a checkpoint location; an absent one has no progress.
-
-    Args:
-        texts: reads the files of a folder by name (`Lake.texts`).
-        path: the checkpoint location.
-    """
+def read_checkpoint_location(lake: Lake, path: str) -> CheckpointLocation:
+    """Read `offsets/` and `commits/` of a checkpoint location; an absent one has no progress."""
     offsets, commits = (
-        {int(name): text for name, text in texts(f"{path}/{folder}").items() if name.isdigit()}
+        {int(name): text for name, text in lake.texts(f"{path}/{folder}").items() if name.isdigit()}
         for folder in ("offsets", "commits")
     )
     planned = max(offsets, default=-1)
@@ -76,10 +71,10 @@ def _source_offsets(text: str | None) -> tuple[Any, ...]:
     return tuple(json.loads(line) if line.startswith("{") else None for line in lines)
 
 
-def last_kafka_offsets(texts: Callable[[str], Mapping[str, str]], path: str) -> dict[str, dict[str, int]]:
+def last_kafka_offsets(lake: Lake, path: str) -> dict[str, dict[str, int]]:
     """Return the offsets after the last finished batch of all Kafka sources of a query, `{"orders": {"0": 17}}`."""
     found: dict[str, dict[str, int]] = {}
-    for document in read_checkpoint_location(texts, path).committed_by_source:
+    for document in read_checkpoint_location(lake, path).committed_by_source:
         # A query may read other sources beside: a Delta source's line holds numbers and texts.
         if document and all(isinstance(partitions, dict) for partitions in document.values()):
             found |= document

@@ -19,7 +19,7 @@ def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
     if not lake.exists(location):
         return {}
     number = int(lake.properties(location).get(CHECKPOINT_PROPERTY, "0"))
-    known = read_checkpoint_location(lake.texts, land_checkpoint_path(lake, alias, number))
+    known = read_checkpoint_location(lake, land_checkpoint_path(lake, alias, number))
     return kafka_positions(known.committed)
 
 

@@ -191,7 +191,7 @@ class Lander:
         refuse_other_cluster(alias, writer.cluster_id, cluster_id)
         self._topics.load()
         landed = landed_positions(self._lake, alias)
-        known = read_checkpoint_location(self._lake.texts, self._checkpoint_path(writer.number))
+        known = read_checkpoint_location(self._lake, self._checkpoint_path(writer.number))
         if not rebuild:
             refuse_if_lost(
                 alias, known, landed.reached, signed=writer.last_batch, number=writer.number, topics=self._topics

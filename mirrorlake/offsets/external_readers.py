@@ -67,7 +67,7 @@ def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str,
     Raises:
         UsageError: the folder holds no finished batch of a Kafka source.
     """
-    found = last_kafka_offsets(lake.texts, checkpoint_location)
+    found = last_kafka_offsets(lake, checkpoint_location)
     if not found:
         raise UsageError(
             f"{checkpoint_location} holds no finished batch of a query that reads Kafka",

@@ -89,7 +89,7 @@ class Start:
         used = lanes.checkpoint
         if rebuild or not used or not _goes_on(lanes, carried):
             return self._unused(used)
-        seen = read_checkpoint_location(self._lake.texts, self.checkpoint_path(used))
+        seen = read_checkpoint_location(self._lake, self.checkpoint_path(used))
         if lanes.batch > seen.last_planned:
             raise _checkpoint_lost(self._flow, seen, lanes.batch)
         if not seen.has_finished_a_batch:
@@ -108,7 +108,7 @@ class Start:
     def _unused(self, used: int) -> int:
         number = used + 1
         # Where the ledger was lost with its numbers, a location of the flow's earlier life may have the next one.
-        while not used and read_checkpoint_location(self._lake.texts, self.checkpoint_path(number)).has_progress:
+        while not used and read_checkpoint_location(self._lake, self.checkpoint_path(number)).has_progress:
             number += 1
         return number
 
