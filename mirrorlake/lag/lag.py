@@ -81,7 +81,7 @@ class Lag:
         self._now = now
 
     def now(self) -> DataFrame:
-        """Look at everything and return the lag of this moment, in the columns of `relay.lag.LAG_COLUMNS`; writes nothing.
+        """Look at everything and return the lag of this moment, in the columns of `lag.sql.LAG_COLUMNS`; writes nothing.
 
         Where the oldest record that waits is not landed yet, its timestamp is read from the source. A cluster that does not
         answer leaves its figures out.
@@ -108,7 +108,7 @@ class Lag:
         return spark.createDataFrame(self._completed(frame.collect(), at, sample), frame.schema)
 
     def over(self, since: When = "1h", until: When | None = None) -> DataFrame:
-        """Return the lag at every sampling moment of a time, in the columns of `relay.lag.LAG_COLUMNS`.
+        """Return the lag at every sampling moment of a time, in the columns of `lag.sql.LAG_COLUMNS`.
 
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
@@ -117,7 +117,7 @@ class Lag:
         return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), "observed_at", start, end)
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
-        """Compute the loss at each sampling moment, had the source been lost then, in the columns of `relay.lag.RPO_COLUMNS`.
+        """Compute the loss at each sampling moment, had the source been lost then, in the columns of `lag.sql.RPO_COLUMNS`.
 
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
@@ -174,7 +174,7 @@ class Lag:
         return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
 
     def verdict(self) -> LagVerdict:
-        """Judge each hop by its newest ten samples, by rule and without thresholds (see `model.lag`).
+        """Judge each hop by its newest ten samples, by rule and without thresholds (see `lag.verdict`).
 
         With it come the time to catch up and whether retention deletes first what waits; for the latter the clusters of hops
         that are behind are asked how long they keep their topics.

@@ -120,7 +120,7 @@ class Settling:
         )
 
     def _record_beginnings(self, settled: Settled, positions: Positions) -> None:
-        """Write down from where on the new topics hold records: what precedes is no longer due there, or due again."""
+        """Record the first offset that the new topics hold; what comes before it is no longer due there, or due again."""
         at, flow = self._now(), self._flow
         begins = {
             source: position if choice.action == ACCEPT_EMPTY else 0
