@@ -60,9 +60,7 @@ def test_doctor_names_the_layer_that_fails(
     assert bad[0]["fix"]
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_a_record_that_the_target_refuses_stops_before_it_and_loses_nothing(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:

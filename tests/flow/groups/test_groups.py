@@ -156,8 +156,7 @@ def test_law_a_every_position_is_exact(
         assert reads == [r.value for r in source[0] if r.offset >= offset], f"law A: {found}"
 
 
-@pytest.mark.law("A")
-@pytest.mark.law("G")
+@pytest.mark.law("A", "G")
 def test_groups_are_moved_once_and_go_on_exactly(
     mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
 ) -> None:

@@ -51,8 +51,7 @@ def gaps(mirror: Mirror, topic: str) -> list[tuple[Any, ...]]:
     return [(g.kind, g.generation, g.partition, g.first_offset, g.last_offset) for g in rows]
 
 
-@pytest.mark.law("E")
-@pytest.mark.law("A")
+@pytest.mark.law("A", "E")
 def test_law_e_a_source_whose_log_went_back(
     make_cluster: Callable[..., KafkaCluster],
     east: KafkaCluster,

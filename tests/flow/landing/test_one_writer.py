@@ -30,9 +30,7 @@ def held(mirror: Mirror, topic: str) -> Counter[int]:
     return Counter(row["count"] for row in rows.collect())
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("F")
-@pytest.mark.law("D")
+@pytest.mark.law("C", "D", "F")
 def test_law_f_of_two_landers_the_older_one_writes_nothing(
     east: KafkaCluster,
     central: KafkaCluster,

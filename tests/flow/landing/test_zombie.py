@@ -24,9 +24,7 @@ from tests.flow.map_check import assert_map_is_exact
 from tests.flow.mirror.test_laws import topic_name
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_law_f_a_woken_zombie_writes_nothing(
     east: KafkaCluster, central: KafkaCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

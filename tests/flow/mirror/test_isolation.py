@@ -43,8 +43,7 @@ def dies_once(flag: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     return function
 
 
-@pytest.mark.law("E")
-@pytest.mark.law("F")
+@pytest.mark.law("E", "F")
 def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, spark: SparkSession, tmp_path: Path
 ) -> None:

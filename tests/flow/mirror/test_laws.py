@@ -39,12 +39,7 @@ def write_odd_transactions(address: str, topic: str, *, partitions: int, transac
         (producer.abort_transaction if aborts else producer.commit_transaction)(30)
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("E")
-@pytest.mark.law("F")
-@pytest.mark.law("G")
-@pytest.mark.law("H")
+@pytest.mark.law("C", "D", "E", "F", "G", "H")
 def test_laws_c_d_e_f_of_odd_records_in_transactions(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:
@@ -99,9 +94,7 @@ def _law_e(mirror: object, topic: str) -> None:
         )
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_law_c_a_tombstone_an_empty_and_a_missing_key_are_three_things(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:
@@ -117,9 +110,7 @@ def test_law_c_a_tombstone_an_empty_and_a_missing_key_are_three_things(
     assert_equal_topics(consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}"))
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_identity_and_template_policies_merge_two_regions(
     east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:
@@ -153,9 +144,7 @@ def test_identity_and_template_policies_merge_two_regions(
     assert_equal_topics(source["east"], consume(central.bootstrap_servers, topic))
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_the_feeder_spark_sends_what_the_feeder_files_sends(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:
@@ -172,9 +161,7 @@ def test_the_feeder_spark_sends_what_the_feeder_files_sends(
     assert_map_is_exact(tmp_path / "lake", "east->central", topic, source, target)
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_a_late_target_and_other_numbers_of_lanes_continue_exactly(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:

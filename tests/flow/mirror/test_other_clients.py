@@ -90,8 +90,7 @@ def ask_and_carry_on(mirror: Mirror, flow: str, topic: str) -> None:
     assert len(mirror.browse("east", topic, 0).records) == 20
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("H")
+@pytest.mark.law("C", "H")
 def test_java_writes_and_java_reads_and_the_source_is_untouched(
     guarded_clusters: Mapping[str, KafkaCluster], make_mirror: MakeMirror
 ) -> None:

@@ -37,9 +37,7 @@ def produce(address: str, topic: str, count: int, *, seed: int) -> None:
     assert producer.flush(60) == 0
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     make_cluster: Any, spark: SparkSession, tmp_path: Path
 ) -> None:

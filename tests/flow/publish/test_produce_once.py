@@ -40,10 +40,7 @@ def publish_a_bit(mirror: Mirror, topic: str, *, start: int) -> None:
             producer.produce(topic, b"", None, headers=[("h", b"1"), ("h", None), ("leer", b"")])
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
-@pytest.mark.law("G")
+@pytest.mark.law("C", "D", "F", "G")
 def test_both_data_centres_get_everything_and_the_one_that_was_down_catches_up(
     east: KafkaCluster, make_cluster: Callable[..., KafkaCluster], spark: SparkSession, tmp_path: Path
 ) -> None:

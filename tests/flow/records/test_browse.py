@@ -39,8 +39,7 @@ def send(address: str, topic: str) -> None:
         (transactional.commit_transaction if commit else transactional.abort_transaction)()
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("E")
+@pytest.mark.law("C", "E")
 def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:

@@ -71,9 +71,7 @@ def lags(mirror: Mirror, target: str) -> int:
     return sum(row.offset_lag for row in mirror.status(f"origin->{target}")[f"origin->{target}"])
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_one_landing_serves_targets_that_come_and_go_and_come_late(
     fan: Fan, origin: Metered, make_shared_mirror: MakeMirror
 ) -> None:

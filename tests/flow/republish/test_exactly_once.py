@@ -100,9 +100,7 @@ class Writer(threading.Thread):
             self.committed += PER_TRANSACTION
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 @pytest.mark.parametrize("seed", [20261121])
 def test_law_f_kills_of_everything_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

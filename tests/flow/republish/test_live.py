@@ -25,9 +25,7 @@ from tests.flow.mirror.test_laws import topic_name
 from tests.servers.lakes import MakeMirror
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_new_topics_and_partitions_are_mirrored_without_a_restart(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:
@@ -60,9 +58,7 @@ def test_new_topics_and_partitions_are_mirrored_without_a_restart(
     assert all(row.verdict == "in_step" for row in mirror.status()["east->central"])
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_sigterm_ends_a_run_cleanly_and_the_next_one_goes_on(
     east: KafkaCluster, central: KafkaCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -110,10 +110,7 @@ def split(topic: Topic, positions: dict[int, int]) -> tuple[set[bytes | None], s
     return read, {r.value for records in topic.values() for r in records} - read
 
 
-@pytest.mark.law("A")
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("E")
+@pytest.mark.law("A", "C", "D", "E")
 def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:
@@ -193,9 +190,7 @@ def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(
     assert all(position.resume.exact for position in mirror[flow_name].groups())
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("E")
+@pytest.mark.law("C", "D", "E")
 def test_a_list_moves_partitions_and_refuses_what_it_leaves_out(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:
@@ -244,12 +239,7 @@ def test_a_topic_with_another_count_is_a_conflict_that_names_what_becomes_of_key
     assert "count: 4" in refused.value.remedy
 
 
-@pytest.mark.law("A")
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("E")
-@pytest.mark.law("F")
-@pytest.mark.law("G")
+@pytest.mark.law("A", "C", "D", "E", "F", "G")
 def test_a_merged_topic_groups_of_every_region_and_the_same_order_elsewhere(
     east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:

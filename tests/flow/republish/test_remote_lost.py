@@ -43,8 +43,7 @@ def verdicts(mirror: Mirror) -> dict[str, str]:
     return {row.topic: row.verdict for row in mirror.status()[FLOW]}
 
 
-@pytest.mark.law("F")
-@pytest.mark.law("A")
+@pytest.mark.law("A", "F")
 def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:

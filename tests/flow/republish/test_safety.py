@@ -60,9 +60,7 @@ def assert_mirrored(mirror: Mirror, topic: str, lake: Path, east: KafkaCluster, 
     assert all(one.equal for one in mirror.verify())
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_law_f_a_lost_land_checkpoint_location_is_refused_and_rebuilt(
     flow_of_one: tuple[Mirror, str], tmp_path: Path, east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -90,9 +88,7 @@ def test_law_f_an_older_land_checkpoint_location_is_refused(
         mirror.land("east", once=True)
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_law_f_a_lost_republish_checkpoint_location_is_refused_and_rebuilt(
     flow_of_one: tuple[Mirror, str], tmp_path: Path, east: KafkaCluster, central: KafkaCluster
 ) -> None:
@@ -111,9 +107,7 @@ class Died(BaseException):
     """The owner's process ends here."""
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_law_f_owners_die_and_the_ledger_loses_a_lane(
     tmp_path: Path,
     east: KafkaCluster,
@@ -274,9 +268,7 @@ def test_a_topic_that_is_created_again_is_a_new_generation(
     assert mirror.verify()[0].equal
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("C", "D", "F")
 def test_a_foreign_topic_with_fewer_partitions_is_refused_until_apply(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
 ) -> None:

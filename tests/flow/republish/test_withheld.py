@@ -69,8 +69,7 @@ def is_kept(offset: int) -> bool:
     return offset % 5 != 0 and offset % 7 != 0
 
 
-@pytest.mark.law("E")
-@pytest.mark.law("F")
+@pytest.mark.law("E", "F")
 @pytest.mark.parametrize("feeder", ["files", "spark"])
 def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
     feeder: str,
@@ -127,8 +126,7 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
     assert report.equal, f"records of the older rules are there, those of the newer are compared: {report.differences}"
 
 
-@pytest.mark.law("E")
-@pytest.mark.law("F")
+@pytest.mark.law("E", "F")
 def test_law_f_copies_that_a_crash_kept_from_the_lake_are_made_at_the_next_start(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:

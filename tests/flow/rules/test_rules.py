@@ -83,8 +83,7 @@ def files_that_hold(folder: Path, original: bytes) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file() and original in path.read_bytes()]
 
 
-@pytest.mark.law("D")
-@pytest.mark.law("G")
+@pytest.mark.law("D", "G")
 def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, key: None, event_log: Path
 ) -> None:

@@ -48,8 +48,7 @@ ODD = {
 }
 
 
-@pytest.mark.law("E")
-@pytest.mark.law("F")
+@pytest.mark.law("E", "F")
 @pytest.mark.parametrize(
     ("options", "exactly_once", "refused"),
     [

@@ -92,8 +92,7 @@ def as_frame(spark: SparkSession, rows: pd.DataFrame) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pandas(rows, preserve_index=False))
 
 
-@pytest.mark.law("A")
-@pytest.mark.law("B")
+@pytest.mark.law("A", "B")
 def test_law_a_and_b_a_million_upstream_offsets(spark: SparkSession, lines: list[Line], runs: DataFrame) -> None:
     rng = np.random.default_rng(SEED + 1)
     asked = pd.concat(

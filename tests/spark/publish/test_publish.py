@@ -69,8 +69,7 @@ def keyed(spark: SparkSession, count: int, *, start: int = 0) -> DataFrame:
     return spark.range(start, start + count, 1, 1).selectExpr("concat('k', id % 50) AS key", "string(id) AS value")
 
 
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("D", "F")
 def test_law_d_offsets_are_dense_and_follow_the_order_of_the_frame(spark: SparkSession, make_lake: MakeLake) -> None:
     mirror = make_lake()
     first = mirror.publish(keyed(spark, 1000).orderBy("value"), topic="orders")
@@ -382,8 +381,7 @@ def test_law_f_a_flush_that_failed_is_repeated_without_a_record_twice(make_lake:
     assert_dense(mirror)
 
 
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("D", "F")
 def test_applications_publish_while_others_flush(make_lake: MakeLake) -> None:
     mirror = make_lake()
     delivered: list[bytes] = []

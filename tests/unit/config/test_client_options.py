@@ -398,8 +398,7 @@ def test_confluent_kafka_takes_what_is_made_for_each_role(client: dict[str, str]
         make({**options, "log_level": "0"})  # type: ignore[operator]
 
 
-@pytest.mark.law("E")
-@pytest.mark.law("H")
+@pytest.mark.law("E", "H")
 def test_the_edge_adds_what_the_laws_need() -> None:
     cluster = config_of("{linger.ms: 50}", "{linger.ms: 7}").cluster("east")
     producer = librdkafka_options(cluster, role="producer", extra={"linger.ms": "7"})

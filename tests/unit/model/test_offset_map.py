@@ -136,8 +136,7 @@ def spread_histories(draw: st.DrawFn) -> tuple[list[Run], Placed]:
     return draw(st.permutations(runs)), truth
 
 
-@pytest.mark.law("B")
-@pytest.mark.law("E")
+@pytest.mark.law("B", "E")
 @given(spread_histories())
 def test_by_key_every_offset_is_exact_or_explained_both_ways(history: tuple[list[Run], Placed]) -> None:
     runs, truth = history

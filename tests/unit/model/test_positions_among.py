@@ -105,8 +105,7 @@ def test_what_decides_has_the_first_unread_record_or_the_last_read_one(case: Cas
         assert decides.last_read == max((one.last_read for one in found if one.last_read is not None), default=None)
 
 
-@pytest.mark.law("A")
-@pytest.mark.law("B")
+@pytest.mark.law("A", "B")
 @given(cases(), st.data())
 def test_law_b_a_reader_that_reads_on_is_never_moved_back(case: Case, data: st.DataObject) -> None:
     before = position_among(contributions(case, until=case.known_to), known_to=case.known_to)

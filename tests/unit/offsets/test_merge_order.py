@@ -46,8 +46,7 @@ def sent_of(stretches: list[Stretch]) -> dict[Origin, int]:
     return {(one.flow, one.source): one.last_upstream + 1 for one in stretches}
 
 
-@pytest.mark.law("D")
-@pytest.mark.law("F")
+@pytest.mark.law("D", "F")
 @given(histories(), st.data())
 def test_law_f_what_is_left_and_what_was_sent_are_the_recorded_order(
     history: list[Stretch], data: st.DataObject

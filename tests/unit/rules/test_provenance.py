@@ -80,8 +80,7 @@ values = st.sampled_from(
 header = st.tuples(st.sampled_from([HOP_KEY, "x", ""]), values)
 
 
-@pytest.mark.law("C")
-@pytest.mark.law("E")
+@pytest.mark.law("C", "E")
 @given(
     st.lists(st.none() | st.lists(header, max_size=4), max_size=12),
     st.integers(0, 3),
