@@ -15,6 +15,7 @@ from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Display
 from mirrorlake.progress.lines import LOGGER, LogLines
 from mirrorlake.render import Shown, table
+from mirrorlake.render import document as as_json
 
 
 class Output:
@@ -37,7 +38,7 @@ class Output:
     def document(self, document: Any) -> None:
         """Print the document under `--json`."""
         if self.as_json:
-            sys.stdout.write(json.dumps(document, default=str) + "\n")
+            sys.stdout.write(json.dumps(as_json(document), default=str) + "\n")
 
     def say(self, text: str = "") -> None:
         """Print a line for people."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, overload
+from typing import ClassVar, overload
 
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.render import Sheet, Shown, Table, badge, count, duration, plural, table
+from mirrorlake.render import Answer, Sheet, Table, badge, count, duration, plural, table
 
 # The first of these that holds somewhere is the verdict on the whole; `empty` is that on a flow that carries no topic yet.
 _WORST_FIRST = ("parked", "held", "behind", "not_started", "paused", "in_step", "empty")
@@ -73,7 +73,7 @@ class _Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
+class FlowStatus(_Totals, Answer, Sequence[PartitionStatus]):
     """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
 
     `parked` holds its streams that failed in a running mirror, its own and the landing of its source.
@@ -92,6 +92,7 @@ class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
     observed_at: datetime | None
     held: tuple[HeldTopic, ...] = ()
     parked: tuple[Parked, ...] = ()
+    json_without: ClassVar[tuple[str, ...]] = ("observed_at",)
 
     @overload
     def __getitem__(self, index: int) -> PartitionStatus: ...
@@ -109,15 +110,6 @@ class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
     def _verdicts(self) -> Sequence[str]:
         return [*(["parked"] if self.parked else []), *(row.verdict for row in self.partitions)]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
-        return {
-            "flow": self.flow,
-            "partitions": [asdict(row) for row in self.partitions],
-            "held": [{**asdict(one), "cause": one.cause, "remedy": one.remedy} for one in self.held],
-            "parked": [one.as_dict() for one in self.parked],
-        }
-
     def sheet(self) -> Sheet:
         """Return the verdict, the totals, and a row a partition; what is not in step comes first."""
         rows = [_rows([self])] if self.partitions else ["no topic to mirror yet"]
@@ -126,7 +118,7 @@ class FlowStatus(_Totals, Shown, Sequence[PartitionStatus]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Status(_Totals, Shown, Mapping[str, FlowStatus]):
+class Status(_Totals, Answer, Mapping[str, FlowStatus]):
     """Where every flow stood at a moment: a mapping from a flow's name to its `FlowStatus`.
 
     Example:
@@ -138,6 +130,7 @@ class Status(_Totals, Shown, Mapping[str, FlowStatus]):
 
     flows: tuple[FlowStatus, ...]
     observed_at: datetime | None
+    json_without: ClassVar[tuple[str, ...]] = ("observed_at",)
 
     def __getitem__(self, flow: str) -> FlowStatus:
         for one in self.flows:
@@ -156,10 +149,6 @@ class Status(_Totals, Shown, Mapping[str, FlowStatus]):
 
     def _verdicts(self) -> Sequence[str]:
         return [flow.verdict for flow in self.flows]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
-        return {"flows": [flow.as_dict() for flow in self.flows]}
 
     def sheet(self) -> Sheet:
         """Return the verdict and totals of all flows, a row a flow and a row a partition; what is not in step comes first."""

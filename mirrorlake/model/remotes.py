@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.render import Sheet, Shown, badge, clean
+from mirrorlake.render import Answer, Sheet, badge, clean
 
 SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
 # The kind of a row of `positions`: from here on the new topic holds records.
@@ -56,7 +57,7 @@ def is_other(known: str, found: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldTopic(Shown):
+class HeldTopic(Answer):
     """A remote topic that is not the one the flow's ledger knows; `topics` are the source topics that wait for it.
 
     `known` is the id in the ledger, empty from before ids were kept; `found` the one on the target, None where it is gone.
@@ -68,6 +69,7 @@ class HeldTopic(Shown):
     topics: tuple[str, ...]
     known: str = ""
     found: str | None = None
+    json_also: ClassVar[tuple[str, ...]] = ("cause", "remedy")
 
     @property
     def cause(self) -> str:

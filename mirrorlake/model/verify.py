@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from mirrorlake.render import Badge, Sheet, Shown, Table, badge, plural, table
+from mirrorlake.render import Answer, Badge, Sheet, Shown, Table, badge, plural, table
 
 # More of them add nothing, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
@@ -51,7 +51,7 @@ class PartitionProof:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class VerifyReport(Shown):
+class VerifyReport(Answer):
     """The result for one flow; `equal` when there is no difference. Of very many differences the first ones are listed.
 
     Example:
@@ -66,6 +66,7 @@ class VerifyReport(Shown):
     equal: bool
     partitions: tuple[PartitionProof, ...]
     differences: tuple[Difference, ...]
+    json_also: ClassVar[tuple[str, ...]] = ("verified", "not_compared")
 
     @property
     def verified(self) -> int:
@@ -76,17 +77,6 @@ class VerifyReport(Shown):
     def not_compared(self) -> int:
         """How many landed records this verification says nothing of."""
         return sum(proof.not_compared for proof in self.partitions)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
-        return {
-            "flow": self.flow,
-            "equal": self.equal,
-            "verified": self.verified,
-            "not_compared": self.not_compared,
-            "differences": [asdict(difference) for difference in self.differences],
-            "partitions": [asdict(partition) for partition in self.partitions],
-        }
 
     def sheet(self) -> Sheet:
         """Return the verdict, the differences where there are any, and a row a partition."""
@@ -107,7 +97,7 @@ class VerifyReports(Shown, list[VerifyReport]):
         return all(report.equal for report in self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
+        """Return the reports as `--json` prints them."""
         return {
             "equal": self.equal,
             "differences": [{"flow": one.flow, **asdict(d)} for one in self for d in one.differences],

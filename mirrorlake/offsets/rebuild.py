@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import SafetyError, UsageError
@@ -22,7 +22,8 @@ from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.merge_order import Stretch, in_recorded_order, remaining
 from mirrorlake.offsets.shared_partitions import family, known_to
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.render import Answer, Sheet, badge, plural, table
+from mirrorlake.render.encoder import by_fields
 from mirrorlake.republish.in_order import InOrder
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class RebuildPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RebuildPlan(Shown):
+class RebuildPlan(Answer):
     """What a rebuild would send; looked at first, then applied (law G).
 
     `flows` are pairs of a flow and the one whose order it repeats.
@@ -102,6 +103,7 @@ class RebuildPlan(Shown):
     flows: tuple[tuple[str, str], ...]
     partitions: tuple[RebuildPartition, ...]
     stretches: tuple[Stretch, ...] = ()
+    json_without: ClassVar[tuple[str, ...]] = ("stretches",)
 
     @property
     def waiting(self) -> int:
@@ -111,34 +113,19 @@ class RebuildPlan(Shown):
     def sheet(self) -> Sheet:
         """Show what would be sent to each target partition, and which flow repeats which."""
         columns = ["topic", "partition", "records", "waiting", "stretches"]
-        rows = [(one.topic, str(one.partition), one.records, one.waiting, one.stretches) for one in self.partitions]
         return Sheet(
             title=f"rebuild of {self.target} like {self.like}",
             badge=badge(f"{plural(self.waiting, 'record')} to send", "note") if self.waiting else badge("ok"),
             facts=(plural(len(self.partitions), "partition"),),
             parts=(
-                *([table("", columns, rows)] if rows else []),
+                *([table("", columns, self.partitions)] if self.partitions else []),
                 *(f"{flow} repeats {reference}" for flow, reference in self.flows),
             ),
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
-        return {
-            "like": self.like,
-            "target": self.target,
-            "flows": [{"flow": flow, "like": reference} for flow, reference in self.flows],
-            "partitions": [
-                {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "records": one.records,
-                    "waiting": one.waiting,
-                    "stretches": one.stretches,
-                }
-                for one in self.partitions
-            ],
-        }
+        """Return the plan as `--json` prints it."""
+        return by_fields(self) | {"flows": [{"flow": flow, "like": reference} for flow, reference in self.flows]}
 
 
 def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict[str, FlowConfig]:

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -65,10 +65,6 @@ class Published:
     partitions: tuple[PublishedRange, ...]
     batch_id: str | None = None
     repeated: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
-        return asdict(self)
 
 
 class _OvertakenError(Exception):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import Mood, Sheet, Shown, badge, headers, payload, size, table
+from mirrorlake.render import Answer, Mood, Sheet, Shown, badge, document, headers, payload, size, table
+from mirrorlake.render.encoder import by_fields
 
 Side = Literal["cluster", "relay"]
 Status = Literal[
@@ -84,33 +84,9 @@ class BrowsedRecord:
         return self.key, self.value, self.headers, self.timestamp_ms
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record as a JSON document; bytes are text where they are UTF-8, else base64 (see `told`)."""
-        headers = [{"key": key, "value": told(value)} for key, value in self.headers]
-        return {
-            "topic": self.topic,
-            "generation": self.generation,
-            "partition": self.partition,
-            "offset": self.offset,
-            "timestamp_ms": self.timestamp_ms,
-            "landed_at_ms": self.landed_at_ms,
-            "key": told(self.key),
-            "value": told(self.value),
-            "headers": headers,
-        }
-
-
-def told(data: bytes | None) -> dict[str, Any] | None:
-    """Return bytes as JSON can hold them; None stays null, so that it differs from empty (law C).
-
-    >>> told(b"a"), told(b""), told(None), told(bytes([255]))
-    ({'text': 'a'}, {'text': ''}, None, {'base64': '/w=='})
-    """
-    if data is None:
-        return None
-    try:
-        return {"text": data.decode()}
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+        """Return the record as `--json` prints it."""
+        headers = [{"key": key, "value": document(value)} for key, value in self.headers]
+        return by_fields(self) | {"headers": headers}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +96,20 @@ class Missing:
     first: int
     last: int
     kind: str
+    json_also: ClassVar[tuple[str, ...]] = ("why",)
+
+    @property
+    def why(self) -> str:
+        """The reason in words."""
+        return WHY_MISSING[self.kind]
 
     def __str__(self) -> str:
         which = f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
-        return f"{which}: {WHY_MISSING[self.kind]}"
+        return f"{which}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Page(Shown):
+class Page(Answer):
     """A stretch of records of one partition, in offset order.
 
     Attributes:
@@ -172,13 +154,6 @@ class Page(Shown):
         columns = ["offset", "timestamp", "key", "value", "headers", "size"]
         facts = (f"from offset {self.start}", *held, f"next to come {self.end}")
         return Sheet(title=where, facts=facts, parts=(table("", columns, rows), *map(str, self.missing)))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the page as a JSON document."""
-        plain = {key: getattr(self, key) for key in ("cluster", "side", "topic", "partition", "generation")}
-        plain |= {key: getattr(self, key) for key in ("first", "end", "start", "next")}
-        missing = [{**asdict(one), "why": WHY_MISSING[one.kind]} for one in self.missing]
-        return {**plain, "records": [record.as_dict() for record in self.records], "missing": missing}
 
 
 def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
@@ -240,7 +215,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Passport(Shown):
+class Passport(Answer):
     """One record from its source through the relay to every target; `words` say what is known where it is nowhere.
 
     Attributes:
@@ -263,7 +238,9 @@ class Passport(Shown):
     landed: LandedIn | None = None
     missing: Missing | None = None
     outcomes: tuple[Outcome, ...] = ()
-    came_from: tuple[Origin, ...] = field(default=())
+    came_from: tuple[Origin, ...] = ()
+    json_also: ClassVar[tuple[str, ...]] = ("accounted_for",)
+    json_without: ClassVar[tuple[str, ...]] = ("offset",)
 
     def sheet(self) -> Sheet:
         """Return the record, its file, where it came from, and what became of it flow by flow."""
@@ -308,20 +285,9 @@ class Passport(Shown):
         return known and all(outcome.status != "unexplained" for outcome in self.outcomes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the passport as a JSON document."""
-        return {
-            "cluster": self.cluster,
-            "source": None if self.source is None else {**asdict(self.source), "offset": self.offset},
-            "words": self.words,
-            "accounted_for": self.accounted_for,
-            "record": None if self.record is None else self.record.as_dict(),
-            "landed": None if self.landed is None else asdict(self.landed),
-            "missing": None
-            if self.missing is None
-            else {**asdict(self.missing), "why": WHY_MISSING[self.missing.kind]},
-            "outcomes": [asdict(outcome) for outcome in self.outcomes],
-            "came_from": [asdict(origin) for origin in self.came_from],
-        }
+        """Return the passport as `--json` prints it."""
+        source = None if self.source is None else {**asdict(self.source), "offset": self.offset}
+        return by_fields(self) | {"source": source}
 
 
 def moment_of(ms: int) -> datetime:

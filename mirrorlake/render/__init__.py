@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import brief, clean, escape, headers, payload, payload_html
+from mirrorlake.render.encoder import document
 from mirrorlake.render.numbers import count, duration, moment, plural, rate, size
-from mirrorlake.render.table import MOST_ROWS, Sheet, Shown, Table, cell, cell_html, table
+from mirrorlake.render.table import MOST_ROWS, Answer, Sheet, Shown, Table, cell, cell_html, table
 
 __all__ = [
     "MOST_ROWS",
+    "Answer",
     "Badge",
     "Mood",
     "Sheet",
@@ -27,6 +29,7 @@ __all__ = [
     "cell_html",
     "clean",
     "count",
+    "document",
     "duration",
     "escape",
     "headers",

@@ -6,20 +6,23 @@ takes its colours from JupyterLab's theme where there is one, and needs no scrip
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import zip_longest
-from typing import Any
+from typing import Any, ClassVar
 from unicodedata import category, east_asian_width
 
 from mirrorlake.render.badge import Badge
 from mirrorlake.render.content import brief, clean, escape, payload, payload_html
+from mirrorlake.render.encoder import by_fields
 from mirrorlake.render.numbers import NOTHING, count, duration, moment, plural
 
 # A notebook stays readable; whoever wants every row asks for it.
 MOST_ROWS = 50
 MOST_CHARACTERS = 300
+# Not quantities: people copy them into commands.
+_COPIED = ("offset", "partition", "position", "generation")
 
 _LINE = "var(--jp-border-color2,rgba(128,128,128,.4))"
 _FRAME = (
@@ -100,12 +103,12 @@ class Table:
         ]
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, folded: bool = False) -> Table:
-    """Return a table of values; everything in it is made safe when it is shown.
+def table(title: str, columns: Sequence[str], rows: Iterable[Any], *, folded: bool = False) -> Table:
+    """Return a table of rows, or of objects with an attribute for each column; everything is made safe when it is shown.
 
     Cells: an int or float is a quantity (`1 234`), a timedelta a duration (`3.2 s`), a datetime a local and UTC time, bytes a
     payload, a mapping `key=value` pairs, a `Badge` itself, None a dash. Offsets, partitions and ids are given as text, so that
-    they can be copied: digits stand to the right all the same.
+    they can be copied: digits stand to the right all the same. Those of objects become text here.
 
     >>> print(table("orders", ["partition", "offset lag"], [("0", 1234), ("10", 7)]))
     orders
@@ -113,7 +116,15 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, 
             0       1 234
            10           7
     """
-    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), folded)
+    cells = (row if isinstance(row, tuple | list) else _cells_of(row, columns) for row in rows)
+    return Table(title, tuple(columns), tuple(map(tuple, cells)), folded)
+
+
+def _cells_of(value: Any, columns: Sequence[str]) -> Iterator[Any]:
+    for column in columns:
+        found = getattr(value, column.replace(" ", "_"))
+        is_copied = isinstance(found, int) and column.endswith(_COPIED)
+        yield str(found) if is_copied else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +195,21 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+
+class Answer(Shown):
+    """A dataclass that shows itself, and is a JSON document by its fields.
+
+    `json_also` names properties that the document holds too, `json_without` fields that it does not.
+    """
+
+    __slots__ = ()
+    json_also: ClassVar[tuple[str, ...]] = ()
+    json_without: ClassVar[tuple[str, ...]] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the value as `--json` prints it."""
+        return by_fields(self)
 
 
 def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:

@@ -44,9 +44,8 @@ class RulesShown(Shown, list[RuleShown]):
     def sheet(self) -> Sheet:
         """Return a row a rule."""
         columns = ["rule", "version", "topics", "does", "on error", "framed"]
-        rows = [(r.rule, r.version, r.topics, r.does, r.on_error, r.framed) for r in self]
         return Sheet(
-            title="rules", facts=(plural(len(self), "rule"),), parts=(table("", columns, rows),) if rows else ()
+            title="rules", facts=(plural(len(self), "rule"),), parts=(table("", columns, self),) if self else ()
         )
 
 
@@ -136,7 +135,6 @@ class RuleTrial(Shown):
     def sheet(self) -> Sheet:
         """Return how many records would be sent, changed and withheld, and why."""
         columns = ["kind", "rule", "version", "reason", "records"]
-        rows = [(one.kind, one.rule, one.version, one.reason, one.records) for one in self.reasons]
         return Sheet(
             title=f"rules of {self.flow} on the newest {plural(self.records, 'record')} of {self.topic}",
             facts=(
@@ -144,7 +142,7 @@ class RuleTrial(Shown):
                 f"{count(self.filtered)} filtered",
                 f"{count(self.quarantined)} quarantined",
             ),
-            parts=(table("", columns, rows),) if rows else (),
+            parts=(table("", columns, self.reasons),) if self.reasons else (),
         )
 
 

@@ -6,7 +6,7 @@ Flows send such a record once anyway (law D); counts, questions and proofs of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -62,15 +62,7 @@ class Repair(Shown):
         return {
             "source": self.source,
             "doubled": [
-                {
-                    "topic": one.source.topic,
-                    "generation": one.source.generation,
-                    "partition": one.source.partition,
-                    "first_offset": one.first_offset,
-                    "last_offset": one.last_offset,
-                    "rows": one.rows,
-                    "differing": one.differing,
-                }
+                {**asdict(one.source), **{k: v for k, v in asdict(one).items() if k != "source"}}
                 for one in self.doubled
             ],
             "removed": self.removed,

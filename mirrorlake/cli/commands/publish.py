@@ -31,7 +31,7 @@ def publish(
     done = load(conf, display=output.display).publish_file(
         file, topic=topic, key=key, cluster=cluster, batch_id=batch_id
     )
-    output.document(done.as_dict())
+    output.document(done)
     rows = [(each.topic, each.partition, each.first_offset, each.last_offset) for each in done.partitions]
     output.table(done.cluster, ["topic", "partition", "first offset", "last offset"], rows)
     again = "; the batch had been published before, nothing was done" if done.repeated else ""

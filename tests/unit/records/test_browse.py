@@ -23,8 +23,8 @@ from mirrorlake.records.record import (
     Passport,
     in_words,
     missing_between,
-    told,
 )
+from mirrorlake.render import document
 
 EVIL = b'<script>alert("x")</script><img src=x onerror=alert(1)>'
 
@@ -70,14 +70,8 @@ def test_law_e_every_kind_of_gap_has_words() -> None:
 def test_law_c_payloads_survive_json(data: bytes | None) -> None:
     import base64
 
-    document = json.loads(json.dumps(told(data)))
-    back = (
-        None
-        if document is None
-        else document["text"].encode()
-        if "text" in document
-        else base64.b64decode(document["base64"])
-    )
+    told = json.loads(json.dumps(document(data)))
+    back = None if told is None else told["text"].encode() if "text" in told else base64.b64decode(told["base64"])
     assert back == data
 
 
