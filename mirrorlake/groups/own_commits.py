@@ -15,6 +15,7 @@ from pyspark.sql.window import Window
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.lake.rows import Row, position_row
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
@@ -163,7 +164,7 @@ def set_rows(
     *,
     known: Mapping[str, KnownTopic],
     at: datetime,
-) -> list[tuple[object, ...]]:
+) -> list[Row]:
     """Return the rows of `positions` that say what mirrorlake sets on a cluster.
 
     Args:
@@ -173,13 +174,13 @@ def set_rows(
         known: the topics there, as they live.
         at: when.
     """
+
+    def life(tp: TopicPartition, offset: int) -> SourcePartition:
+        topic = known.get(tp.topic)
+        return SourcePartition(tp.topic, topic.generation_at(tp.partition, offset) if topic else 1, tp.partition)
+
     return [
-        (
-            *(alias, flow, tp.topic),
-            known[tp.topic].generation_at(tp.partition, offset) if tp.topic in known else 1,
-            *(tp.partition, SET, group, offset, None, at),
-        )
-        for group, tp, offset in moves
+        position_row(alias, life(tp, offset), SET, offset, at, flow=flow, group=group) for group, tp, offset in moves
     ]
 
 

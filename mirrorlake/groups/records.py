@@ -12,6 +12,7 @@ from mirrorlake.groups.own_commits import Positions, set_rows
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import CHECKPOINTS, POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
@@ -80,8 +81,8 @@ class GroupRecords:
             known = self._positions.setdefault(alias, newest_positions(self.lake, alias) if here else {})
             moved = {key: held.offset for key, held in here.items() if known.get(key) != held.offset}
             rows += [
-                (alias, None, s.topic, s.generation, s.partition, "group", group, offset, None, at)
-                for (group, s), offset in moved.items()
+                position_row(alias, source, "group", offset, at, group=group)
+                for (group, source), offset in moved.items()
             ]
             known |= moved
         self.lake.append_rows(POSITIONS, rows)
@@ -89,16 +90,16 @@ class GroupRecords:
         self.lake.append_rows(
             CHECKPOINTS,
             [
-                (
-                    self.flow.name,
-                    p.group,
-                    p.resume.target.topic,
-                    p.resume.target.partition,
-                    p.resume.upstream_offset,
-                    p.resume.downstream_offset,
-                    p.metadata,
-                    self.now(),
-                )
+                {
+                    "flow": self.flow.name,
+                    "group_id": p.group,
+                    "target_topic": p.resume.target.topic,
+                    "target_partition": p.resume.target.partition,
+                    "upstream_offset": p.resume.upstream_offset,
+                    "downstream_offset": p.resume.downstream_offset,
+                    "metadata": p.metadata,
+                    "observed_at": self.now(),
+                }
                 for p in fresh
             ],
         )

@@ -27,7 +27,7 @@ from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.observed import moment as utc
-from mirrorlake.lake.samples import KINDS, Key
+from mirrorlake.lake.samples import KINDS, Key, SampledChange, sample_row, sampled_rows
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 
@@ -91,12 +91,11 @@ class Lag:
         """
         sample = self._look()
         at, spark = sample.observed_at, self._lake.spark
-        positions = [
-            (k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group, offset, None, at)
+        positions = [row for look in sample.looks for row in sampled_rows(look.positions, at)]
+        moments = [
+            sample_row(SampledChange(subject=look.asked, complete=True, took_ms=look.took_ms, error=look.error), at)
             for look in sample.looks
-            for k, offset in look.positions.items()
         ]
-        moments = [(at, *look.asked, True, 0, 0, look.took_ms, look.error) for look in sample.looks]
         tables = replace(
             self._tables(),
             positions=spark.createDataFrame(positions, POSITIONS.ddl),

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import Landed, spans_after
 from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.rows import gap_row, position_row
 from mirrorlake.lake.schema import GAPS, POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
@@ -101,23 +102,7 @@ class Accounts:
 
     def record(self, gaps: Sequence[Gap]) -> None:
         """Append to `gaps`."""
-        self._lake.append_rows(
-            GAPS,
-            [
-                (
-                    self._alias,
-                    gap.source.topic,
-                    gap.source.generation,
-                    gap.source.partition,
-                    gap.first_offset,
-                    gap.last_offset,
-                    gap.missing,
-                    gap.kind,
-                    self._now(),
-                )
-                for gap in gaps
-            ],
-        )
+        self._lake.append_rows(GAPS, [gap_row(self._alias, gap, self._now()) for gap in gaps])
 
     def sample(
         self,
@@ -134,18 +119,7 @@ class Accounts:
         self._lake.append_rows(
             POSITIONS,
             [
-                (
-                    self._alias,
-                    None,
-                    s.topic,
-                    s.generation,
-                    s.partition,
-                    "landed",
-                    None,
-                    position,
-                    newest,
-                    self._now(),
-                )
-                for s, (position, newest) in [*told, *reached.items()]
+                position_row(self._alias, source, "landed", position, self._now(), record_timestamp=newest)
+                for source, (position, newest) in [*told, *reached.items()]
             ],
         )

@@ -42,28 +42,6 @@ def _of(kind: exp.DataType) -> pa.DataType:
     return _SIMPLE[kind.this]
 
 
-def arrow_table(table: TableSchema, rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Return rows, each with the columns' values in their order, as an Arrow table; a struct's value is a tuple.
-
-    Raises:
-        ValueError: a row has more or fewer values than the table has columns.
-    """
-    types = arrow_types(table)
-    columns = list(zip(*rows, strict=True)) or [() for _ in types]
-    arrays = [
-        pa.array([_value(value, kind) for value in column], kind)
-        for column, kind in zip(columns, types.values(), strict=True)
-    ]
-    return pa.table(arrays, names=list(types))
-
-
-def _value(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {field.name: _value(part, field.type) for field, part in zip(kind, value, strict=True)}
-    if pa.types.is_list(kind):
-        return [_value(part, kind.value_type) for part in value]
-    if pa.types.is_map(kind):
-        return list(value.items())
-    return value
+def arrow_table(table: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows, by the names of the columns, as an Arrow table; a column that a row leaves out is null."""
+    return pa.Table.from_pylist(rows, schema=pa.schema(arrow_types(table)))

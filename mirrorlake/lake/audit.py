@@ -55,18 +55,18 @@ class Audit:
         self._lake.append_rows(
             AUDIT,
             [
-                (
-                    self._now(),
-                    by,
-                    command,
-                    digest,
-                    change.where,
-                    change.flow or None,
-                    f"{change.kind} {change.name}",
-                    change.action,
-                    json.dumps(change.before),
-                    json.dumps(change.after),
-                )
+                {
+                    "at": self._now(),
+                    "who": by,
+                    "command": command,
+                    "plan_hash": digest,
+                    "where": change.where,
+                    "flow": change.flow or None,
+                    "object": f"{change.kind} {change.name}",
+                    "action": change.action,
+                    "before": json.dumps(change.before),
+                    "after": json.dumps(change.after),
+                }
                 for change in changes
             ],
         )

@@ -49,7 +49,16 @@ class Control:
         self._lake.create_side_table(CONTROL)
         self.state()
         at = max([self._now(), *(row.at + timedelta(microseconds=1) for row in self._rows)])
-        row = (at, who(), action, subject.kind, subject.name, subject.flow or None, json.dumps(value), reason or None)
+        row = {
+            "at": at,
+            "who": who(),
+            "action": action,
+            "kind": subject.kind,
+            "name": subject.name,
+            "flow": subject.flow or None,
+            "value": json.dumps(value),
+            "reason": reason or None,
+        }
         self._lake.append_rows(CONTROL, [row])
 
 

@@ -235,8 +235,17 @@ class Lake:
         else:
             writer.save(location)
 
-    def append_rows(self, table: TableSchema, rows: Sequence[Any], *, app_id: str = "", version: int = 0) -> None:
-        """Append Python tuples to a side table; nothing happens for no rows."""
+    def append_rows(
+        self, table: TableSchema, rows: Sequence[Mapping[str, Any]], *, app_id: str = "", version: int = 0
+    ) -> None:
+        """Append rows, by the names of the columns, to a side table; a column that a row leaves out is null.
+
+        Raises:
+            ValueError: a row names a column that the table lacks.
+        """
+        unknown = {name for row in rows for name in row} - table.columns.keys()
+        if unknown:
+            raise ValueError(f"{table.name} has no column {', '.join(sorted(unknown))}")
         if rows:
             self._append_rows(table, rows, app_id, version)
 
@@ -244,9 +253,9 @@ class Lake:
         """Append nothing under an application id: what comes with an older version from now on is dropped."""
         self._append_rows(table, [], app_id, version)
 
-    def _append_rows(self, table: TableSchema, rows: Sequence[Any], app_id: str, version: int) -> None:
+    def _append_rows(self, table: TableSchema, rows: Sequence[Mapping[str, Any]], app_id: str, version: int) -> None:
         location = self.meta_location(table)
-        if self._needs_no_spark(location):
+        if table.engine == "delta-rs" and self._needs_no_spark(location):
             self._folder.append(location, arrow_table(table, rows), app_id=app_id, version=version)
             return
         frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)

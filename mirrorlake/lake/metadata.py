@@ -9,7 +9,7 @@ A partition whose log went back keeps its topic id: from the cut on its offsets 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -192,21 +192,20 @@ class SourceTopics:
         self._lake.append_rows(
             METADATA,
             [
-                (
-                    self._alias,
-                    "source",
-                    "topic",
-                    topic.name,
-                    topic.generation,
-                    topic.topic_id,
-                    topic.partitions,
-                    topic.configs,
-                    None,
-                    True,
-                    at,
-                    [(cut.partition, cut.generation, cut.first_offset) for cut in topic.cuts] or None,
-                    topic.epochs or None,
-                )
+                {
+                    "cluster": self._alias,
+                    "role": "source",
+                    "kind": "topic",
+                    "topic": topic.name,
+                    "generation": topic.generation,
+                    "topic_id": topic.topic_id,
+                    "partitions": topic.partitions,
+                    "configs": topic.configs,
+                    "present": True,
+                    "observed_at": at,
+                    "cuts": [asdict(cut) for cut in topic.cuts] or None,
+                    "leader_epochs": topic.epochs or None,
+                }
                 for topic in topics
             ],
         )

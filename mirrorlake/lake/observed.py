@@ -142,37 +142,26 @@ class Observations:
         self._lake.append_rows(
             METADATA,
             [
-                (
-                    s.cluster,
-                    None,
-                    "acl",
-                    None,
-                    None,
-                    None,
-                    None,
-                    None,
-                    tuple(s.acl.as_dict().values()),
-                    s.present,
-                    s.at,
-                    None,
-                    None,
-                )
+                {
+                    "cluster": s.cluster,
+                    "kind": "acl",
+                    "acl": s.acl.as_dict(),
+                    "present": s.present,
+                    "observed_at": s.at,
+                }
                 if s.acl is not None
-                else (
-                    s.cluster,
-                    s.role,
-                    "topic",
-                    s.topic,
-                    s.generation,
-                    s.topic_id,
-                    s.partitions,
-                    dict(s.configs),
-                    None,
-                    s.present,
-                    s.at,
-                    None,
-                    None,
-                )
+                else {
+                    "cluster": s.cluster,
+                    "role": s.role,
+                    "kind": "topic",
+                    "topic": s.topic,
+                    "generation": s.generation,
+                    "topic_id": s.topic_id,
+                    "partitions": s.partitions,
+                    "configs": dict(s.configs),
+                    "present": s.present,
+                    "observed_at": s.at,
+                }
                 for s in seen
             ],
         )

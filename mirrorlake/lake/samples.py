@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
 
 KINDS = ("earliest", "last_stable", "reached", "republished", "group")
@@ -28,7 +29,7 @@ TIDY_EVERY = timedelta(days=1)
 
 
 class Key(NamedTuple):
-    """One position that is followed over time; `flow` and `group` are None where it has none."""
+    """One position that is followed over time; `flow` and `group_id` are None where it has none."""
 
     source: str
     flow: str | None
@@ -36,7 +37,7 @@ class Key(NamedTuple):
     generation: int
     partition: int
     kind: str
-    group: str | None
+    group_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,6 @@ _REMEMBERED = """
     )
     SELECT * FROM newest WHERE rank = 1 AND position IS NOT NULL
 """.replace("<subject>", _SUBJECT).replace("<name>", _NAME)
-_KEY = ("source", "flow", "topic", "generation", "partition", "kind", "group_id")
 
 
 def written(positions: DataFrame, samples: DataFrame) -> DataFrame:
@@ -137,16 +137,27 @@ def written(positions: DataFrame, samples: DataFrame) -> DataFrame:
 
 def write(lake: Lake, at: datetime, changes: Sequence[SampledChange]) -> None:
     """Append what is new, and the moment."""
-    rows = [
-        (k.source, k.flow, k.topic, k.generation, k.partition, k.kind, k.group, offset, None, at)
-        for change in changes
-        for k, offset in change.rows.items()
-    ]
-    lake.append_rows(POSITIONS, rows)
-    lake.append_rows(
-        SAMPLES,
-        [(at, *c.subject, c.complete, c.positions, len(c.rows), c.took_ms, c.error) for c in changes],
-    )
+    lake.append_rows(POSITIONS, [row for change in changes for row in sampled_rows(change.rows, at)])
+    lake.append_rows(SAMPLES, [sample_row(change, at) for change in changes])
+
+
+def sampled_rows(positions: Mapping[Key, int | None], at: datetime) -> list[Row]:
+    """Make the rows of `positions` that a look found."""
+    return [{**key._asdict(), "position": position, "observed_at": at} for key, position in positions.items()]
+
+
+def sample_row(change: SampledChange, at: datetime) -> Row:
+    """Make the row of `samples` of a look."""
+    return {
+        "observed_at": at,
+        "subject": change.subject[0],
+        "name": change.subject[1],
+        "complete": change.complete,
+        "positions": change.positions,
+        "changed": len(change.rows),
+        "took_ms": change.took_ms,
+        "error": change.error,
+    }
 
 
 def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
@@ -167,11 +178,11 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
     spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     names = [lake.sql_name(location) for location in (positions, samples)]
     # The newest position of a group or of landing is what a failover or the next start stands on, however old it is.
-    same = " AND ".join(f"kept.{column} <=> old.{column}" for column in _KEY)
+    same = " AND ".join(f"kept.{column} <=> old.{column}" for column in Key._fields)
     spark.sql(
         f"MERGE INTO {names[0]} AS old USING ("  # noqa: S608  names of tables and columns, and a time
-        f"SELECT {', '.join(_KEY)}, max(observed_at) AS newest FROM {names[0]} "
-        f"WHERE observed_at < timestamp'{limit}' GROUP BY {', '.join(_KEY)}) AS kept "
+        f"SELECT {', '.join(Key._fields)}, max(observed_at) AS newest FROM {names[0]} "
+        f"WHERE observed_at < timestamp'{limit}' GROUP BY {', '.join(Key._fields)}) AS kept "
         f"ON {same} AND old.observed_at < kept.newest WHEN MATCHED THEN DELETE"
     )
     spark.sql(f"DELETE FROM {names[1]} WHERE observed_at < timestamp'{limit}'")  # noqa: S608

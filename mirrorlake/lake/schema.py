@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """A table: columns as `name -> (SQL type, comment)`, what it holds, and its Delta properties."""
+    """A table: columns as `name -> (SQL type, comment)`, what it holds, its Delta properties, and which engine writes its rows.
+
+    delta-rs writes a table only where the lake is a folder of this machine (decision 0021).
+    """
 
     name: str
     comment: str
     columns: Mapping[str, tuple[str, str]]
     properties: Mapping[str, str] = field(default_factory=dict)
+    engine: Literal["delta-rs", "spark"] = "delta-rs"
 
     @property
     def ddl(self) -> str:
@@ -34,6 +39,7 @@ _APPEND_ONLY = {
 
 RELAY = TableSchema(
     name="relay",
+    engine="spark",
     comment="Records of one source cluster, byte for byte, append-only; one file per topic-partition and batch, in offset order",
     columns={
         "topic": ("string", "Source topic"),
@@ -190,6 +196,8 @@ METADATA = TableSchema(
 
 QUARANTINE = TableSchema(
     name="quarantine",
+    # The bytes come from the relay.
+    engine="spark",
     comment="Records that were withheld from a target, with their bytes and the reason",
     columns={
         "flow": ("string", "Flow"),

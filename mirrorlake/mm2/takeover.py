@@ -26,11 +26,13 @@ from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.rows import gap_row, position_row
 from mirrorlake.lake.schema import GAPS, POSITIONS
 from mirrorlake.mm2.locate import Found
 from mirrorlake.mm2.survey import Comparison, MirrorMakerWatch, OtherMirror, Sites
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Gap
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.plan import Change, Plan
@@ -341,28 +343,22 @@ def apply_takeover(
     lake.append_rows(
         POSITIONS,
         [
-            (flow.source, flow.name, s.topic, s.generation, s.partition, "taken_over", None, position, None, now)
-            for s, position in sorted(positions.items())
+            position_row(flow.source, source, "taken_over", position, now, flow=flow.name)
+            for source, position in sorted(positions.items())
         ],
     )
-    lake.append_rows(
-        GAPS,
-        [
-            (
-                flow.source,
-                p.topic,
-                1,
-                p.partition,
-                p.position,
-                p.position + p.left_source - 1,
-                p.left_source,
-                "expired",
-                now,
-            )
-            for p in plan.partitions
-            if p.left_source and p.topic not in topics
-        ],
-    )
+    expired = [
+        Gap(
+            source=SourcePartition(p.topic, 1, p.partition),
+            first_offset=p.position,
+            last_offset=p.position + p.left_source - 1,
+            missing=p.left_source,
+            kind="expired",
+        )
+        for p in plan.partitions
+        if p.left_source and p.topic not in topics
+    ]
+    lake.append_rows(GAPS, [gap_row(flow.source, gap, now) for gap in expired])
     epoch = next_epoch([], now)
     target.create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
     owner = f"takeover {uuid.uuid4()}"

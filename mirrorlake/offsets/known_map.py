@@ -84,7 +84,7 @@ def known_maps(
 
     def read(
         flow: FlowConfig,
-    ) -> tuple[dict[SourcePartition, int], list[HeldTopic], dict[str, list[tuple[Any, ...]]], bool]:
+    ) -> tuple[dict[SourcePartition, int], list[HeldTopic], dict[str, list[dict[str, Any]]], bool]:
         def lacks(table: TableSchema, record: LedgerRecord) -> bool:
             return record.seq > held.get((table.name, flow.name, record.lane), -1)
 

@@ -7,10 +7,9 @@ table is appended to on its own, so each knows by itself which ledger record it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial, reduce
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,6 +18,7 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, TableSchema
 from mirrorlake.lake.withheld import each_offset
 from mirrorlake.model.epochs import EPOCHS, table_version
@@ -180,13 +180,8 @@ class LedgerCopy:
 
     def _fence(self) -> None:
         # An empty append under this epoch: what an older owner appends from now on is dropped.
-        version = table_version(self._epoch, 0)
         for table in _TABLES:
-            if table is QUARANTINE:
-                # Its records come from the relay through Spark: one engine writes a table.
-                self._append(self._lake.spark.createDataFrame([], schema=table.ddl), table, version=version)
-            else:
-                self._lake.fence(table, app_id=self._app, version=version)
+            self._lake.fence(table, app_id=self._app, version=table_version(self._epoch, 0))
 
     def add(self, records: Sequence[LedgerRecord]) -> None:
         """Append what ledger records tell; a zombie's append is dropped, because its epoch is old."""
@@ -196,7 +191,10 @@ class LedgerCopy:
             fresh = [record for record in records if self._lacks(table, record)]
             rows = _ROWS[table.name](self._flow, fresh)
             if table is QUARANTINE and rows:
-                self._append(self._with_bytes(rows), table, version=version)
+                location = self._lake.meta_location(table)
+                self._lake.append(
+                    self._with_bytes(rows), location, app_id=self._app, version=version, adds_columns=True
+                )
             elif rows:
                 self._lake.append_rows(table, rows, app_id=self._app, version=version)
             for record in fresh:
@@ -207,46 +205,41 @@ class LedgerCopy:
     def _app(self) -> str:
         return f"{_APP}.{self._flow}"
 
-    def _append(self, frame: DataFrame, table: TableSchema, *, version: int) -> None:
-        location = self._lake.meta_location(table)
-        self._lake.append(frame, location, app_id=self._app, version=version, adds_columns=True)
-
-    def _with_bytes(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+    def _with_bytes(self, rows: list[Row]) -> DataFrame:
         """Return the quarantined records as the relay holds them."""
         offsets = each_offset(self._lake.spark.createDataFrame(rows, WITHHELD.ddl))
-        told = {name: [row[at] for row in rows] for at, name in enumerate(WITHHELD.columns)}
         # Literals let Delta leave out files, which a join does not.
         relay = self._lake.relay(self._source).where(
-            F.col("topic").isin(sorted(set(told["topic"])))
-            & F.col("offset").between(min(told["first_offset"]), max(told["last_offset"]))
+            F.col("topic").isin(sorted({row["topic"] for row in rows}))
+            & F.col("offset").between(min(row["first_offset"] for row in rows), max(row["last_offset"] for row in rows))
         )
         offsets = F.broadcast(offsets.withColumnRenamed("withheld_at", "quarantined_at"))
         joined = relay.join(offsets, [*_SOURCE_KEY, "offset"])
         return joined.select(*QUARANTINE.columns).coalesce(1)
 
 
-def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[tuple[Any, ...]]:
+def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
     """Return the runs of ledger records as rows of `offset_map`."""
     return [
-        (
-            flow,
-            run.source.topic,
-            run.source.generation,
-            run.source.partition,
-            run.first_upstream,
-            run.last_upstream,
-            list(run.holes),
-            run.target.topic,
-            run.target.partition,
-            run.first_downstream,
-            run.count,
-            record.lane,
-            record.seq,
-            record.epoch,
-            _committed_at(record),
-            record.view or None,
-            _topic_id(record, run.source.topic),
-        )
+        {
+            "flow": flow,
+            "source_topic": run.source.topic,
+            "generation": run.source.generation,
+            "source_partition": run.source.partition,
+            "first_upstream": run.first_upstream,
+            "last_upstream": run.last_upstream,
+            "holes": _stretches(run.holes),
+            "target_topic": run.target.topic,
+            "target_partition": run.target.partition,
+            "first_downstream": run.first_downstream,
+            "record_count": run.count,
+            "lane": record.lane,
+            "ledger_seq": record.seq,
+            "epoch": record.epoch,
+            "committed_at": _committed_at(record),
+            "view": record.view or None,
+            "target_topic_id": _topic_id(record, run.source.topic),
+        }
         for record in records
         for run in record.runs
     ]
@@ -259,38 +252,42 @@ def _topic_id(record: LedgerRecord, topic: str) -> str | None:
 
 def withheld_rows(
     flow: str, records: Sequence[LedgerRecord], *, kinds: Collection[str] = (FILTERED, QUARANTINED)
-) -> list[tuple[Any, ...]]:
+) -> list[Row]:
     """Turn the withheld records of some kinds in ledger records into rows of `withheld`."""
     return [
-        (
-            flow,
-            item.source.topic,
-            item.source.generation,
-            item.source.partition,
-            item.ranges[0][0],
-            item.last,
-            list(item.ranges),
-            item.count,
-            item.kind,
-            item.rule,
-            item.version,
-            item.reason,
-            record.lane,
-            record.seq,
-            _committed_at(record),
-            _topic_id(record, item.source.topic),
-        )
+        {
+            "flow": flow,
+            "topic": item.source.topic,
+            "generation": item.source.generation,
+            "partition": item.source.partition,
+            "first_offset": item.ranges[0][0],
+            "last_offset": item.last,
+            "ranges": _stretches(item.ranges),
+            "record_count": item.count,
+            "kind": item.kind,
+            "rule": item.rule,
+            "rule_version": item.version,
+            "reason": item.reason,
+            "lane": record.lane,
+            "ledger_seq": record.seq,
+            "withheld_at": _committed_at(record),
+            "target_topic_id": _topic_id(record, item.source.topic),
+        }
         for record in records
         for item in record.withheld
         if item.kind in kinds
     ]
 
 
+def _stretches(pairs: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
+    return [{"first": first, "length": length} for first, length in pairs]
+
+
 def _committed_at(record: LedgerRecord) -> datetime:
     return datetime.fromtimestamp(record.committed_at_ms / 1000, tz=timezone.utc)
 
 
-_ROWS: Mapping[str, Callable[[str, Sequence[LedgerRecord]], list[tuple[Any, ...]]]] = {
+_ROWS: Mapping[str, Callable[[str, Sequence[LedgerRecord]], list[Row]]] = {
     OFFSET_MAP.name: map_rows,
     WITHHELD.name: withheld_rows,
     QUARANTINE.name: partial(withheld_rows, kinds=(QUARANTINED,)),

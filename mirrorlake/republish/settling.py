@@ -10,6 +10,7 @@ from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.remotes import describe_surely
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.observed import Observations
+from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import (
@@ -131,7 +132,7 @@ class Settling:
         self._lake.append_rows(
             POSITIONS,
             [
-                (flow.source, flow.name, s.topic, s.generation, s.partition, BEGUN_AGAIN, None, position, None, at)
-                for s, position in sorted(begins.items())
+                position_row(flow.source, source, BEGUN_AGAIN, position, at, flow=flow.name)
+                for source, position in sorted(begins.items())
             ],
         )

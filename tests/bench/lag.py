@@ -23,6 +23,7 @@ from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.lag.sampler import Sampler, SampleSites
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, TableSchema
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -138,14 +139,25 @@ def measure_sampler(mirror: Mirror, given: argparse.Namespace) -> dict[str, Any]
     lake.append_rows(
         METADATA,
         [
-            ("east", "source", "topic", t.name, 1, t.topic_id, t.partitions, {}, None, True, now, None, None)
+            {
+                "cluster": "east",
+                "role": "source",
+                "kind": "topic",
+                "topic": t.name,
+                "generation": 1,
+                "topic_id": t.topic_id,
+                "partitions": t.partitions,
+                "configs": {},
+                "present": True,
+                "observed_at": now,
+            }
             for t in played.known.values()
         ],
     )
     lake.append_rows(
         POSITIONS,
         [
-            ("east", None, name, 1, p, "landed", None, 1000, None, now - timedelta(days=1))
+            position_row("east", SourcePartition(name, 1, p), "landed", 1000, now - timedelta(days=1))
             for name in played.known
             for p in range(10)
         ],

@@ -76,8 +76,12 @@ def run(first: int, last: int, holes: list[tuple[int, int]], downstream: int, se
 
 
 def of(spark: SparkSession, table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    return spark.createDataFrame(named(table, rows), table.ddl)
+
+
+def named(table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
     # Columns that came later are null, as in a lake of an older release.
-    return spark.createDataFrame([(*row, *[None] * (len(table.columns) - len(row))) for row in rows], table.ddl)
+    return [dict(zip(table.columns, row, strict=False)) for row in rows]
 
 
 def tables(
@@ -267,15 +271,13 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(spark: SparkSession, 
         lake.create_side_table(table)
     # As an older release made it.
     lake.set_property(lake.meta_location(POSITIONS), "delta.appendOnly", "true")
-    lake.append_rows(
-        POSITIONS,
-        [
-            *(pos(second, "last_stable", second) for second in (1, 2, 3, 9)),
-            *(pos(second, "group", second, group="billing") for second in (1, 2)),
-            pos(2, "landed", 2),
-        ],
-    )
-    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)])
+    positions = [
+        *(pos(second, "last_stable", second) for second in (1, 2, 3, 9)),
+        *(pos(second, "group", second, group="billing") for second in (1, 2)),
+        pos(2, "landed", 2),
+    ]
+    lake.append_rows(POSITIONS, named(POSITIONS, positions))
+    lake.append_rows(SAMPLES, named(SAMPLES, [*looks(1, complete=True), *looks(2), *looks(9)]))
     assert not tidy(lake, before=at(5), now=at(10)), "a new lake holds nothing old"
     day = timedelta(days=1)
     assert tidy(lake, before=at(5), now=at(10) + day)
@@ -290,19 +292,17 @@ def test_a_sampler_remembers_what_was_seen_since_the_last_complete_look(spark: S
     for table in (POSITIONS, SAMPLES):
         lake.create_side_table(table)
     assert remember(lake).positions == {}
-    lake.append_rows(
-        POSITIONS,
-        [
-            *(pos(1, "last_stable", 1, topic=topic) for topic in ("gone", "t")),
-            *(pos(2, kind, 2) for kind in ("last_stable", "earliest", "reached", "republished")),
-            pos(3, "earliest", None),
-            pos(3, "last_stable", 3),
-            # Killed before it wrote the moment, and another observer.
-            pos(4, "last_stable", 4),
-            pos(5, "group", 5, group="billing"),
-        ],
-    )
-    lake.append_rows(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)])
+    positions = [
+        *(pos(1, "last_stable", 1, topic=topic) for topic in ("gone", "t")),
+        *(pos(2, kind, 2) for kind in ("last_stable", "earliest", "reached", "republished")),
+        pos(3, "earliest", None),
+        pos(3, "last_stable", 3),
+        # Killed before it wrote the moment, and another observer.
+        pos(4, "last_stable", 4),
+        pos(5, "group", 5, group="billing"),
+    ]
+    lake.append_rows(POSITIONS, named(POSITIONS, positions))
+    lake.append_rows(SAMPLES, named(SAMPLES, [*looks(1, complete=True), *looks(2, complete=True), *looks(3)]))
     found = remember(lake)
     assert {(key.kind, offset) for held in found.positions.values() for key, offset in held.items()} == {
         ("last_stable", 3),

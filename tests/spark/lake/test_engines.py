@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,9 @@ from mirrorlake.lake.schema import (
     SAMPLES,
     SIDE_TABLES,
     WITHHELD,
+    TableSchema,
 )
+from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.offsets.translate import translate, translate_back
@@ -56,12 +58,12 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake.create_all(["east"])
     for version, rows in enumerate(_RELAY):
         lake.append(
-            spark.createDataFrame(arrow_table(RELAY, rows)).coalesce(1),
+            spark.createDataFrame(arrow_table(RELAY, named(RELAY, rows))).coalesce(1),
             lake.relay_location("east"),
             signature=f'{{"version": {version}}}',
         )
     for table in SIDE_TABLES:
-        rows = _ROWS.get(table.name, [])
+        rows = named(table, _ROWS.get(table.name, []))
         for version, half in enumerate((rows[::2], rows[1::2])):
             lake.append_rows(table, half, app_id="mirrorlake.ledger.a->b", version=version)
     offsets = Path(lake.checkpoint_root()) / "q" / "offsets"
@@ -80,9 +82,21 @@ def through_spark(lake: Lake) -> Lake:
     return other
 
 
+def named(table: TableSchema, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(table.columns, row, strict=True)) for row in rows]
+
+
+def _headers(*values: bytes | None) -> list[dict[str, Any]]:
+    return [{"key": "h", "value": value} for value in values]
+
+
+def _stretch(first: int, length: int) -> dict[str, int]:
+    return {"first": first, "length": length}
+
+
 def _relay(topic: str, partition: int, first: int, count: int, at: datetime) -> list[tuple[Any, ...]]:
     return [
-        (topic, 1, partition, first + n, AT, 0, b"k", b"v", [("h", None), ("h", b"")] if n else None, at)
+        (topic, 1, partition, first + n, AT, 0, b"k", b"v", _headers(None, b"") if n else None, at)
         for n in range(count)
     ]
 
@@ -94,15 +108,24 @@ _RELAY = [
     _relay(f"{LONG}a", 0, 5, 5, AT + TICK),
     [*_relay(f"{LONG}a", 0, 10, 3, AT + 2 * TICK), *_relay(f"{LONG}b", 1, 0, 4, AT + 2 * TICK)],
 ]
-_ACL = ("TOPIC", "t", "LITERAL", "User:a", "*", "READ", "ALLOW")
-_HOLES = [(3, 2), (9, 1)]
+_ACL = Acl(
+    resource="TOPIC",
+    name="t",
+    pattern="LITERAL",
+    principal="User:a",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+).as_dict()
+_CUT = {"partition": 0, "generation": 2, "first_offset": 150}
+_HOLES = [_stretch(3, 2), _stretch(9, 1)]
 _ROWS: dict[str, list[tuple[Any, ...]]] = {
     OFFSET_MAP.name: [
         ("a->b", "t", 1, 0, 0, 9, _HOLES, "a.t", 0, 0, 7, 0, seq, epoch, AT, None, "id1")
         for seq, epoch in ((1, 10), (2, 11), (3, 2**40))
     ],
-    WITHHELD.name: [("a->b", "t", 1, 0, 3, 4, [(3, 2)], 2, "filtered", "r", "1", "", 1, 7, AT, "id1")],
-    QUARANTINE.name: [("a->b", "t", 1, 0, 3, AT, None, b"", [("h", b"x")], "r", "1", "why", 0, 5, AT)],
+    WITHHELD.name: [("a->b", "t", 1, 0, 3, 4, [_stretch(3, 2)], 2, "filtered", "r", "1", "", 1, 7, AT, "id1")],
+    QUARANTINE.name: [("a->b", "t", 1, 0, 3, AT, None, b"", _headers(b"x"), "r", "1", "why", 0, 5, AT)],
     POSITIONS.name: [
         ("east", None, LONG + name, 1, 0, "landed", None, position, None, AT + TICK * position)
         for name in "ab"
@@ -123,7 +146,7 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
     GAPS.name: [("east", "t", 1, 0, 3, 4, 2, "transactional", AT)],
     METADATA.name: [
         ("east", "source", "topic", "t", 1, "id1", 2, {"cleanup.policy": "compact"}, None, True, AT, None, None),
-        ("east", "source", "topic", "t", 1, "id1", 3, {}, None, True, AT + TICK, [(0, 2, 150)], {0: 4, 1: 5}),
+        ("east", "source", "topic", "t", 1, "id1", 3, {}, None, True, AT + TICK, [_CUT], {0: 4, 1: 5}),
         ("central", "target", "topic", "a.t", 1, "id8", 2, {}, None, True, AT, None, None),
         ("central", "target", "topic", "a.t", 2, "id9", 2, {}, None, True, AT + TICK, None, None),
         ("central", None, "acl", None, None, None, None, None, _ACL, True, AT, None, None),
@@ -208,7 +231,7 @@ def test_law_f_an_older_version_of_an_application_is_dropped_whoever_wrote_the_n
 ) -> None:
     """Delta protocol, SetTransaction: each engine sees the transactions of the other."""
     first, second = FolderTables(), FolderTables()
-    place, rows = lake.meta_location(WITHHELD), arrow_table(WITHHELD, _ROWS[WITHHELD.name])
+    place, rows = lake.meta_location(WITHHELD), arrow_table(WITHHELD, named(WITHHELD, _ROWS[WITHHELD.name]))
 
     def count() -> int:
         return lake.meta(WITHHELD).count()
@@ -220,20 +243,25 @@ def test_law_f_an_older_version_of_an_application_is_dropped_whoever_wrote_the_n
     first.append(place, rows, app_id="owner", version=5)
     second.append(place, rows, app_id="owner", version=5)
     second.append(place, rows, app_id="owner", version=4)
-    through_spark.append_rows(WITHHELD, _ROWS[WITHHELD.name], app_id="owner", version=5)
+    through_spark.append_rows(WITHHELD, named(WITHHELD, _ROWS[WITHHELD.name]), app_id="owner", version=5)
     assert count() == before + 1, "law F: told twice"
     through_spark.fence(WITHHELD, app_id="owner", version=7)
     first.append(place, rows, app_id="owner", version=6)
     assert count() == before + 1, "law F: a fenced owner has written"
     first.append(place, pa.table(rows).slice(0, 0), app_id="owner", version=9)
-    through_spark.append_rows(WITHHELD, _ROWS[WITHHELD.name], app_id="owner", version=8)
+    through_spark.append_rows(WITHHELD, named(WITHHELD, _ROWS[WITHHELD.name]), app_id="owner", version=8)
     assert count() == before + 1, "law F: a fenced owner has written"
+
+
+def test_a_row_that_names_another_tables_column_is_refused(lake: Lake) -> None:
+    with pytest.raises(ValueError, match="audit has no column partition"):
+        lake.append_rows(AUDIT, [{"who": "me", "partition": 1}])
 
 
 def test_two_writers_of_one_table_lose_nothing(lake: Lake) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    place, rows = lake.meta_location(AUDIT), arrow_table(AUDIT, _ROWS[AUDIT.name])
+    place, rows = lake.meta_location(AUDIT), arrow_table(AUDIT, named(AUDIT, _ROWS[AUDIT.name]))
     before = lake.meta(AUDIT).count()
     with ThreadPoolExecutor(4) as pool:
         list(

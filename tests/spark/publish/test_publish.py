@@ -418,21 +418,18 @@ def test_counts_only_grow(spark: SparkSession, make_lake: MakeLake) -> None:
 def test_what_was_landed_is_not_published_over(spark: SparkSession, make_lake: MakeLake) -> None:
     mirror = make_lake()
     mirror.lake.create_all(["app"])
-    row = (
-        "app",
-        "source",
-        "topic",
-        "orders",
-        1,
-        "another id",
-        1,
-        {},
-        None,
-        True,
-        datetime.now(timezone.utc),
-        None,
-        None,
-    )
+    row = {
+        "cluster": "app",
+        "role": "source",
+        "kind": "topic",
+        "topic": "orders",
+        "generation": 1,
+        "topic_id": "another id",
+        "partitions": 1,
+        "configs": {},
+        "present": True,
+        "observed_at": datetime.now(timezone.utc),
+    }
     mirror.lake.append_rows(METADATA, [row])
     with pytest.raises(UsageError, match="it was a Kafka cluster's"):
         mirror.publish(keyed(spark, 1), topic="orders")

@@ -1,0 +1,52 @@
+"""Rows of the side tables that several rooms append to, each made here alone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.gaps import Gap
+
+Row = dict[str, Any]
+
+
+def position_row(
+    cluster: str,
+    source: SourcePartition,
+    kind: str,
+    position: int | None,
+    at: datetime,
+    *,
+    flow: str | None = None,
+    group: str | None = None,
+    record_timestamp: datetime | None = None,
+) -> Row:
+    """Make a row of `positions`."""
+    return {
+        "source": cluster,
+        "flow": flow,
+        "topic": source.topic,
+        "generation": source.generation,
+        "partition": source.partition,
+        "kind": kind,
+        "group_id": group,
+        "position": position,
+        "record_timestamp": record_timestamp,
+        "observed_at": at,
+    }
+
+
+def gap_row(cluster: str, gap: Gap, at: datetime) -> Row:
+    """Make a row of `gaps`."""
+    return {
+        "source": cluster,
+        "topic": gap.source.topic,
+        "generation": gap.source.generation,
+        "partition": gap.source.partition,
+        "first_offset": gap.first_offset,
+        "last_offset": gap.last_offset,
+        "missing": gap.missing,
+        "kind": gap.kind,
+        "detected_at": at,
+    }
