@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
-
-from mirrorlake.progress.pace import Pace, ShownPace
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +28,43 @@ def silent(phase: str, done: int, total: int | None, unit: str = "records") -> N
     """Take a report and show it to nobody."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One phase as it stands; times in seconds of the board's clock.
+
+    `first` is what was done before the first report, at an unknown rate.
+    """
+
+    name: str
+    unit: str
+    began: float
+    first: int
+    done: int
+    total: int | None
+    ended: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of the total is done."""
+        return self.total is not None and self.done >= self.total
+
+    def elapsed_s(self, at: float) -> float:
+        """Return for how long the phase has run, up to a time or its end."""
+        return (at if self.ended is None else self.ended) - self.began
+
+    def reported(self, done: int, total: int | None, *, at: float) -> Phase:
+        """Return the phase after a report; a count may go back, as after a repair."""
+        after = replace(self, done=done, total=total, first=min(self.first, done))
+        return replace(after, ended=(self.ended or at) if after.finished else None)
+
+
 class Display(Protocol):
     """Draw phases somewhere; called by one thread only."""
 
-    def show(self, phases: Sequence[ShownPace], at: float, /) -> None:
-        """Draw the phases as they stand at a time, in seconds of the board's clock."""
+    def show(self, phases: Sequence[Phase], at: float, /) -> None:
+        """Draw the phases as they stand at a time."""
 
-    def close(self, phases: Sequence[ShownPace], /) -> None:
+    def close(self, phases: Sequence[Phase], at: float, /) -> None:
         """Draw the final state of the phases, and release the display."""
 
 
@@ -48,11 +77,6 @@ class Board:
         display: draws; None draws nothing.
         clock: seconds that only grow.
         every_s: the time between two drawings.
-
-    Example:
-        >>> from mirrorlake.progress.lines import LogLines
-        >>> with Board(LogLines(), clock=time.monotonic) as board:  # doctest: +SKIP
-        ...     board.tell("land east", 0, 5000)
     """
 
     def __init__(self, display: Display | None, *, clock: Callable[[], float], every_s: float = DRAW_EVERY_S) -> None:
@@ -61,7 +85,7 @@ class Board:
         self._every_s = every_s
         self._drawer = threading.get_ident()
         self._lock = threading.Lock()
-        self._paces: dict[str, Pace] = {}
+        self._phases: dict[str, Phase] = {}
         self._next = clock()
 
     def __enter__(self) -> Board:
@@ -74,9 +98,10 @@ class Board:
         """Take a report (see `Tell`); drawn at once where this thread draws, at its next `tick` otherwise."""
         at = self._clock()
         with self._lock:
-            if phase not in self._paces:
-                self._paces[phase] = Pace(phase, unit=unit, at=at)
-            self._paces[phase].note(done, total, at=at)
+            before = self._phases.get(phase) or Phase(
+                name=phase, unit=unit, began=at, first=done, done=done, total=total
+            )
+            self._phases[phase] = before.reported(done, total, at=at)
         self.tick()
 
     def tick(self) -> None:
@@ -85,19 +110,13 @@ class Board:
             self._next = self._clock() + self._every_s
             self._draw()
 
-    def phases(self) -> list[ShownPace]:
-        """Return the phases as they stand, in the order in which they began."""
-        with self._lock:
-            return [pace.shown(at=self._clock()) for pace in self._paces.values()]
-
     def _draw(self, *, last: bool = False) -> None:
         if self._display is None:
             return
+        with self._lock:
+            phases = list(self._phases.values())
         try:
-            if last:
-                self._display.close(self.phases())
-            else:
-                self._display.show(self.phases(), self._clock())
+            (self._display.close if last else self._display.show)(phases, self._clock())
         except Exception as error:
             self._display = None
             log.warning("progress.not_shown why=%s: %s", type(error).__name__, str(error)[:200])

@@ -5,50 +5,52 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from mirrorlake.progress.pace import ShownPace
+from mirrorlake.progress.board import Phase
 
-# The command line lets lines of this logger pass where it holds others back.
+# The command line shows lines of this logger where it holds others back.
 LOGGER = "mirrorlake.progress"
 LINE_EVERY_S = 10.0
+# A rate over less than this is noise.
+_LEAST_S = 0.5
+
+log = logging.getLogger(LOGGER)
 
 
 class LogLines:
-    """Log one line a phase every few seconds, at level INFO; what is done sooner says nothing.
+    """Log one line a phase every ten seconds, at level INFO; work that is done sooner logs nothing."""
 
-    Args:
-        every_s: seconds between two lines.
-        log: the logger.
-    """
-
-    def __init__(self, *, every_s: float = LINE_EVERY_S, log: logging.Logger | None = None) -> None:
-        self._every_s = every_s
-        self._log = log or logging.getLogger(LOGGER)
+    def __init__(self) -> None:
         self._next: float | None = None
-        self._said: dict[str, bool] = {}
+        # Whether the end of a phase was logged, by its name.
+        self._logged: dict[str, bool] = {}
 
-    def show(self, phases: Sequence[ShownPace], at: float, /) -> None:
-        """Log where it is time."""
+    def show(self, phases: Sequence[Phase], at: float, /) -> None:
+        """Log the phases when a line is due."""
         if self._next is None:
-            self._next = at + self._every_s
+            self._next = at + LINE_EVERY_S
         if at >= self._next:
-            self._next = at + self._every_s
-            self._say(phases)
+            self._next = at + LINE_EVERY_S
+            self._log(phases, at)
 
-    def close(self, phases: Sequence[ShownPace], /) -> None:
+    def close(self, phases: Sequence[Phase], at: float, /) -> None:
         """Log how the phases ended that were logged before."""
-        self._say([one for one in phases if one.phase in self._said])
+        self._log([phase for phase in phases if phase.name in self._logged], at)
 
-    def _say(self, phases: Sequence[ShownPace]) -> None:
-        for one in phases:
-            # How a phase ended is said once.
-            if not (one.finished and self._said.get(one.phase)):
-                self._said[one.phase] = one.finished
-                self._log.info(
-                    "progress phase=%r done=%d total=%s unit=%s per_s=%s left_s=%s",
-                    one.phase,
-                    one.done,
-                    "?" if one.total is None else one.total,
-                    one.unit,
-                    "?" if one.per_s is None else f"{one.per_s:.1f}",
-                    "?" if one.left_s is None else f"{one.left_s:.0f}",
-                )
+    def _log(self, phases: Sequence[Phase], at: float) -> None:
+        for phase in phases:
+            if self._logged.get(phase.name):
+                continue
+            self._logged[phase.name] = phase.finished
+            elapsed_s = phase.elapsed_s(at)
+            per_s = (phase.done - phase.first) / elapsed_s if elapsed_s >= _LEAST_S else None
+            left = None if phase.total is None else max(0, phase.total - phase.done)
+            left_s = 0 if left == 0 else left / per_s if left and per_s else None
+            log.info(
+                "progress phase=%r done=%d total=%s unit=%s per_s=%s left_s=%s",
+                phase.name,
+                phase.done,
+                "?" if phase.total is None else phase.total,
+                phase.unit,
+                "?" if per_s is None else f"{per_s:.1f}",
+                "?" if left_s is None else f"{left_s:.0f}",
+            )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import os
-import re
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from mirrorlake.cli.output import Output
 from mirrorlake.progress import bars
-from mirrorlake.progress.bars import NotebookBars, TerminalBars, display_here
-from mirrorlake.progress.board import Board
-from mirrorlake.progress.lines import LOGGER, LogLines
-from mirrorlake.progress.pace import WINDOW_S, Pace, ShownPace
+from mirrorlake.progress.bars import Bars, display_here
+from mirrorlake.progress.board import Board, Phase
+from mirrorlake.progress.lines import LINE_EVERY_S, LOGGER, LogLines
 
 
 class Clock:
@@ -36,84 +35,78 @@ class Memory:
     """A display that remembers what it drew, and by which thread."""
 
     def __init__(self) -> None:
-        self.drawn: list[list[ShownPace]] = []
+        self.drawn: list[list[Phase]] = []
         self.threads: set[int] = set()
-        self.closed: list[ShownPace] | None = None
+        self.closed: list[Phase] | None = None
 
-    def show(self, phases: Sequence[ShownPace], _at: float, /) -> None:
+    def show(self, phases: Sequence[Phase], _at: float, /) -> None:
         self.drawn.append(list(phases))
         self.threads.add(threading.get_ident())
 
-    def close(self, phases: Sequence[ShownPace], /) -> None:
+    def close(self, phases: Sequence[Phase], _at: float, /) -> None:
         self.closed = list(phases)
 
 
-def shown(**given: object) -> ShownPace:
-    known = {"phase": "land east", "unit": "records", "elapsed_s": 4.0, "per_s": 300.0, "left_s": 12.0}
-    return ShownPace(**(known | {"done": 1200, "total": 5000} | given))  # type: ignore[arg-type]
+def phase(**given: Any) -> Phase:
+    known = {"name": "land east", "unit": "records", "began": 0.0, "first": 0, "done": 1200, "total": 5000}
+    return Phase(**(known | given))
+
+
+def line(done: int, total: int | None, *, at: float, first: int = 0, ended: float | None = None) -> str:
+    """Return the figures of one log line."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel("INFO")
+    try:
+        lines = LogLines()
+        lines.show([], at - LINE_EVERY_S)
+        lines.show([phase(done=done, total=total, first=first, ended=ended)], at)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    return records[0].getMessage().partition("phase='land east' ")[2]
 
 
 @given(
-    rate=st.floats(1, 1e6),
-    gaps=st.lists(st.floats(0.1, 20), min_size=5, max_size=60),
+    reports=st.lists(st.tuples(st.floats(0, 100), st.integers(0, 1000), st.none() | st.integers(0, 1000)), min_size=1)
 )
-def test_an_even_pace_is_told_as_it_is(rate: float, gaps: list[float]) -> None:
-    pace, at, total = Pace("p", unit="records", at=0.0), 0.0, 10**12
-    pace.note(0, total, at=0.0)
-    for gap in gaps:
-        at += gap
-        pace.note(round(rate * at), total, at=at)
-    told = pace.shown(at=at)
-    if told.per_s is not None:
-        assert told.per_s == pytest.approx(rate, rel=0.02, abs=3)
-        assert told.left_s == pytest.approx((total - told.done) / told.per_s)
-
-
-@given(reports=st.lists(st.tuples(st.floats(0, 100), st.integers(0, 1000), st.none() | st.integers(0, 1000))))
 def test_no_report_makes_a_rate_below_zero_or_a_time_left_without_a_rate(
     reports: list[tuple[float, int, int | None]],
 ) -> None:
-    pace, at = Pace("p", unit="records", at=0.0), 0.0
+    at, now = 0.0, None
     for gap, done, total in reports:
         at += gap
-        pace.note(done, total, at=at)
-        told = pace.shown(at=at + 1)
-        assert (told.per_s or 0) >= 0
-        assert (told.left_s or 0) >= 0
-        if told.total is None or (not told.finished and not told.per_s):
-            assert told.left_s is None
-        assert str(told)
+        now = (now or phase(first=done, done=done, total=total)).reported(done, total, at=at)
+    assert now is not None
+    told = line(now.done, now.total, at=at + 1, first=now.first, ended=now.ended)
+    assert "=-" not in told
+    if now.finished:
+        assert "left_s=0" in told
+    elif now.total is None or "per_s=?" in told:
+        assert "left_s=?" in told
 
 
 def test_what_is_not_known_is_a_question_mark() -> None:
-    pace = Pace("land east", unit="records", at=0.0)
-    pace.note(0, None, at=0.0)
-    assert str(pace.shown(at=9.0)) == "0 of ? records · ? records/s · ? left"
-    pace.note(1000, None, at=10.0)
-    assert str(pace.shown(at=10.0)) == "1 000 of ? records · 100 records/s · ? left"
-    pace.note(2000, 4000, at=20.0)
-    assert str(pace.shown(at=20.0)) == "2 000 of 4 000 records · 100 records/s · 20.0 s left"
+    assert line(0, None, at=0.1) == "done=0 total=? unit=records per_s=? left_s=?"
+    assert line(1000, None, at=10.0) == "done=1000 total=? unit=records per_s=100.0 left_s=?"
+    assert line(2000, 4000, at=20.0) == "done=2000 total=4000 unit=records per_s=100.0 left_s=20"
 
 
-def test_the_rate_falls_while_nothing_happens_and_forgets_what_was_long_ago() -> None:
-    pace = Pace("p", unit="records", at=0.0)
-    pace.note(0, 10_000, at=0.0)
-    pace.note(1000, 10_000, at=10.0)
-    assert pace.shown(at=10.0).per_s == 100
-    assert pace.shown(at=100.0).per_s == 10
-    for second in range(11, 11 + int(WINDOW_S) + 1):
-        pace.note(1000 + (second - 10), 10_000, at=float(second))
-    # One record a second for half a minute: the thousand before it no longer count.
-    assert pace.shown(at=41.0).per_s == pytest.approx(1.0, rel=0.05)
+def test_the_rate_falls_while_nothing_happens() -> None:
+    assert "per_s=100.0" in line(1000, 10_000, at=10.0)
+    assert "per_s=10.0" in line(1000, 10_000, at=100.0)
 
 
 def test_what_was_there_before_the_first_report_was_done_at_no_rate() -> None:
-    pace = Pace("p", unit="records", at=5.0)
-    pace.note(1_000_000, 1_000_100, at=5.0)
-    pace.note(1_000_050, 1_000_100, at=10.0)
-    assert pace.shown(at=10.0).per_s == 10
-    pace.note(1_000_100, 1_000_100, at=15.0)
-    assert str(pace.shown(at=99.0)) == "1 000 100 records · 10 records/s · in 10.0 s"
+    begun = phase(first=1_000_000, done=1_000_000, total=1_000_100)
+    done = begun.reported(1_000_050, 1_000_100, at=5.0).reported(1_000_100, 1_000_100, at=10.0)
+    assert (done.finished, done.elapsed_s(99.0)) == (True, 10.0), "the time after its end is not counted"
+    told = line(done.done, done.total, at=99.0, first=done.first, ended=done.ended)
+    assert "per_s=10.0 left_s=0" in told
 
 
 def test_reports_of_other_threads_wait_for_the_one_that_draws() -> None:
@@ -143,7 +136,7 @@ def test_drawings_keep_their_distance_and_the_last_one_is_never_missing() -> Non
         board.tell("p", 100, 100)
         board.tell("q", 1, None)
     assert len(memory.drawn) == 2
-    assert [(one.phase, one.done, one.finished) for one in memory.closed or []] == [("p", 100, True), ("q", 1, False)]
+    assert [(one.name, one.done, one.finished) for one in memory.closed or []] == [("p", 100, True), ("q", 1, False)]
 
 
 def test_work_goes_on_when_its_display_fails(caplog: pytest.LogCaptureFixture) -> None:
@@ -202,21 +195,18 @@ class Terminal(io.StringIO):
         return True
 
 
-def plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-
-
 def test_a_terminal_gets_bars_that_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
-    display = TerminalBars(terminal)
-    phase = "republish [bold]a->b[/]"
-    display.show([shown(phase=phase)], 0.0)
-    assert "republish [bold]a->b[/]" in plain(terminal.getvalue()), "names are text, never markup"
-    assert "1 200 of 5 000 records · 300 records/s · 12.0 s left" in plain(terminal.getvalue())
-    display.close([shown(done=5000)])
-    assert terminal.getvalue().rstrip().endswith("\x1b[2K"), "the lines are given back"
+    monkeypatch.setattr(sys, "stderr", terminal)
+    display = Bars(stay=False)
+    name = "republish [bold]a->b[/]"
+    display.show([phase(name=name)], 4.0)
+    said = terminal.getvalue()
+    assert f"{name}:  24%" in said, "names are text, never markup"
+    assert "1.20k/5.00k" in said
+    assert "[00:04<00:12, 300 records/s]" in said
+    display.close([phase(name=name, done=5000)], 5.0)
+    assert terminal.getvalue().rstrip("\r").endswith(" "), "the line is given back"
 
 
 def test_a_notebook_gets_a_bar_for_each_phase(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,37 +221,41 @@ def test_a_notebook_gets_a_bar_for_each_phase(monkeypatch: pytest.MonkeyPatch) -
         return made[-1]
 
     monkeypatch.setattr(tqdm.auto, "tqdm", make)
-    display = NotebookBars()
-    display.show([shown(done=0, total=None, per_s=None, left_s=None)], 0.0)
-    display.show([shown(), shown(phase="<b>", done=1, total=None)], 1.0)
+    display = Bars(stay=True)
+    display.show([phase(done=0, total=None)], 0.0)
+    display.show([phase(), phase(name="<b>", done=1, total=None)], 4.0)
     left, bar, right = made[0].container.children
     assert isinstance(bar, ipywidgets.FloatProgress)
     assert (bar.value, bar.max) == (1200, 5000)
     text = (left.value + right.value).replace("\u2007", " ")
     assert "land east:  24%" in text
-    assert right.value.replace("\u2007", " ").strip() == "1 200 of 5 000 records · 300 records/s · 12.0 s left"
+    assert right.value.replace("\u2007", " ").strip() == "1.20k/5.00k [00:04&lt;00:12, 300 records/s]"
     assert "<b>" not in made[1].container.children[0].value + made[1].container.children[2].value
-    display.close([shown(done=5000, left_s=0.0)])
+    display.close([phase(done=5000)], 5.0)
     assert bar.bar_style == "success"
+
+
+def is_bars(display: object, *, stay: bool) -> bool:
+    return isinstance(display, Bars) and display._stay == stay
 
 
 def test_each_place_gets_its_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert isinstance(display_here(), LogLines)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(display_here(), TerminalBars)
-    assert isinstance(Output(as_json=False).display(), TerminalBars)
+    assert is_bars(display_here(), stay=False)
+    assert is_bars(Output(as_json=False).display(), stay=False)
     assert isinstance(Output(as_json=True).display(), LogLines), "nothing but log lines beside a document"
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    assert isinstance(display_here(), NotebookBars)
+    assert is_bars(display_here(), stay=True)
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(bars.display_here()))
     thread.start()
     thread.join()
     assert isinstance(found[0], LogLines), "what another thread draws would land below any cell"
     shell.kernel = None
-    assert isinstance(display_here(), TerminalBars), "IPython in a terminal is a terminal"
+    assert is_bars(display_here(), stay=False), "IPython in a terminal is a terminal"
 
 
 _COMMAND = """
