@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,7 +35,12 @@ class FolderTables:
 
     def has(self, path: str) -> bool:
         """Tell whether a table stands in a folder of this machine."""
-        return path in self._open or DeltaTable.is_deltatable(path)
+        if path in self._open:
+            # Asked before every use: a look at the folder costs 2 us.
+            if Path(path, "_delta_log").is_dir():
+                return True
+            self._open.pop(path, None)
+        return bool(DeltaTable.is_deltatable(path))
 
     def version(self, path: str) -> int:
         """Return the newest version of a table."""

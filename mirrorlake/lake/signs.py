@@ -30,6 +30,7 @@ class LandingSign:
         self._folder = f"{lake.checkpoint_root()}/signs"
         self._uri = f"{self._folder}/{alias}"
         self._now_ms = now_ms
+        self._due = 0.0
 
     def write(self) -> None:
         """Record that landing works now; a store that cannot be written to is logged, since landing itself goes on."""
@@ -52,14 +53,12 @@ class LandingSign:
 
     def beside(self, tell: Tell, *, every_s: float) -> Tell:
         """Return a listener to a lander's turns that passes each turn on to `tell`, and writes the sign at an interval."""
-        due = 0.0
 
         def signing(phase: str, done: int, total: int | None, unit: str = "records") -> None:
-            nonlocal due
             # A drain says by equal numbers that it is done: its last turn always counts.
-            if time.monotonic() >= due or done == total:
+            if time.monotonic() >= self._due or done == total:
                 self.write()
-                due = time.monotonic() + every_s
+                self._due = time.monotonic() + every_s
             tell(phase, done, total, unit)
 
         return signing

@@ -1,0 +1,26 @@
+"""Tables in a folder of this machine."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.schema import HEARTBEATS
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def test_a_table_whose_folder_was_deleted_is_gone(tmp_path: Path) -> None:
+    tables, place = FolderTables(), str(tmp_path / "heartbeats")
+    rows = arrow_table(HEARTBEATS, [{"flow": "a->b", "observed_at": NOON}])
+    tables.create(place, HEARTBEATS)
+    for _ in range(3):
+        tables.append(place, rows)
+    assert (tables.has(place), tables.version(place)) == (True, 3)
+    shutil.rmtree(place)
+    assert not tables.has(place)
+    tables.create(place, HEARTBEATS)
+    assert (tables.has(place), tables.version(place)) == (True, 0), "the new table, not the one that was open"
