@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
@@ -17,10 +17,11 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.lake.rows import Row, position_row
 from mirrorlake.lake.schema import POSITIONS
+from mirrorlake.lake.times import from_micros
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import TopicPlace
-from mirrorlake.model.own_commits import Freedom, Held, History, may_move
+from mirrorlake.model.own_commits import CommitHistory, Freedom, Held, may_move
 from mirrorlake.offsets.shared_partitions import Family
 from mirrorlake.offsets.web import ways_of
 
@@ -111,7 +112,7 @@ def progress_of(lake: Lake, kin: Family, positions: FamilyPositions, *, now: dat
     return Progress(readers=readers, stands=stands, kept=kept, freedoms=freedoms)
 
 
-def histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[Site, History]:
+def histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[Site, CommitHistory]:
     """Read what is recorded of the positions of groups: which ones mirrorlake set, and since when others stand there."""
     groups = sorted(set(groups))
     if not groups:
@@ -140,19 +141,19 @@ def histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict
     )
     set_at: dict[Site, dict[int, datetime]] = {}
     for row in made.collect():
-        set_at.setdefault(_site(row), {})[int(row.position)] = _moment(row.last_at)
-    seen_at = {_site(row): (_moment(row.seen["at"]), int(row.seen.position)) for row in seen.collect()}
-    return {site: History(set_at.get(site, {}), seen_at.get(site)) for site in set_at.keys() | seen_at.keys()}
+        set_at.setdefault(_site(row), {})[int(row.position)] = from_micros(row.last_at)
+    seen_at = {_site(row): (from_micros(row.seen["at"]), int(row.seen.position)) for row in seen.collect()}
+    return {site: CommitHistory(set_at.get(site, {}), seen_at.get(site)) for site in set_at.keys() | seen_at.keys()}
 
 
 def held_by(
-    positions: Mapping[Site, int], recorded: Mapping[Site, History], *, now: datetime
+    positions: Mapping[Site, int], recorded: Mapping[Site, CommitHistory], *, now: datetime
 ) -> dict[str, dict[tuple[TopicPlace, int], Held]]:
     """Return whose each position is, by group and by place and partition."""
     found: dict[str, dict[tuple[TopicPlace, int], Held]] = {}
     for site, offset in positions.items():
         group, alias, source = site
-        held = recorded.get(site, History({})).held(offset, now=now)
+        held = recorded.get(site, CommitHistory({})).held(offset, now=now)
         found.setdefault(group, {})[TopicPlace(alias, source.topic), source.partition] = held
     return found
 
@@ -187,7 +188,3 @@ def set_rows(
 def _site(row: object) -> Site:
     group, alias, topic, generation, partition = (getattr(row, name) for name in _KEY)
     return group, alias, SourcePartition(topic, generation, partition)
-
-
-def _moment(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros / 1e6, tz=timezone.utc)

@@ -15,7 +15,7 @@ from pyspark.sql.window import Window
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lag.forecast import CatchUp, Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.verdict import HOPS, WINDOW_SAMPLES, Judgement, Sample, Verdict, completeness, judge, worst
-from mirrorlake.lake.observed import moment
+from mirrorlake.lake.times import from_micros
 from mirrorlake.model.control import ControlState
 from mirrorlake.render import Shown, badge, table
 from mirrorlake.render.table import Sheet
@@ -314,11 +314,11 @@ def read_windows(frame: DataFrame, *, samples: int = WINDOW_SAMPLES) -> dict[Hop
         place = HopPlace(**{name: row[name] for name in _PLACE})
         windows.setdefault(place, []).append(
             Sample(
-                observed_at=moment(row.seen),
+                observed_at=from_micros(row.seen),
                 position=row.position,
                 end_position=row.end_position,
                 offset_lag=row.offset_lag,
-                waiting_since=None if row.waiting is None else moment(row.waiting),
+                waiting_since=None if row.waiting is None else from_micros(row.waiting),
                 time_lag_ms=row.time_lag_ms,
             )
         )
@@ -341,7 +341,7 @@ def _last_landed(positions: DataFrame, places: Iterable[HopPlace]) -> dict[_Part
         .agg(F.unix_micros(newest).alias("at"))
         .collect()
     )
-    return {(row.source, row.topic, row.generation, row.partition): moment(row["at"]) for row in rows}
+    return {(row.source, row.topic, row.generation, row.partition): from_micros(row["at"]) for row in rows}
 
 
 def _earliest(positions: DataFrame, places: Iterable[HopPlace]) -> dict[_Partition, list[Earliest]]:
@@ -358,6 +358,6 @@ def _earliest(positions: DataFrame, places: Iterable[HopPlace]) -> dict[_Partiti
     )
     found: dict[_Partition, list[Earliest]] = {}
     for row in rows:
-        one = Earliest(observed_at=moment(row.seen), offset=row.position)
+        one = Earliest(observed_at=from_micros(row.seen), offset=row.position)
         found.setdefault((row.source, row.topic, row.generation, row.partition), []).append(one)
     return found

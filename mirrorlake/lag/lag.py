@@ -26,9 +26,9 @@ from mirrorlake.lag.sql import LagTables
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.observed import moment as utc
 from mirrorlake.lake.samples import KINDS, Key, SampledChange, sample_row, sampled_rows
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
+from mirrorlake.lake.times import from_micros as utc
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 
 When = str | timedelta | datetime

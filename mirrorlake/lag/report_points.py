@@ -8,7 +8,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.lake.observed import moment as utc
+from mirrorlake.lake.times import from_micros as utc
 from mirrorlake.render.svg_chart import MOST_POINTS
 
 

@@ -26,7 +26,7 @@ from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lag.unreachable import Absent
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import Landed, landed_positions, landed_since
+from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics
 from mirrorlake.lake.read_to import read_to, standing
 from mirrorlake.lake.samples import Key, Remembered, SampledChange, Subject, remember, tidy, write
@@ -133,7 +133,7 @@ class Sampler:
         self._living: dict[str, dict[str, KnownTopic]] = {}
         self._topics: dict[str, SourceTopics] = {}
         self._strange: dict[str, set[str]] = {}
-        self._landed: dict[str, Landed] = {}
+        self._landed: dict[str, LandedPositions] = {}
         self._ends: dict[str, dict[TopicPartition, int]] = {}
         self._group_topics: dict[tuple[str, str], set[TopicPartition]] = {}
         self._said: dict[Subject, str] = {}
@@ -226,7 +226,7 @@ class Sampler:
         self,
         sites: SampleSites,
         alias: str,
-        relay: Landed,
+        relay: LandedPositions,
         seen: Mapping[TopicPartition, int],
         sent: Mapping[Subject, Mapping[SourcePartition, int]],
         positions: dict[Subject, dict[Key, int]],
@@ -269,7 +269,7 @@ class Sampler:
         topics = self._topics.setdefault(alias, SourceTopics(self._lake, alias))
 
         def strange() -> set[str]:
-            known, seen = topics.known, self._landed.get(alias, Landed({}, {})).reached
+            known, seen = topics.known, self._landed.get(alias, LandedPositions({}, {})).reached
             newer = (s for s in seen if s.topic in known and s.generation > known[s.topic].generation_of(s.partition))
             return {s.topic for s in newer} | {
                 n for n, state in states.items() if n not in known or known[n].topic_id != state.topic_id
@@ -323,7 +323,7 @@ class Sampler:
                 found[Key(alias, None, tp.topic, partitions[tp], tp.partition, "group", name)] = committed.offset
         return found
 
-    def _landed_of(self, sites: SampleSites, alias: str) -> tuple[Landed, Mapping[TopicPartition, int]]:
+    def _landed_of(self, sites: SampleSites, alias: str) -> tuple[LandedPositions, Mapping[TopicPartition, int]]:
         # Into a lake cluster many publish, whose batches need not be stamped in the order in which they come.
         known = self._landed.get(alias) if alias in sites.admins else None
         self._landed[alias] = (

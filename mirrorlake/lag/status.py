@@ -11,7 +11,7 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lag.status_model import FlowStatus, PartitionStatus
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import Landed, landed_positions
+from mirrorlake.lake.landed import LandedPositions, landed_positions
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.read_to import read_to, standing
 from mirrorlake.lake.relay_part import RelayPart
@@ -41,7 +41,11 @@ def flow_status(
     topics = {name: state for name, state in source.describe(source.topic_names()).items() if flow.carries(name)}
     partitions = [TopicPartition(name, p) for name, state in topics.items() for p in range(state.partitions)]
     ends = source.latest(partitions)
-    landed = landed_positions(lake, flow.source) if lake.exists(lake.relay_location(flow.source)) else Landed({}, {})
+    landed = (
+        landed_positions(lake, flow.source)
+        if lake.exists(lake.relay_location(flow.source))
+        else LandedPositions({}, {})
+    )
     seen = read_to(lake, flow.source)
     last = read_lanes(ledger, target, flow.ledger_topic)
     republished = merged_positions(last)

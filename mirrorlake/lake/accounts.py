@@ -12,7 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import Landed, spans_after
+from mirrorlake.lake.landed import LandedPositions, spans_after
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.rows import gap_row, position_row
 from mirrorlake.lake.schema import GAPS, POSITIONS
@@ -42,7 +42,7 @@ class Accounts:
         self._settled_until: datetime | None = None
         self.records = 0
 
-    def resume(self, landed: Landed, lost: Sequence[Gap]) -> None:
+    def resume(self, landed: LandedPositions, lost: Sequence[Gap]) -> None:
         """Go on where the last account ended; what was lost meanwhile is stepped over."""
         self._expected = dict(landed.accounted)
         self._expected |= {gap.source: gap.last_offset + 1 for gap in lost}

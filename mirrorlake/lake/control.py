@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from mirrorlake.lake.audit import who
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import CONTROL
+from mirrorlake.lake.times import TICK
 from mirrorlake.model.control import ControlState, Intention, Subject, state_of
 
 
@@ -48,7 +49,7 @@ class Control:
         """Write an intention down; it is newer than every one before, also where clocks disagree."""
         self._lake.create_side_table(CONTROL)
         self.state()
-        at = max([self._now(), *(row.at + timedelta(microseconds=1) for row in self._rows)])
+        at = max([self._now(), *(row.at + TICK for row in self._rows)])
         row = {
             "at": at,
             "who": who(),

@@ -91,7 +91,7 @@ def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[To
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class LandedPositions:
     """How far the relay of a source has come.
 
     `reached` is the next offset to land of each partition; `accounted` the same as of the last accounting: between the
@@ -114,17 +114,17 @@ def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
     return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in samples}
 
 
-def landed_positions(lake: Lake, alias: str) -> Landed:
+def landed_positions(lake: Lake, alias: str) -> LandedPositions:
     """Read how far landing a source has come.
 
     The samples in `positions` save a scan of the whole relay: only what lies at or past them is read from the relay
     itself, by offset and never by time, and file statistics skip the rest.
     """
     accounted = accounted_positions(lake, alias)
-    return landed_since(lake, alias, Landed(reached=accounted, accounted=accounted))
+    return landed_since(lake, alias, LandedPositions(reached=accounted, accounted=accounted))
 
 
-def landed_since(lake: Lake, alias: str, known: Landed) -> Landed:
+def landed_since(lake: Lake, alias: str, known: LandedPositions) -> LandedPositions:
     """Return how far landing a source has come since it was looked at: only newer batches are read.
 
     Each batch of a lander has a later time than the one before, whatever its clock says.

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lake.lake import Lake, quote
-from mirrorlake.lake.relay_part import micros
 from mirrorlake.lake.schema import METADATA
+from mirrorlake.lake.times import micros
 from mirrorlake.model.remotes import HeldTopic
 
 

@@ -1,4 +1,4 @@
-"""The source's topics as they live: ids, generations, partition counts and settings, kept in the `metadata` table.
+"""The table `metadata`: topics and ACLs as they were seen, one row a change. Its rows are made and read here.
 
 A topic that is deleted and created again under its name gets a new topic id (KIP-516). Offsets start again at 0 then, so
 each life is a `generation` of its own. Spark's Kafka source compares offsets only and cannot see this.
@@ -11,31 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import METADATA
+from mirrorlake.lake.times import micros
+from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.gaps import Cut
+from mirrorlake.model.history import Seen
 
-_NEWEST = """
+Role = Literal["source", "target"]
+
+_NEWEST_TOPICS = """
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY topic ORDER BY generation DESC, observed_at DESC) AS rank
-        FROM {metadata} WHERE cluster = :cluster AND role = 'source' AND kind = 'topic'
+        FROM {metadata} WHERE cluster = :cluster AND role = :role AND kind = 'topic'
     ) WHERE rank = 1
 """
-
-
-class Describes(Protocol):
-    """Whatever knows topics as they are now: a cluster's admin, or a lake cluster's topics."""
-
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return id and partition count of the named topics that exist."""
-
-    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the settings that each topic sets itself."""
+_NEWEST_ACLS = """
+    SELECT acl FROM (
+        SELECT acl, present, row_number() OVER (PARTITION BY acl ORDER BY observed_at DESC) AS rank
+        FROM {metadata} WHERE cluster = :cluster AND kind = 'acl'
+    ) WHERE rank = 1 AND present
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +45,20 @@ class KnownTopic:
     """A topic's newest recorded life.
 
     Attributes:
-        generation: the life of partitions whose log never went back.
+        generation: the life of partitions whose log never went back; 0 before the first.
         cuts: where logs of partitions went back in this life.
         epochs: the leader epoch of each partition at which everything that was landed was still there.
+        present: whether the topic existed when it was looked at last.
     """
 
     name: str
-    generation: int
-    topic_id: str
-    partitions: int
-    configs: dict[str, str]
+    generation: int = 0
+    topic_id: str = ""
+    partitions: int = 0
+    configs: Mapping[str, str] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
-    epochs: dict[int, int] = field(default_factory=dict)
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    present: bool = True
 
     def generation_of(self, partition: int) -> int:
         """Return the newest life of a partition's offsets."""
@@ -71,6 +75,98 @@ class KnownTopic:
         return next((c.first_offset for c in self.cuts if (c.partition, c.generation) == (partition, newest)), 0)
 
 
+def newest_topics(lake: Lake, cluster: str, role: Role) -> dict[str, KnownTopic]:
+    """Return the last state of every topic that was seen of a cluster."""
+    return {
+        row.topic: KnownTopic(
+            name=row.topic,
+            generation=row.generation,
+            topic_id=row.topic_id,
+            partitions=row.partitions,
+            configs=dict(row.configs or {}),
+            cuts=tuple(Cut(**cut) for cut in row.cuts or ()),
+            epochs=dict(row.leader_epochs or {}),
+            present=row.present,
+        )
+        for row in lake.ask(_NEWEST_TOPICS, cluster=cluster, role=role)
+    }
+
+
+def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
+    """Return the ACLs that a cluster had when it was looked at last."""
+    return {Acl(**row.acl) for row in lake.ask(_NEWEST_ACLS, cluster=cluster)}
+
+
+def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None) -> list[Seen]:
+    """Return every observation, oldest first; only of `clusters` and up to `until`, where given."""
+    if not lake.exists(lake.meta_location(METADATA)):
+        return []
+    chosen: list[str] = []
+    values: dict[str, Any] = {}
+    if clusters is not None:
+        chosen.append("array_contains(:clusters, cluster)")
+        values["clusters"] = sorted(clusters)
+    if until is not None:
+        chosen.append("unix_micros(observed_at) <= :until")
+        values["until"] = micros(until)
+    where = f"WHERE {' AND '.join(chosen)}" if chosen else ""
+    return [
+        Seen(
+            at=row.observed_at,
+            cluster=row.cluster,
+            role=row.role,
+            topic=row.topic,
+            generation=row.generation or 0,
+            topic_id=row.topic_id or "",
+            partitions=row.partitions or 0,
+            configs=dict(row.configs or {}),
+            acl=None if row.acl is None else Acl(**row.acl),
+            present=row.present,
+        )
+        for row in lake.ask(f"SELECT * FROM {{metadata}} {where} ORDER BY observed_at", **values)  # noqa: S608
+    ]
+
+
+def topic_row(cluster: str, role: Role, topic: KnownTopic, at: datetime) -> Row:
+    """Make the row that says what a topic is like from now on."""
+    return {
+        "cluster": cluster,
+        "role": role,
+        "kind": "topic",
+        "topic": topic.name,
+        "generation": topic.generation,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "configs": topic.configs,
+        "present": topic.present,
+        "observed_at": at,
+        "cuts": [asdict(cut) for cut in topic.cuts] or None,
+        "leader_epochs": topic.epochs or None,
+    }
+
+
+def acl_row(cluster: str, acl: Acl, at: datetime, *, present: bool) -> Row:
+    """Make the row that says whether an ACL exists from now on."""
+    return {"cluster": cluster, "kind": "acl", "acl": acl.as_dict(), "present": present, "observed_at": at}
+
+
+def carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
+    """List the topics of the source that were ever seen and that a flow carries; none before the lake is made."""
+    if not lake.exists(lake.meta_location(METADATA)):
+        return []
+    return [name for name in newest_topics(lake, flow.source, "source") if flow.carries(name)]
+
+
+class Describes(Protocol):
+    """Whatever knows topics as they are now: a cluster's admin, or a lake cluster's topics."""
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return id and partition count of the named topics that exist."""
+
+    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings that each topic sets itself."""
+
+
 class SourceTopics:
     """Know the topics of one source cluster; every change is recorded before it is acted on."""
 
@@ -80,22 +176,8 @@ class SourceTopics:
         self.known: dict[str, KnownTopic] = {}
 
     def load(self) -> dict[str, KnownTopic]:
-        """Read the newest row of every topic from the lake."""
-        self.known = {
-            row.topic: KnownTopic(
-                name=row.topic,
-                generation=row.generation,
-                topic_id=row.topic_id,
-                partitions=row.partitions,
-                configs=dict(row.configs or {}),
-                cuts=tuple(
-                    Cut(partition=cut["partition"], generation=cut["generation"], first_offset=cut["first_offset"])
-                    for cut in row.cuts or ()
-                ),
-                epochs=dict(row.leader_epochs or {}),
-            )
-            for row in self._lake.ask(_NEWEST, cluster=self._alias)
-        }
+        """Read the last state of every topic from the lake."""
+        self.known = newest_topics(self._lake, self._alias, "source")
         return self.known
 
     def observe(
@@ -104,64 +186,55 @@ class SourceTopics:
         names: Iterable[str],
         *,
         now: Callable[[], datetime],
-        before_reborn: Callable[[list[str]], None],
+        before_recreated: Callable[[list[str]], None],
         epochs: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
     ) -> list[KnownTopic]:
         """Compare the named topics with what is known, record what changed, and return the recreated topics.
 
-        `before_reborn` is called with their names before anything is recorded; it may raise to leave everything as it was.
+        `before_recreated` is called with their names before anything is recorded; it may raise to leave everything as it was.
         `epochs` returns the leader epochs of partitions of which nothing was landed yet.
         """
         states = admin.describe(names)
         changed = {name: state for name, state in states.items() if self._differs(state)}
         if not changed:
             return []
-        lives = [name for name in changed if name in self.known and self.known[name].topic_id != changed[name].topic_id]
-        if lives:
-            before_reborn(lives)
-        configs = admin.configs(changed)
-        fresh = [
-            TopicPartition(name, partition)
-            for name, state in changed.items()
-            for partition in range(
-                self.known[name].partitions if name in self.known and name not in lives else 0, state.partitions
-            )
+        recreated = [
+            name for name in changed if name in self.known and self.known[name].topic_id != changed[name].topic_id
         ]
+        if recreated:
+            before_recreated(recreated)
+        configs = admin.configs(changed)
+        lives = {name: _next_life(self.known.get(name), state) for name, state in changed.items()}
         found: dict[str, dict[int, int]] = {}
+        fresh = [TopicPartition(n, p) for n, s in changed.items() for p in range(lives[n].partitions, s.partitions)]
         for tp, epoch in epochs(fresh).items():
             found.setdefault(tp.topic, {})[tp.partition] = epoch
-        for name, state in changed.items():
-            before = self.known.get(name)
-            held = (
-                KnownTopic(name=name, generation=0, topic_id="", partitions=0, configs={}) if before is None else before
-            )
-            if before is None or name in lives:
-                generation = max([held.generation, *(cut.generation for cut in held.cuts)]) + 1
-                held = replace(held, generation=generation, cuts=(), epochs={})
-            self.known[name] = replace(
-                held,
-                topic_id=state.topic_id,
-                partitions=state.partitions,
-                configs=configs.get(name, {}),
-                epochs={**held.epochs, **found.get(name, {})},
-            )
-        self._append([self.known[name] for name in changed], now())
-        return [self.known[name] for name in lives]
+        self._record(
+            [
+                replace(
+                    lives[name],
+                    topic_id=state.topic_id,
+                    partitions=state.partitions,
+                    configs=configs.get(name, {}),
+                    epochs={**lives[name].epochs, **found.get(name, {})},
+                )
+                for name, state in changed.items()
+            ],
+            now(),
+        )
+        return [self.known[name] for name in recreated]
 
     def settle(self, cuts: Mapping[str, Iterable[Cut]], epochs: Mapping[str, Mapping[int, int]], at: datetime) -> None:
         """Record where logs went back, and at which leader epochs everything that was landed was found there."""
-        changed = []
-        for name in {*cuts, *epochs}:
-            before = self.known[name]
-            after = replace(
-                before,
-                cuts=(*before.cuts, *cuts.get(name, ())),
-                epochs={**before.epochs, **epochs.get(name, {})},
+        found = [
+            replace(
+                self.known[name],
+                cuts=(*self.known[name].cuts, *cuts.get(name, ())),
+                epochs={**self.known[name].epochs, **epochs.get(name, {})},
             )
-            if after != before:
-                changed.append(after)
-        self.known |= {topic.name: topic for topic in changed}
-        self._append(changed, at)
+            for name in {*cuts, *epochs}
+        ]
+        self._record([topic for topic in found if topic != self.known[topic.name]], at)
 
     def compare(self, states: Mapping[str, TopicState], configs: Mapping[str, Mapping[str, str]], at: datetime) -> None:
         """Record changed partition counts and settings of topics that are known.
@@ -171,50 +244,32 @@ class SourceTopics:
         if self._changed(states, configs):
             # Another process, or the lander of this one, may have recorded it already.
             self.load()
-        changed = [topic for topic in self._changed(states, configs) if topic.generation]
-        self.known |= {topic.name: topic for topic in changed}
-        self._append(changed, at)
+        self._record([topic for topic in self._changed(states, configs) if topic.generation], at)
 
     def _changed(self, states: Mapping[str, TopicState], configs: Mapping[str, Mapping[str, str]]) -> list[KnownTopic]:
         found = []
         for name, state in states.items():
-            before = self.known.get(name)
-            if before is None:
-                before = KnownTopic(name=name, generation=0, topic_id="", partitions=0, configs={})
-            elif before.topic_id != state.topic_id:
-                continue
+            before = self.known.get(name, KnownTopic(name=name))
             after = replace(before, partitions=state.partitions, configs=dict(configs.get(name, {})))
-            if after != before:
+            if after != before and (not before.generation or before.topic_id == state.topic_id):
                 found.append(after)
         return found
 
-    def _append(self, topics: Iterable[KnownTopic], at: datetime) -> None:
-        self._lake.append_rows(
-            METADATA,
-            [
-                {
-                    "cluster": self._alias,
-                    "role": "source",
-                    "kind": "topic",
-                    "topic": topic.name,
-                    "generation": topic.generation,
-                    "topic_id": topic.topic_id,
-                    "partitions": topic.partitions,
-                    "configs": topic.configs,
-                    "present": True,
-                    "observed_at": at,
-                    "cuts": [asdict(cut) for cut in topic.cuts] or None,
-                    "leader_epochs": topic.epochs or None,
-                }
-                for topic in topics
-            ],
-        )
+    def _record(self, topics: Iterable[KnownTopic], at: datetime) -> None:
+        topics = list(topics)
+        self.known |= {topic.name: topic for topic in topics}
+        self._lake.append_rows(METADATA, [topic_row(self._alias, "source", topic, at) for topic in topics])
 
     def _differs(self, state: TopicState) -> bool:
         before = self.known.get(state.name)
-        return before is None or before.topic_id != state.topic_id or before.partitions != state.partitions
+        return before is None or (before.topic_id, before.partitions) != (state.topic_id, state.partitions)
 
 
-def carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
-    """List the topics of the source, as the lake knows them, that a flow carries."""
-    return [name for name in SourceTopics(lake, flow.source).load() if flow.carries(name)]
+def _next_life(known: KnownTopic | None, state: TopicState) -> KnownTopic:
+    """Return the life that a topic is in now: the known one, or a new one without partitions yet."""
+    if known is None:
+        return KnownTopic(name=state.name, generation=1)
+    if known.topic_id == state.topic_id:
+        return known
+    newest = max([known.generation, *(cut.generation for cut in known.cuts)])
+    return KnownTopic(name=state.name, generation=newest + 1)

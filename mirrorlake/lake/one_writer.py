@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -23,6 +23,7 @@ from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import commits
 from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake.times import from_micros
 
 APP = "mirrorlake.land"
 CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
@@ -31,7 +32,6 @@ CLAIMED_PROPERTY = "mirrorlake.checkpoint.claimed"
 CLUSTER_PROPERTY = "mirrorlake.cluster.id"
 _CLAIM = -1
 _ATTEMPTS = 5
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class OneWriter:
             return None if self.last_batch is None else self.last_batch.landed_at
         # Written by a release whose signatures had no time: looked up once.
         [row] = self._lake.relay(self._alias).agg(F.unix_micros(F.max("landed_at")).alias("micros")).collect()
-        return None if row.micros is None else _EPOCH + timedelta(microseconds=row.micros)
+        return None if row.micros is None else from_micros(row.micros)
 
     def _append(self, rows: DataFrame, signed: Signed) -> None:
         self._lake.append(

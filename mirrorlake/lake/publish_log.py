@@ -12,16 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import commits, spans_after
+from mirrorlake.lake.times import EPOCH, TICK
 from mirrorlake.model.flow import SourcePartition
 
 APP = "mirrorlake.publish"
-TICK = timedelta(microseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Others' commits since the last look are few; a longer history is read where these do not reach back to it.
 _AT_ONCE = 10
 
@@ -133,7 +132,7 @@ class PublishLog:
             reached, since = dict(newest.before), newest.landed_at - TICK
         else:
             reached, since = {}, None
-        last = since or _EPOCH
+        last = since or EPOCH
         for span in spans_after(self._lake, self._alias, {}, since):
             source = SourcePartition(span.topic, span.generation, span.partition)
             reached[source] = max(reached.get(source, 0), int(span.last) + 1)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from mirrorlake.lake.times import from_micros, micros
 from mirrorlake.model.flow import SourcePartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _EVER = 2**62
 # Each position is a condition of Spark's query; past so many, planning the query costs more than reading the offsets.
 _MOST_CONDITIONS = 300
 _KEY = ("topic", "generation", "partition")
-
-
-def micros(at: datetime) -> int:
-    """Return a time as microseconds since 1970; one without a zone is the driver's own, as Spark hands it over."""
-    return (at.astimezone(timezone.utc) - _EPOCH) // timedelta(microseconds=1)
 
 
 class RelayPart:
@@ -71,7 +66,7 @@ class RelayPart:
         lies_before = is_of_one & (found["max.offset"] < found["position"])
         # Times in statistics are cut to milliseconds.
         landed_by = found["max.landed_at"] + timedelta(milliseconds=1)
-        is_old = landed_by <= _EPOCH + timedelta(microseconds=self.since) if self.since > -_EVER else False
+        is_old = landed_by <= from_micros(self.since) if self.since > -_EVER else False
         return list(found.loc[~(lies_before | is_old), "path"])
 
     def rows(self, relay: DataFrame) -> DataFrame:

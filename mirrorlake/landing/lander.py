@@ -203,7 +203,7 @@ class Lander:
             self._admin,
             names,
             now=self._now,
-            before_reborn=lambda _: claims.append(writer.claim(cluster_id)),
+            before_recreated=lambda _: claims.append(writer.claim(cluster_id)),
             epochs=self._epochs,
         )
         for topic in reborn:
@@ -339,7 +339,7 @@ class Lander:
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
-        self._topics.observe(self._admin, names, now=self._now, before_reborn=_start_over, epochs=self._epochs)
+        self._topics.observe(self._admin, names, now=self._now, before_recreated=_start_over, epochs=self._epochs)
         # An election may have cut the log: what was landed is compared before anything else is.
         if any(
             self._topics.known[tp.topic].epochs.get(tp.partition) != epoch

@@ -26,7 +26,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class CommitHistory:
     """What is recorded of one group on one partition.
 
     Attributes:

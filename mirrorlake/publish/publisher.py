@@ -30,7 +30,8 @@ from mirrorlake.lake.accounts import ACCOUNT_EVERY_S, Accounts
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import accounted_positions, spans_after
 from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.publish_log import APP, TICK, PublishLog, Signature, Tail
+from mirrorlake.lake.publish_log import APP, PublishLog, Signature, Tail
+from mirrorlake.lake.times import TICK
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.publish.rows import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
@@ -128,7 +129,7 @@ class Publisher:
             if time.monotonic() >= self._next_load:
                 self._topics.load()
                 self._next_load = time.monotonic() + _REFRESH_S
-            self._topics.observe(self._declared, wanted, now=self._now, before_reborn=self._refuse_landed)
+            self._topics.observe(self._declared, wanted, now=self._now, before_recreated=self._refuse_landed)
             known = self._topics.known
             configs = self._declared.configs(wanted)
             return {

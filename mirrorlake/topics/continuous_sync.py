@@ -10,13 +10,13 @@ from functools import partial
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.metadata import SourceTopics, carried_topics
 from mirrorlake.lake.observed import Observations
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.runtime.background import Duty
 from mirrorlake.topics.acl_plan import acl_plan, read_target
-from mirrorlake.topics.setup import carry_out, recorded_topics
+from mirrorlake.topics.setup import carry_out
 from mirrorlake.topics.topic_plan import Admins, BothEnds, Sources, look, name_conflicts, topic_plan
 
 # Conflicts are for people.
@@ -126,7 +126,7 @@ class Keeper:
         rivals = [
             other for other in self._beside if other.name != self._flow.name and other.target == self._flow.target
         ]
-        others = [(other, recorded_topics(self._lake, other)) for other in rivals]
+        others = [(other, carried_topics(self._lake, other)) for other in rivals]
         return name_conflicts(self._flow, ends, others=others)
 
     def _has_sent_to(self, remote: str) -> bool:
@@ -147,7 +147,7 @@ class Keeper:
             if source is not None:
                 self._seen.acls(flow.source, source)
             if correct:
-                known = recorded_topics(self._lake, flow)
+                known = carried_topics(self._lake, flow)
                 plan = acl_plan(flow, ends, source=source, target=target, known=known, beside=self._beside)
                 carry_out(plan.changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
             # The plan was carried out on paper, too: the present ACLs are known without another look.

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.observed import read_seen
-from mirrorlake.lake.relay_part import micros
+from mirrorlake.lake.metadata import read_seen
 from mirrorlake.lake.schema import POSITIONS
+from mirrorlake.lake.times import micros
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState

@@ -15,8 +15,7 @@ from mirrorlake.kafka.lane.ledger_reader import ledger_spec
 from mirrorlake.kafka.mm2_writer import mm2_topics
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.schema import METADATA
+from mirrorlake.lake.metadata import carried_topics
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.topics.acl_ownership import INTENDED
@@ -64,7 +63,7 @@ def make_plan(
 
     def known(other: FlowConfig) -> Iterable[str]:
         # A cluster that this plan has nothing to do with may be away: what was seen of it is enough.
-        return names(other.source) if other.source in planned else recorded_topics(lake, other)
+        return names(other.source) if other.source in planned else carried_topics(lake, other)
 
     names = cache(lambda alias: sources[alias].topic_names())
     for flow in flows:
@@ -85,7 +84,7 @@ def make_plan(
                 ends,
                 source=source_acls(flow.source),
                 target=targets[flow.target],
-                known=recorded_topics(lake, flow),
+                known=carried_topics(lake, flow),
                 beside=beside,
             )
             changes += found.changes
@@ -96,13 +95,6 @@ def make_plan(
 def _group_notes(flow: FlowConfig, beside: Iterable[FlowConfig]) -> list[Note]:
     why = refused(flow, beside)
     return [Note(where=flow.target, kind="groups", name=flow.name, reason=why)] if why and flow.sync.groups else []
-
-
-def recorded_topics(lake: Lake, flow: FlowConfig) -> list[str]:
-    """Return the source topics that were ever seen and that the flow carries."""
-    if not lake.exists(lake.meta_location(METADATA)):
-        return []
-    return [name for name in SourceTopics(lake, flow.source).load() if flow.carries(name)]
 
 
 def _ledger_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:

@@ -21,8 +21,7 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import accounted_positions, commits, landed_positions, spans_after
 from mirrorlake.lake.lives import recorded_lives
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.observed import read_seen
+from mirrorlake.lake.metadata import SourceTopics, newest_acls, newest_topics, read_seen
 from mirrorlake.lake.samples import remember
 from mirrorlake.lake.schema import (
     AUDIT,
@@ -117,6 +116,7 @@ _ACL = Acl(
     operation="READ",
     permission="ALLOW",
 ).as_dict()
+_GONE = {**_ACL, "principal": "User:b"}
 _CUT = {"partition": 0, "generation": 2, "first_offset": 150}
 _HOLES = [_stretch(3, 2), _stretch(9, 1)]
 _ROWS: dict[str, list[tuple[Any, ...]]] = {
@@ -150,6 +150,10 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         ("central", "target", "topic", "a.t", 1, "id8", 2, {}, None, True, AT, None, None),
         ("central", "target", "topic", "a.t", 2, "id9", 2, {}, None, True, AT + TICK, None, None),
         ("central", None, "acl", None, None, None, None, None, _ACL, True, AT, None, None),
+        ("central", None, "acl", None, None, None, None, None, _ACL, False, AT + TICK, None, None),
+        ("central", None, "acl", None, None, None, None, None, _ACL, True, AT + 2 * TICK, None, None),
+        ("central", None, "acl", None, None, None, None, None, _GONE, True, AT, None, None),
+        ("central", None, "acl", None, None, None, None, None, _GONE, False, AT + TICK, None, None),
     ],
     AUDIT.name: [(AT, "me@here", "plan", "hash", "central", None, "topic a.t", "create", "null", '{"configs": {}}')],
 }  # fmt: skip
@@ -161,6 +165,8 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "next version": lambda lake: [lake.has_version(lake.relay_location("east"), n) for n in (3, 4)],
     "commits": lambda lake: commits(lake, lake.relay_location("east"), limit=3),
     "topics": lambda lake: SourceTopics(lake, "east").load(),
+    "topics of a target": lambda lake: newest_topics(lake, "central", "target"),
+    "ACLs": lambda lake: newest_acls(lake, "central"),
     "seen": lambda lake: read_seen(lake, clusters=["central", "east"], until=AT),
     "lives": lambda lake: recorded_lives(lake, [FLOW]),
     "positions": lambda lake: accounted_positions(lake, "east"),
@@ -222,6 +228,8 @@ def test_the_answers_are_right(lake: Lake) -> None:
     [span] = spans_after(lake, "east", {}, AT, AT + TICK)
     assert (span.first, span.last, span.records) == (5, 9, 5), "statistics cut both batches to one millisecond"
     copy = LedgerCopy(lake, "a->b", "east")
+    assert newest_acls(lake, "central") == {Acl(**_ACL)}, "an ACL that was deleted and made again"
+    assert newest_topics(lake, "central", "target")["a.t"].topic_id == "id9"
     assert (copy.load(), copy.held_epoch) == ({0: 5, 1: 7}, 11), "an epoch that a mad clock made does not count"
 
 

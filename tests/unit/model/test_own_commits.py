@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from mirrorlake.model.own_commits import Held, History, last_own, may_move
+from mirrorlake.model.own_commits import CommitHistory, Held, last_own, may_move
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -19,17 +19,17 @@ def at(minutes: int) -> datetime:
 @pytest.mark.parametrize(
     ("history", "offset", "expected"),
     [
-        (History({}), 5, Held(5, own_since=at(9))),
-        (History({}, (at(1), 5)), 5, Held(5, own_since=at(1))),
-        (History({5: at(1)}), 5, Held(5)),
-        (History({5: at(2)}, (at(1), 3)), 5, Held(5)),
-        (History({5: at(1)}, (at(2), 7)), 7, Held(7, own_since=at(2))),
+        (CommitHistory({}), 5, Held(5, own_since=at(9))),
+        (CommitHistory({}, (at(1), 5)), 5, Held(5, own_since=at(1))),
+        (CommitHistory({5: at(1)}), 5, Held(5)),
+        (CommitHistory({5: at(2)}, (at(1), 3)), 5, Held(5)),
+        (CommitHistory({5: at(1)}, (at(2), 7)), 7, Held(7, own_since=at(2))),
         # It committed something else since: that it came back to 5 is its own doing.
-        (History({5: at(1)}, (at(2), 7)), 5, Held(5, own_since=at(9))),
-        (History({5: at(1)}), 6, Held(6, own_since=at(9))),
+        (CommitHistory({5: at(1)}, (at(2), 7)), 5, Held(5, own_since=at(9))),
+        (CommitHistory({5: at(1)}), 6, Held(6, own_since=at(9))),
     ],
 )
-def test_law_a_whose_a_position_is(history: History, offset: int, expected: Held) -> None:
+def test_law_a_whose_a_position_is(history: CommitHistory, offset: int, expected: Held) -> None:
     assert history.held(offset, now=at(9)) == expected
 
 

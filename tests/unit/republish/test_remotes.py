@@ -135,10 +135,10 @@ def test_law_a_a_lost_life_that_nobody_saw_comes_before_what_was_seen() -> None:
 
     looked = [seen("east.a", "2", 3), seen("east.b", "1", 2), seen("east.b", "2", 3)]
     lost = {"east.a": "1", "east.b": "1", "east.c": "1"}
-    found = {one.topic: one for one in unseen_lives("west", lost, looked, now=NOON)}
+    found = {topic.name: (topic, at) for topic, at in unseen_lives(lost, looked, now=NOON)}
     assert found.keys() == {"east.a", "east.c"}
-    assert found["east.a"].at < NOON.replace(hour=3), "the new life is the present one"
-    assert found["east.a"].topic_id == "1"
+    assert found["east.a"][1] < NOON.replace(hour=3), "the new life is the present one"
+    assert found["east.a"][0].topic_id == "1"
 
 
 def test_the_newest_choice_for_a_remote_topic_counts() -> None:
