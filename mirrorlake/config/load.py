@@ -69,7 +69,7 @@ def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
         findings += [item for item in found if not document.is_unresolved(item.place)]
     if findings or config is None:
         raise ConfigError(_faults(findings, document))
-    config.read_from(path)
+    config.read_from(path, text)
     return config
 
 

@@ -65,6 +65,15 @@ def looks_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def variable(*parts: str) -> str:
+    """Return the name of the environment variable for a secret.
+
+    >>> variable("east", "sasl.password")
+    'EAST_SASL_PASSWORD'
+    """
+    return re.sub(r"\W+", "_", "_".join(parts)).upper()
+
+
 def check(text: str) -> None:
     """Refuse text with a malformed reference, without resolving any.
 

@@ -1,24 +1,26 @@
-"""Draft settings: what a person has filled in so far, and the settings that result.
+"""Draft settings: what a person has filled in so far, and the settings file that results.
 
-A draft never holds a secret: where one belongs it holds a reference, `${env:NAME}` or `${secret:scope/key}`. What a settings
-file says beyond the fields here is kept as it is.
+A draft never holds a secret: where one belongs it holds a reference, `${env:NAME}` or `${secret:scope/key}`. Only what a
+person changed is written; the rest of the file stays as its author wrote it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mirrorlake.config.edit.yaml_writer import variable, written, yaml_of
+from ruamel.yaml.comments import CommentedMap
+
+from mirrorlake.config.edit.yaml_text import YamlText, append, put, put_below, remove, sections
 from mirrorlake.config.load import loads
-from mirrorlake.config.schema.mirror import ClusterConfig, MirrorConfig
+from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.config.secrets import is_reference
-from mirrorlake.config.values import policy as read_policy
+from mirrorlake.config.secrets import is_reference, variable
 from mirrorlake.errors import UsageError
-from mirrorlake.model.patterns import PatternError, parse_patterns
+from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, parse_patterns
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
 
 SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -26,11 +28,14 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 POLICIES = ("default", "identity", "template")
 # The rules that a draft writes, by the field they come from; rules of other names stay as they are.
 _RULES = {"keep": "only", "drop": "without", "mask": "masked", "remove": "removed"}
+# Commas inside ${env:NAME:-default} do not separate.
+_COMMAS = re.compile(r"\s*,(?![^{]*\})\s*")
+_SYNC = ("groups", "configs", "acls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDraft:
-    """One cluster: `servers` as `host:port,...`; `password` is a reference; `rest` is what the file says beyond."""
+    """One cluster: `servers` as `host:port,...`; `password` is a reference; `rest` is the cluster's part of the file."""
 
     alias: str
     servers: str = ""
@@ -44,17 +49,17 @@ class ClusterDraft:
 
     @classmethod
     def of(cls, alias: str, settings: Mapping[str, Any]) -> ClusterDraft:
-        """Return the draft of a cluster as `config/edit/yaml_writer.py` writes it."""
-        client = dict(settings.get("client", {}))
+        """Return the draft of a cluster as a file has it."""
+        client = settings.get("client") or {}
         return cls(
             alias=alias,
-            servers=_line(settings.get("bootstrap_servers", ""), ","),
+            servers=_line(settings.get("bootstrap_servers") or "", ","),
             security=client.get("security.protocol", "PLAINTEXT"),
             mechanism=client.get("sasl.mechanism", "SCRAM-SHA-512"),
             username=client.get("sasl.username", ""),
             password=client.get("sasl.password", ""),
             ca=client.get("ssl.ca.location", ""),
-            never_leave=_line(settings.get("never_leave", "")),
+            never_leave=_line(settings.get("never_leave") or ""),
             rest=settings,
         )
 
@@ -68,27 +73,44 @@ class ClusterDraft:
         """Whether user and password are needed."""
         return self.security.startswith("SASL")
 
-    def settings(self) -> dict[str, Any]:
-        """Return the cluster's part of a settings file.
+    def write(self, node: Any) -> None:
+        """Write what differs into the cluster's part of a file.
 
         Raises:
             UsageError: the password is not a reference; it is not repeated.
         """
-        if self.rest.get("kind") == "lake":
-            return {**self.rest, "never_leave": self.never_leave}
+        before = ClusterDraft.of(self.alias, node)
+        if node.get("kind") != "lake":
+            if self.servers != before.servers or not node:
+                servers = _COMMAS.split(self.servers.strip())
+                put(node, "bootstrap_servers", servers if len(servers) > 1 else servers[0])
+            if replace(self, servers=before.servers, never_leave=before.never_leave, rest=node) != before:
+                self._write_client(node)
+        if self.never_leave != before.never_leave:
+            put(node, "never_leave", self.never_leave) if self.never_leave else remove(node, "never_leave")
+
+    def written(self) -> CommentedMap:
+        """Return the cluster's part of a new file; raises as `write` does."""
+        node = CommentedMap(deepcopy(dict(self.rest)))
+        self.write(node)
+        return node
+
+    def _write_client(self, node: Any) -> None:
         wanted = {
             "security.protocol": "" if self.security == "PLAINTEXT" else self.security,
             "ssl.ca.location": self.ca,
         }
-        client = dict(self.rest.get("client", {}))
+        client = node.get("client") or {}
         if "sasl.jaas.config" not in client:
             wanted |= self._login()
+        if not any(wanted.values()) and wanted.keys() >= client.keys():
+            remove(node, "client")
+            return
         for key, value in wanted.items():
-            client.pop(key, None) if not value else client.update({key: value})
-        others = {key: value for key, value in self.rest.items() if key not in ("bootstrap_servers", "client")}
-        # Commas inside ${env:NAME:-default} do not separate.
-        servers = {"bootstrap_servers": re.split(r"\s*,(?![^{]*\})\s*", self.servers.strip())}
-        return {**others, **servers, **({"client": client} if client else {}), "never_leave": self.never_leave}
+            if value:
+                put_below(node, "client", key, value)
+            elif key in client:
+                remove(client, key)
 
     def _login(self) -> dict[str, str]:
         if not self.logs_in:
@@ -105,9 +127,10 @@ class ClusterDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowDraft:
-    """One flow. Selections are spelled as in a settings file; None leaves the default; `rest` is what the file says beyond.
+    """One flow. Selections are spelled as in a settings file; None leaves the default.
 
-    `keep` and `drop` are predicates over records, `mask` and `remove` paths of JSON members with commas between.
+    `keep` and `drop` are predicates over records, `mask` and `remove` paths of JSON members with commas between. `place` is
+    the flow's place in the file's list; None makes a new flow.
     """
 
     source: str = ""
@@ -127,31 +150,30 @@ class FlowDraft:
     sync_groups: bool = True
     sync_configs: bool = True
     sync_acls: bool = False
-    rest: Mapping[str, Any] = field(default_factory=dict)
+    place: int | None = None
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> FlowDraft:
-        """Return the draft of a flow as `config/edit/yaml_writer.py` writes it."""
-        choice, sync = read_policy(settings.get("policy", "default")), settings.get("sync", {})
-        rules = {rule.get("name"): rule for rule in settings.get("rules", ())}
-        own = {key: rules.get(name, {}).get(key, "") for key, name in _RULES.items()}
+    def of(cls, config: FlowConfig, settings: Mapping[str, Any], place: int) -> FlowDraft:
+        """Return the draft of a flow: choices as they were read, selections and rules as the file spells them."""
+        rules = {rule.get("name"): rule for rule in settings.get("rules") or ()}
+        own = {key: _line(rules.get(name, {}).get(key, "")) for key, name in _RULES.items()}
         exclude, exclude_groups = settings.get("exclude_topics"), settings.get("exclude_groups")
         return cls(
-            source=settings["source"],
-            target=settings["target"],
-            name=settings.get("name", ""),
+            source=config.source,
+            target=config.target,
+            name=settings.get("name") or "",
             topics=_line(settings["topics"]),
-            exclude_topics=None if exclude is None else _line(exclude),
-            policy=choice.kind,
-            template=choice.template or "",
-            separator=choice.separator,
+            exclude_topics=None if config.exclude_topics == DEFAULT_EXCLUDE_TOPICS else _line(exclude),
+            policy=config.policy.kind,
+            template=config.policy.template or "",
+            separator=config.policy.separator,
             groups=_line(settings.get("groups", ".*")),
-            exclude_groups=None if exclude_groups is None else _line(exclude_groups),
-            sync_groups=sync.get("groups", True),
-            sync_configs=sync.get("configs", True),
-            sync_acls=sync.get("acls", False),
-            rest=dict(settings),
-            **{key: _line(value) for key, value in own.items()},
+            exclude_groups=None if config.exclude_groups == DEFAULT_EXCLUDE_GROUPS else _line(exclude_groups),
+            sync_groups=config.sync.groups,
+            sync_configs=config.sync.configs,
+            sync_acls=config.sync.acls,
+            place=place,
+            **own,
         )
 
     @property
@@ -159,24 +181,37 @@ class FlowDraft:
         """The flow's name, by its ends where it has none of its own."""
         return self.name or f"{self.source}->{self.target}"
 
-    def settings(self) -> dict[str, Any]:
-        """Return the flow's part of a settings file."""
-        found: dict[str, Any] = {**self.rest, "source": self.source, "target": self.target, "topics": self.topics}
-        optional = {
-            "name": self.name or None,
-            "exclude_topics": self.exclude_topics,
-            "exclude_groups": self.exclude_groups,
-        }
-        for key, value in optional.items():
-            found.pop(key, None)
-            if value is not None:
-                found[key] = value
-        found["policy"] = self._policy()
-        found["groups"] = self.groups
-        switches = {"groups": self.sync_groups, "configs": self.sync_configs, "acls": self.sync_acls}
-        found["sync"] = {**self.rest.get("sync", {}), **switches}
-        found["rules"] = self._rules()
-        return found
+    def write(self, node: Any, before: FlowDraft) -> None:
+        """Write what differs from `before` into the flow's part of a file."""
+        for key in ("name", "source", "target", "topics", "exclude_topics"):
+            self._write_text(node, key, before)
+        if (self.policy, self.template, self.separator) != (before.policy, before.template, before.separator):
+            put(node, "policy", self._policy())
+        for key in ("groups", "exclude_groups"):
+            self._write_text(node, key, before)
+        for key in _SYNC:
+            if (wanted := getattr(self, f"sync_{key}")) != getattr(before, f"sync_{key}"):
+                put_below(node, "sync", key, wanted)
+        for key in _RULES:
+            if getattr(self, key) != getattr(before, key):
+                self._write_rule(node, key)
+
+    def written(self) -> CommentedMap:
+        """Return the flow's part of a file that does not have it yet."""
+        node = CommentedMap()
+        self.write(node, FlowDraft())
+        return node
+
+    def _write_text(self, node: Any, key: str, before: FlowDraft) -> None:
+        text = getattr(self, key)
+        if text == getattr(before, key):
+            return
+        if text is None or (key == "name" and not text):
+            remove(node, key)
+        elif isinstance(node.get(key), list):
+            _write_list(node, key, text)
+        else:
+            put(node, key, text)
 
     def _policy(self) -> Any:
         if self.policy == "template":
@@ -184,16 +219,21 @@ class FlowDraft:
         plain = self.separator in ("", DEFAULT_SEPARATOR)
         return self.policy if plain else {"name": self.policy, "separator": self.separator}
 
-    def _rules(self) -> list[dict[str, Any]]:
-        others = [rule for rule in self.rest.get("rules", ()) if rule.get("name") not in _RULES.values()]
-        own = []
-        for key, name in _RULES.items():
-            text = getattr(self, key).strip()
-            if text:
-                before = next((dict(rule) for rule in self.rest.get("rules", ()) if rule.get("name") == name), {})
-                value = text if key in ("keep", "drop") else [part.strip() for part in text.split(",") if part.strip()]
-                own.append({**before, "name": name, key: value})
-        return [*own, *others]
+    def _write_rule(self, node: Any, key: str) -> None:
+        name, text, rules = _RULES[key], getattr(self, key).strip(), node.get("rules") or []
+        place = next((place for place, rule in enumerate(rules) if rule.get("name") == name), None)
+        value = text if key in ("keep", "drop") else [part.strip() for part in text.split(",") if part.strip()]
+        if text and place is not None:
+            put(rules[place], key, value)
+        elif text and rules:
+            earlier = list(_RULES.values())[: list(_RULES).index(key)]
+            rules.insert(sum(rule.get("name") in earlier for rule in rules), {"name": name, key: value})
+        elif text:
+            put(node, "rules", [{"name": name, key: value}])
+        elif place is not None and len(rules) > 1:
+            remove(rules, place)
+        elif place is not None:
+            remove(node, "rules")
 
 
 def check_cluster(draft: ClusterDraft) -> ClusterConfig:
@@ -218,6 +258,13 @@ def check_cluster(draft: ClusterDraft) -> ClusterConfig:
 class Draft:
     """Draft settings: clusters, and one flow beside those that the file has already.
 
+    Attributes:
+        clusters: all of them.
+        flow: the flow that is new, or that is changed.
+        root: the lake's root.
+        text: the file that is edited; empty for a new one.
+        flows: those that the file has already.
+
     Example:
         >>> east, west = ClusterDraft(alias="east", servers="e:9092"), ClusterDraft(alias="west", servers="w:9092")
         >>> draft = Draft(clusters=(east, west), flow=FlowDraft(source="east", target="west", topics="orders"))
@@ -232,53 +279,82 @@ class Draft:
     clusters: tuple[ClusterDraft, ...] = ()
     flow: FlowDraft = FlowDraft()
     root: str = "./lake"
-    base: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    flows: tuple[FlowDraft, ...] = ()
 
     @classmethod
-    def of(cls, content: Mapping[str, Any], flow: str | None = None) -> Draft:
-        """Return the draft of settings as `config/edit/yaml_writer.py` writes them, at one of their flows or at a new one.
+    def of(cls, text: str, flow: str | None = None) -> Draft:
+        """Return the draft of a settings file without secrets (`without_secrets`), at one of its flows or at a new one.
 
-        Args:
-            content: what `written(config).content` holds.
-            flow: the name of a flow; None for a new one.
+        Raises:
+            ConfigError: the text is not a settings file.
         """
-        clusters = tuple(ClusterDraft.of(alias, settings) for alias, settings in content["clusters"].items())
-        drafts = [FlowDraft.of(settings) for settings in content["flows"]]
-        chosen = next((one for one in drafts if one.called == flow), FlowDraft())
-        return cls(clusters=clusters, flow=chosen, root=content["lake"].get("root", ""), base=content)
-
-    @property
-    def flows(self) -> tuple[FlowDraft, ...]:
-        """The flows that the file has already."""
-        return tuple(FlowDraft.of(settings) for settings in self.base.get("flows", ()))
-
-    def content(self) -> dict[str, Any]:
-        """Return the settings as `from_settings` takes them; nothing is checked yet but passwords."""
-        lake = self.base.get("lake", {})
-        mine = self.flow.settings()
-        flows = [mine if FlowDraft.of(flow).called == self.flow.called else flow for flow in self.base.get("flows", ())]
-        if mine not in flows:
-            flows.append(mine)
-        return {
-            **self.base,
-            "lake": lake if "catalog" in lake else {**lake, "root": self.root},
-            "clusters": {cluster.alias: cluster.settings() for cluster in self.clusters},
-            "flows": flows,
-        }
+        config = loads(text)
+        text = str(document := YamlText(text))
+        root = document.root
+        flows = tuple(
+            FlowDraft.of(one, node, place)
+            for place, (one, node) in enumerate(zip(config.flows, root["flows"], strict=True))
+        )
+        return cls(
+            clusters=tuple(ClusterDraft.of(str(alias), settings) for alias, settings in root["clusters"].items()),
+            flow=next((one for one in flows if one.called == flow), FlowDraft()),
+            root=root["lake"].get("root", ""),
+            text=text,
+            flows=flows,
+        )
 
     def config(self) -> MirrorConfig:
         """Return the settings.
 
         Raises:
-            ConfigError: they have faults; all of them are named.
+            ConfigError: they have faults, such as a new flow with the name of another; all of them are named.
             UsageError: a password is not a reference.
         """
-        return loads(yaml_of(self.content()))
+        return loads(self._written())
 
     @property
     def yaml(self) -> str:
         """The settings file as a person would write it; raises as `config` does."""
-        return written(self.config()).yaml
+        return self.config().text
+
+    def _written(self) -> str:
+        if not self.text:
+            clusters = {cluster.alias: cluster.written() for cluster in self.clusters}
+            return sections({"lake": {"root": self.root}, "clusters": clusters, "flows": [self.flow.written()]})
+        document = YamlText(self.text)
+        root = document.root
+        if "catalog" not in root["lake"] and self.root != root["lake"].get("root"):
+            put(root["lake"], "root", self.root)
+        known = root["clusters"]
+        for alias in [alias for alias in known if str(alias) not in [cluster.alias for cluster in self.clusters]]:
+            remove(known, alias)
+        for cluster in self.clusters:
+            if cluster.alias in known:
+                cluster.write(known[cluster.alias])
+            else:
+                put(known, cluster.alias, cluster.written())
+        if self.flow.place is None:
+            append(root["flows"], self.flow.written())
+        else:
+            self.flow.write(root["flows"][self.flow.place], self.flows[self.flow.place])
+        return str(document)
+
+
+def _write_list(node: Any, key: str, text: str) -> None:
+    """Write a selection into the list that a file has, whose comments stay."""
+    try:
+        wanted = parse_patterns(text, required=False).expressions
+    except PatternError:
+        # References, or what is half typed.
+        wanted = tuple(_COMMAS.split(text.strip()))
+    items = node[key]
+    for place in reversed(range(len(items))):
+        if items[place] not in wanted:
+            remove(items, place)
+    for item in wanted:
+        if item not in items:
+            append(items, item)
 
 
 def _line(value: Any, separator: str = ", ") -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 from mirrorlake.config.load import loads
@@ -12,7 +14,7 @@ def save(text: str, path: str | Path, *, replace: bool = False) -> Path:
     """Write settings to a file and return its path; a file that already has this content is left as it is.
 
     Args:
-        text: the settings, as `written(config).yaml` gives them.
+        text: the settings, as `Draft.yaml` gives them.
         path: where; its folder is made.
         replace: whether another content may be replaced.
 
@@ -30,7 +32,15 @@ def save(text: str, path: str | Path, *, replace: bool = False) -> Path:
                 remedy="name another file, or allow that this one is replaced",
             )
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        # Whole or not at all: a job may read it at this moment.
+        fresh = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            fresh.write_text(text, encoding="utf-8")
+            if file.exists():
+                shutil.copymode(file, fresh)
+            fresh.replace(file.resolve())
+        finally:
+            fresh.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written ({error.strerror})", remedy="name a file in a folder you may write"

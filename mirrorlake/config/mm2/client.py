@@ -12,8 +12,7 @@ from typing import Any
 
 from mirrorlake.config.client import jaas
 from mirrorlake.config.client.options import check_client, check_producer
-from mirrorlake.config.edit.yaml_writer import variable
-from mirrorlake.config.secrets import has_reference, looks_secret
+from mirrorlake.config.secrets import has_reference, looks_secret, variable
 
 Pair = tuple[str, str]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mirrorlake.config.edit.yaml_writer import yaml_of
+from mirrorlake.config.edit.yaml_text import sections
 from mirrorlake.config.mm2.client import Clients, Pair
 from mirrorlake.config.mm2.flow import flow_settings
 from mirrorlake.config.mm2.names import TRANSLATED, why_not
@@ -47,7 +47,7 @@ class Mm2Import:
     @property
     def yaml(self) -> str:
         """The settings file, as it would be written by hand."""
-        return yaml_of(self.settings)
+        return sections(self.settings)
 
 
 def import_mm2(path: str | Path) -> Mm2Import:

@@ -228,6 +228,7 @@ class MirrorConfig(Settings):
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="where runs are logged")
 
     _path: Path | None = PrivateAttr(default=None)
+    _text: str = PrivateAttr(default="")
 
     @field_validator("flows")
     @classmethod
@@ -265,9 +266,9 @@ class MirrorConfig(Settings):
         """Return the topics that may not leave a cluster, those among them that came from a cluster that denies them."""
         return never_leave(alias, self.clusters, self.flows)
 
-    def read_from(self, path: Path | None) -> None:
+    def read_from(self, path: Path | None, text: str = "") -> None:
         """Tell every part which file and place it came from, for errors at the edge."""
-        self._path = path
+        self._path, self._text = path, text
         parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
         parts += [("tracking", self.tracking)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
@@ -279,6 +280,11 @@ class MirrorConfig(Settings):
     def path(self) -> Path | None:
         """Return the file these settings were read from, if any."""
         return self._path
+
+    @property
+    def text(self) -> str:
+        """Return the YAML these settings were read from, which may hold secrets; empty where they were not."""
+        return self._text
 
     @property
     def lake_clusters(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from mirrorlake.config.edit.draft import Draft
 from mirrorlake.config.edit.save import save
-from mirrorlake.config.edit.yaml_writer import written
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import SafetyError
 from mirrorlake.mirror import Mirror
@@ -94,8 +93,7 @@ class ReviewView:
         self.reviewed, self.yaml.value, self.plan.value, self.outcome.value = None, "", "", ""
         draft = self._draft()
         config = draft.config()
-        text = written(config).yaml
-        self.yaml.value = f'<pre class="ml-yaml-text">{escape_lines(text)}</pre>'
+        self.yaml.value = f'<pre class="ml-yaml-text">{escape_lines(config.text)}</pre>'
         mirror = self._open(config)
         name = draft.flow.called
         plan = await self._desk.ask(mirror.plan, name)
@@ -103,7 +101,7 @@ class ReviewView:
             # A person went on typing while the clusters were asked.
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
             return
-        self.reviewed = Reviewed(name, text, mirror, plan)
+        self.reviewed = Reviewed(name, config.text, mirror, plan)
         # All of it: what is not seen is not agreed to.
         self.plan.value = plan.to_html(rows=None)
 

@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.edit.draft import Draft
-from mirrorlake.config.edit.yaml_writer import written
+from mirrorlake.config.edit.references import without_secrets
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
 from mirrorlake.mirror import Mirror
@@ -128,12 +128,11 @@ class Console:
 
 def _begin(mirror: Mirror | None) -> Draft:
     """Return the draft of a mirror's settings at a new flow; secrets that stand there in the open stay in memory only."""
-    if mirror is None:
+    if mirror is None or not mirror.config.text:
         return Draft()
-    return Draft.of(written(mirror.config, keep=_keep).content)
-
-
-def _keep(reference: str, text: str) -> None:
-    # What cannot be resolved here is asked for when it is needed, with the reference in the message.
-    with suppress(BadReferenceError):
-        keep_for_session(reference, expand(text))
+    text, secrets = without_secrets(mirror.config.text)
+    for reference, secret in secrets.items():
+        # What cannot be resolved here is asked for when it is needed, with the reference in the message.
+        with suppress(BadReferenceError):
+            keep_for_session(reference, expand(secret))
+    return Draft.of(text)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mirrorlake.config.edit.draft import ClusterDraft, Draft, FlowDraft
-from mirrorlake.config.edit.yaml_writer import written
+from mirrorlake.config.edit.references import without_secrets
+from mirrorlake.config.edit.save import save
+from mirrorlake.config.edit.yaml_text import sections
 from mirrorlake.config.load import load, loads
 from mirrorlake.errors import ConfigError, UsageError
 
@@ -18,11 +23,12 @@ EAST, WEST = ClusterDraft(alias="east", servers="e:9092"), ClusterDraft(alias="w
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yml")), ids=lambda path: path.name)
 def test_opening_a_file_as_a_draft_changes_nothing(path: Path) -> None:
-    content = written(load(path)).content
+    text = path.read_text(encoding="utf-8")
+    assert without_secrets(text) == (text, {}), "the files hold references only"
     for flow in [flow.name for flow in load(path).flows]:
-        draft = Draft.of(content, flow)
+        draft = Draft.of(text, flow)
         assert draft.flow.called == flow
-        assert draft.yaml == written(load(path)).yaml
+        assert draft.yaml == text
 
 
 def test_what_was_filled_in_is_what_a_person_would_write() -> None:
@@ -74,11 +80,11 @@ def test_what_was_filled_in_is_what_a_person_would_write() -> None:
 
 
 def test_a_second_flow_stands_beside_the_first_and_an_edited_one_in_its_place() -> None:
-    content = written(load(CONF / "demo.yml")).content
+    text = (CONF / "demo.yml").read_text(encoding="utf-8")
     names = [flow.name for flow in load(CONF / "demo.yml").flows]
-    new = replace(Draft.of(content), flow=FlowDraft(source="east", target="west", topics="audit"))
+    new = replace(Draft.of(text), flow=FlowDraft(source="east", target="west", topics="audit"))
     assert [flow.name for flow in new.config().flows] == [*names, "east->west"]
-    edited = Draft.of(content, names[0])
+    edited = Draft.of(text, names[0])
     edited = replace(edited, flow=replace(edited.flow, topics="payments.*"))
     assert [flow.name for flow in edited.config().flows] == names
     assert str(edited.config().flow(names[0]).topics) == "payments.*"
@@ -101,3 +107,164 @@ def test_every_fault_of_a_draft_is_named_at_once() -> None:
 def test_the_settings_of_a_draft_are_read_like_a_file() -> None:
     draft = Draft(clusters=(EAST, WEST), flow=FlowDraft(source="east", target="west", topics="orders"))
     assert loads(draft.yaml).model_dump() == draft.config().model_dump()
+
+
+COMMENTED = """\
+# Two regions.
+lake: {root: "./lake"}  # on this machine
+
+clusters:
+  # The first one.
+  east:
+    bootstrap_servers: "${env:EAST:-e:9092}"  # its brokers
+    # How to log in.
+    client:
+      security.protocol: SASL_SSL
+      sasl.mechanism: PLAIN
+      sasl.username: me
+      sasl.password: ${secret:kafka/east}
+
+  # The second one.
+  west: {bootstrap_servers: 'w:9092'}
+
+flows:
+  # Orders first.
+  - source: east
+    target: west
+    topics:
+      # money
+      - orders
+      - ${env:MORE_TOPICS:-payments}  # named by the environment
+    sync: {groups: no}  # on purpose
+    # Where it begins.
+    start: {timestamp: 2026-01-01T00:00:00Z}
+    rules:
+      - name: tests  # not ours
+        drop: "headers['test'] = '1'"
+    # Then the way back.
+  - source: west
+    target: east
+    topics: orders
+    lanes: 1
+
+# Runs.
+tracking:
+  enabled: false
+"""
+
+
+def comments(text: str) -> list[str]:
+    return re.findall(r"(?<!\S)#.*", text)
+
+
+def references(text: str) -> list[str]:
+    return re.findall(r"\$\{.*?\}", text)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"topics": "orders, ${env:MORE_TOPICS:-payments}, clicks"},
+        {"name": "main", "exclude_topics": "orders-tmp", "exclude_groups": "", "groups": "no"},
+        {"policy": "template", "template": "all", "topics": "orders, ${env:MORE_TOPICS:-payments}"},
+        {"sync_acls": True, "sync_groups": True},
+        {"keep": "value.region = 'eu'", "mask": "card, iban"},
+        {"source": "west", "target": "east", "name": "back"},
+    ],
+    ids=lambda edit: "-".join(edit),
+)
+def test_an_edit_of_one_flow_keeps_every_comment_and_reference(edit: dict[str, Any]) -> None:
+    opened = Draft.of(COMMENTED, "east->west")
+    edited = replace(opened, flow=replace(opened.flow, **edit))
+    text = edited._written()
+    assert comments(text) == comments(COMMENTED)
+    assert references(text) == references(COMMENTED)
+    assert text.splitlines()[-9:] == COMMENTED.splitlines()[-9:], "another flow, another section"
+
+
+def test_a_second_flow_keeps_the_first_and_a_second_cluster_too() -> None:
+    opened = Draft.of(COMMENTED)
+    north = ClusterDraft(alias="north", servers="n:9092, m:9092")
+    new = replace(
+        opened, clusters=(*opened.clusters, north), flow=FlowDraft(source="east", target="north", topics="no")
+    )
+    found = list(difflib.ndiff(COMMENTED.splitlines(), new.yaml.splitlines()))
+    assert [line for line in found if line.startswith("-")] == []
+    assert [line[1:].strip() for line in found if line.startswith("+")] == [
+        *("north:", "bootstrap_servers:", "- n:9092", "- m:9092"),
+        *("- source: east", "target: north", "topics: 'no'"),
+    ]
+    assert [flow.called for flow in Draft.of(new.yaml).flows] == ["east->west", "west->east", "east->north"]
+
+
+def test_a_new_flow_with_the_name_of_another_is_refused_and_a_changed_one_may_be_renamed() -> None:
+    opened = Draft.of(COMMENTED)
+    again = FlowDraft(source="east", target="west", topics="clicks")
+    with pytest.raises(ConfigError, match="a second flow 'east->west'") as refused:
+        replace(opened, flow=again).config()
+    assert "name of its own" in str(refused.value)
+    renamed = replace(opened, flow=replace(opened.flows[0], name="main", topics="orders")).config()
+    assert [flow.name for flow in renamed.flows] == ["main", "west->east"]
+
+
+def test_what_is_taken_out_leaves_the_comments_of_its_neighbours() -> None:
+    opened = Draft.of(COMMENTED)
+    west = replace(opened.clusters[1], servers="w:9092, v:9092")
+    east = replace(opened.clusters[0], security="PLAINTEXT", never_leave="pii.*")
+    assert "never_leave: pii.*" in (text := replace(opened, clusters=(east, west), flow=opened.flows[0])._written())
+    assert comments(text) == comments(COMMENTED)
+    assert "sasl" not in text
+    only_west = replace(opened, clusters=(opened.clusters[1],), flow=opened.flows[0])._written()
+    assert "# The second one.\n  west:" in only_west
+
+
+def test_a_secret_in_place_becomes_a_reference_and_is_written_nowhere() -> None:
+    secret = "hunter2-very-secret"  # noqa: S105
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{secret}";'
+    options = {"sasl.mechanism": "PLAIN", "security.protocol": "SASL_SSL"}
+    content = {
+        "lake": {"root": "./lake"},
+        "clusters": {"east": {"bootstrap_servers": "e:9092"}, "west": {"bootstrap_servers": "w:9092"}},
+        "flows": [{"source": "east", "target": "west", "topics": "orders"}],
+    }
+    for client in (
+        {"sasl.username": "u", "sasl.password": secret},
+        {"sasl.username": "u", "sasl.password": f"${{env:NOT_SET:-{secret}}}"},
+        {"sasl.jaas.config": jaas},
+    ):
+        content["clusters"]["east"]["client"] = {**options, **client}
+        text, found = without_secrets(sections(content))
+        assert secret not in text + repr(Draft.of(text))
+        assert list(found) in (["${env:EAST_SASL_PASSWORD}"], ["${env:EAST_SASL_JAAS_CONFIG}"])
+        assert all(reference in text and secret in value for reference, value in found.items())
+        loads(text)
+    content["clusters"]["east"]["client"] = {
+        **options,
+        "sasl.username": "u",
+        "sasl.password": "${secret:kafka/password}",
+    }
+    content["flows"][0]["rules"] = [{"hash": {"fields": ["email"], "key": secret}}]
+    text, found = without_secrets(sections(content))
+    assert found == {"${env:EAST_WEST_RULE_1_KEY}": secret}
+    assert "password: ${secret:kafka/password}" in text
+
+
+def test_saving_replaces_a_file_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "conf" / "mirror.yml"
+    assert save(COMMENTED, file) == file
+    other = Draft.of(COMMENTED, "east->west")
+    other_text = replace(other, flow=replace(other.flow, topics="orders")).yaml
+    with pytest.raises(UsageError, match="holds other settings"):
+        save(other_text, file)
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", fails)
+        with pytest.raises(UsageError, match="No space left"):
+            save(other_text, file, replace=True)
+    assert file.read_text(encoding="utf-8") == COMMENTED
+    assert list(file.parent.iterdir()) == [file]
+    save(other_text, file, replace=True)
+    assert file.read_text(encoding="utf-8") == other_text
