@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamReader
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
@@ -27,6 +29,15 @@ from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
+_TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a table; `signature` is the document that its writer signed it with, empty without one."""
+
+    version: int
+    signature: Mapping[str, Any]
 
 
 class Lake:
@@ -52,20 +63,20 @@ class Lake:
         return self._session() if callable(self._session) else self._session
 
     def relay_location(self, alias: str) -> str:
-        """Return the relay of a source cluster as SQL names it."""
+        """Address the relay of a source cluster: its path or its name in the catalog."""
         return self._place(f"relay/{alias}", f"relay_{_identifier(alias)}")
 
     def meta_location(self, table: TableSchema) -> str:
-        """Return a side table's path or name."""
+        """Address a side table."""
         return self._place(f"meta/{table.name}", table.name)
 
     def checkpoint_root(self) -> str:
-        """Return the folder that holds the checkpoint locations of all streams."""
+        """The folder that holds the checkpoint locations of all streams."""
         return self._checkpoints.rstrip("/")
 
     def sql_name(self, location: str) -> str:
-        """Return a location as it is written in SQL."""
-        return location if self._root is None else f"delta.`{location}`"
+        """Write a location as SQL takes it."""
+        return location if self.is_catalog else f"delta.`{location}`"
 
     @property
     def is_catalog(self) -> bool:
@@ -73,22 +84,22 @@ class Lake:
         return self._namespace is not None
 
     def view_name(self, name: str) -> str:
-        """Return the name of a view beside the tables of a catalog."""
+        """Name a view beside the tables of a catalog."""
         return self._place(name, name)
 
     def exists(self, location: str) -> bool:
-        """Tell whether a table is there."""
+        """Tell whether a table exists."""
         if self._needs_no_spark(location):
             return True
         from delta.tables import DeltaTable
 
-        if self._root is None:
+        if self.is_catalog:
             return bool(self.spark.catalog.tableExists(location))
         return bool(DeltaTable.isDeltaTable(self.spark, location))
 
     def create_all(self, aliases: Iterable[str]) -> list[str]:
-        """Create what is missing: a relay per source alias, and the side tables. Return what was created."""
-        missing = self._missing(aliases)
+        """Create what is missing: a relay per source alias, and the side tables; return their locations."""
+        missing = self.missing(aliases)
         with ThreadPoolExecutor(max_workers=4) as pool:
             # Relays first: where Spark puts them into a folder of this machine, the rest needs no Spark.
             for is_relay in (True, False):
@@ -101,36 +112,25 @@ class Lake:
         if not self.exists(self.meta_location(table)):
             self._create(self.meta_location(table), table)
 
-    def missing(self, aliases: Iterable[str]) -> list[str]:
-        """Return the locations of tables that `create_all` would create."""
-        return list(self._missing(aliases))
-
-    def _missing(self, aliases: Iterable[str]) -> dict[str, TableSchema]:
+    def missing(self, aliases: Iterable[str]) -> dict[str, TableSchema]:
+        """Return the tables that `create_all` would create, by location."""
         wanted = {self.relay_location(alias): RELAY for alias in aliases}
         wanted |= {self.meta_location(table): table for table in SIDE_TABLES}
         with ThreadPoolExecutor(max_workers=4) as pool:
             there = list(pool.map(self.exists, wanted))
         return {location: table for (location, table), found in zip(wanted.items(), there, strict=True) if not found}
 
-    def read(self, location: str) -> DataFrame:
-        """Return a table as it is now."""
-        if self._root is None:
-            return self.spark.read.table(location)
-        return self.spark.read.format("delta").load(location)
+    def relay(self, alias: str, *, version: int | None = None) -> DataFrame:
+        """Read the relay of a source cluster as it is now, or as it was at a version."""
+        return self._read(self.relay_location(alias), version)
 
-    def relay(self, alias: str) -> DataFrame:
-        """Return the relay of a source cluster."""
-        return self.read(self.relay_location(alias))
-
-    def relay_at(self, alias: str, version: int) -> DataFrame:
-        """Return the relay of a source cluster as it was at a version."""
-        reader = self.spark.read.option("versionAsOf", version)
-        location = self.relay_location(alias)
-        return reader.table(location) if self._root is None else reader.format("delta").load(location)
+    def relay_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
+        """Read the relay of a source cluster as a stream."""
+        return self._load(reader, self.relay_location(alias))
 
     def meta(self, table: TableSchema) -> DataFrame:
-        """Return a side table with the columns that this release knows; those of an older lake are null where it lacks them."""
-        frame = self.read(self.meta_location(table))
+        """Read a side table with the columns that this release knows; null where a lake of an older release lacks one."""
+        frame = self._read(self.meta_location(table))
         lacking = {
             name: F.lit(None).cast(kind) for name, (kind, _) in table.columns.items() if name not in frame.columns
         }
@@ -149,22 +149,17 @@ class Lake:
 
         Args:
             text: a query in Spark's SQL; `{offset_map}` stands for that side table, `{relay}` for a relay, `:name` for a value.
-                Both engines take it; no time of the relay is compared with a value but by `unix_micros`, since file
-                statistics cut times to milliseconds.
+                Times of the relay are compared by `unix_micros` only: file statistics cut them to milliseconds.
             relay: the alias of the source whose relay is meant.
-            part: the part of it that matters, so that files without a record of it need not be read.
+            part: the part of it that matters; files without a record of it are not read.
             tables: what else the question names in braces.
             values: the values.
-
-        Returns:
-            The rows, their columns as attributes.
 
         Example:
             >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
             [namespace(epoch=1795338937)]
         """
-        known = {table.name: table for table in (RELAY, *SIDE_TABLES)}
-        asked = {name: known[name] for name in tables_of(text) if name not in tables}
+        asked = {name: _TABLES[name] for name in tables_of(text) if name not in tables}
         places = {
             name: self.relay_location(relay) if table is RELAY else self.meta_location(table)
             for name, table in asked.items()
@@ -191,13 +186,6 @@ class Lake:
         # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
         return self._has_folder and self._folder.has(location)
 
-    def read_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
-        """Load the relay of a source cluster as a stream."""
-        location = self.relay_location(alias)
-        if self._root is None:
-            return reader.table(location)
-        return reader.load(location)
-
     def append(
         self,
         frame: DataFrame,
@@ -213,27 +201,18 @@ class Lake:
         `app_id` is what keeps a zombie from writing twice: its versions are old. `signature` goes into the table's
         history as the commit's user metadata. `adds_columns` gives a table of an older release the columns that came since.
         """
-        writer = frame.write.format("delta").mode("append").option("compression", "zstd")
+        writer = frame.write.mode("append")
         if adds_columns:
             writer = writer.option("mergeSchema", "true")
         if app_id:
             writer = writer.option("txnAppId", app_id).option("txnVersion", version)
         if signature:
             writer = writer.option("userMetadata", signature)
-        if self._root is None:
-            writer.saveAsTable(location)
-        else:
-            writer.save(location)
+        self._save(writer, location)
 
     def replace(self, frame: DataFrame, location: str, *, where: str) -> None:
         """Put rows in the place of those that a condition holds for, in one commit."""
-        writer = (
-            frame.write.format("delta").mode("overwrite").option("replaceWhere", where).option("compression", "zstd")
-        )
-        if self._root is None:
-            writer.saveAsTable(location)
-        else:
-            writer.save(location)
+        self._save(frame.write.mode("overwrite").option("replaceWhere", where), location)
 
     def append_rows(
         self, table: TableSchema, rows: Sequence[Mapping[str, Any]], *, app_id: str = "", version: int = 0
@@ -261,16 +240,15 @@ class Lake:
         frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
         self.append(frame, location, app_id=app_id, version=version, adds_columns=True)
 
-    def commits(self, location: str, *, limit: int | None = None) -> list[tuple[int, str]]:
-        """Return version and user metadata of a table's newest commits, newest first; empty text where a commit has none."""
+    def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
+        """List the newest commits of a table, newest first; without a limit all that its history still holds."""
         if self._needs_no_spark(location):
-            return [
-                (commit["version"], commit.get("userMetadata", "")) for commit in self._folder.history(location, limit)
-            ]
+            history = self._folder.history(location, limit)
+            return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in history]
         bounded = "" if limit is None else f" LIMIT {limit}"
-        history = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
-        rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
-        return [(int(row.version), row.userMetadata or "") for row in rows]
+        told = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
+        rows = told.select("version", "userMetadata").orderBy(F.desc("version")).collect()
+        return [Commit(int(row.version), _signature(row.userMetadata)) for row in rows]
 
     def version(self, location: str) -> int:
         """Return the newest version of a table."""
@@ -283,10 +261,9 @@ class Lake:
         """Tell whether a table has a version; cheap, because no job runs."""
         if self._needs_no_spark(location):
             return self._folder.version(location) >= version
-        reader = self.spark.read.option("versionAsOf", version)
         try:
             # Over Spark Connect nothing is looked up until something is asked.
-            _ = (reader.table(location) if self._root is None else reader.format("delta").load(location)).schema
+            _ = self._read(location, version).schema
         except AnalysisException as error:
             if "VERSION_NOT_FOUND" in str(error):
                 return False
@@ -301,10 +278,6 @@ class Lake:
         rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql_name(location)}").collect()
         return {row.key: row.value for row in rows}
 
-    def set_property(self, location: str, key: str, value: str) -> None:
-        """Set one table property."""
-        self.set_properties(location, {key: value})
-
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
         """Set table properties, all of them in one commit."""
         pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())
@@ -314,6 +287,17 @@ class Lake:
         """Return files and bytes of a table's newest version."""
         [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("numFiles", "sizeInBytes").collect()
         return int(row.numFiles), int(row.sizeInBytes)
+
+    def _read(self, location: str, version: int | None = None) -> DataFrame:
+        reader = self.spark.read
+        return self._load(reader if version is None else reader.option("versionAsOf", version), location)
+
+    def _load(self, reader: DataFrameReader | DataStreamReader, location: str) -> DataFrame:
+        return reader.table(location) if self.is_catalog else reader.format("delta").load(location)
+
+    def _save(self, writer: DataFrameWriter, location: str) -> None:
+        writer = writer.format("delta").option("compression", "zstd")
+        (writer.saveAsTable if self.is_catalog else writer.save)(location)
 
     def _create(self, location: str, table: TableSchema) -> None:
         """Create a table; another process may be creating it, too, or may have died while it did."""
@@ -337,8 +321,7 @@ class Lake:
                     return
                 if attempt.retry_state.attempt_number > 3:
                     # A creator that was killed leaves a folder that CREATE TABLE refuses for ever; an append does not.
-                    empty = self.spark.createDataFrame([], schema=table.ddl)
-                    self.append(empty, location)
+                    self.append(self.spark.createDataFrame([], schema=table.ddl), location)
                     self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
                     return
                 self.spark.sql(statement)
@@ -370,7 +353,6 @@ def _texts(folder: Path) -> dict[str, str]:
 
 
 def _texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
-    """Read the files of any folder that Spark can read, as `Lake.texts` does."""
     try:
         rows = (
             spark.read.text(folder, wholetext=True)
@@ -382,6 +364,14 @@ def _texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
     return {row.name: row.value for row in rows}
 
 
+def _signature(text: str | None) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
 def quote(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Write a text as a literal of SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

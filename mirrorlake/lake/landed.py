@@ -162,24 +162,3 @@ _SPANS = """
         AND unix_micros(r.landed_at) > :since AND unix_micros(r.landed_at) <= :until
     GROUP BY r.topic, r.generation, r.partition
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit of a table; `signature` is the document that its writer signed it with, empty without one."""
-
-    version: int
-    signature: Mapping[str, Any]
-
-
-def commits(lake: Lake, location: str, *, limit: int | None = None) -> list[Commit]:
-    """Return the newest commits of a table, newest first; all that its history still holds without a limit."""
-    return [Commit(version, _signature(text)) for version, text in lake.commits(location, limit=limit)]
-
-
-def _signature(text: str) -> Mapping[str, Any]:
-    try:
-        document = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}

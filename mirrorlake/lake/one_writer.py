@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import commits
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.lake.times import from_micros
 
@@ -119,7 +118,7 @@ class OneWriter:
     def belong_to(self, cluster_id: str) -> None:
         """Record the cluster that the relay's records come from."""
         if self.cluster_id != cluster_id:
-            self._lake.set_property(self._location, CLUSTER_PROPERTY, cluster_id)
+            self._lake.set_properties(self._location, {CLUSTER_PROPERTY: cluster_id})
             self.cluster_id = cluster_id
 
     def claim(self, cluster_id: str | None = None) -> bool:
@@ -206,7 +205,7 @@ class OneWriter:
     def _read_history(self) -> None:
         # Nearly always the newest commits tell; reading a long history costs.
         for limit in (10, 1000):
-            newest = commits(self._lake, self._location, limit=limit)
+            newest = self._lake.commits(self._location, limit=limit)
             found = [one for one in (Signed.from_document(commit.signature) for commit in newest) if one]
             self.last = next(iter(found), None)
             self.last_batch = next((one for one in found if one.batch != _CLAIM), None)

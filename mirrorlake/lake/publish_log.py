@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import commits, spans_after
+from mirrorlake.lake.landed import spans_after
 from mirrorlake.lake.times import EPOCH, TICK
 from mirrorlake.model.flow import SourcePartition
 
@@ -101,7 +101,7 @@ class PublishLog:
         before = -1 if whole and not self._is_whole else self.table_version
         limit: int | None = _AT_ONCE
         while True:
-            found = commits(self._lake, self._location, limit=limit)
+            found = self._lake.commits(self._location, limit=limit)
             is_all = limit is None or len(found) < limit
             if is_all or found[-1].version <= before + 1:
                 break

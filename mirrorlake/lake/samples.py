@@ -168,13 +168,13 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
     positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
     last = lake.properties(samples).get(_TIDIED)
     if last is None or now - datetime.fromisoformat(last) >= TIDY_EVERY:
-        lake.set_property(samples, _TIDIED, now.isoformat())
+        lake.set_properties(samples, {_TIDIED: now.isoformat()})
     # A new lake holds nothing old, and its first look is long enough.
     if last is None or now - datetime.fromisoformat(last) < TIDY_EVERY:
         return False
     if lake.properties(positions).get("delta.appendOnly") == "true":
         # A lake of an older release.
-        lake.set_property(positions, "delta.appendOnly", "false")
+        lake.set_properties(positions, {"delta.appendOnly": "false"})
     spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     names = [lake.sql_name(location) for location in (positions, samples)]
     # The newest position of a group or of landing is what a failover or the next start stands on, however old it is.

@@ -170,7 +170,7 @@ class Republisher:
         if self._settled.held:
             raise lost(*self._settled.held)
         version = self._lake.version(self._lake.relay_location(self._flow.source))
-        files = self._files(self._lake.relay_at(self._flow.source, version))
+        files = self._files(self._lake.relay(self._flow.source, version=version))
         self._make_ready({file.source for file in files})
         remotes = self._remotes.of({file.source.topic for file in files})
         task = partial(self._task, remotes=remotes)
@@ -282,7 +282,7 @@ class Republisher:
 
     def _backfill(self, version: int) -> None:
         """Send what the relay holds at a version and the ledger does not, in rounds of bounded size."""
-        relay = self._lake.relay_at(self._flow.source, version)
+        relay = self._lake.relay(self._flow.source, version=version)
         files = self._files(relay)
         self._expect(files)
         for part in rounds(files, BACKFILL_RECORDS):
@@ -303,7 +303,7 @@ class Republisher:
         )
         if version is not None:
             reader = reader.option("startingVersion", version)
-        relay = self._lake.read_stream(reader, self._flow.source)
+        relay = self._lake.relay_stream(reader, self._flow.source)
         columns = ["topic", "generation", "partition", "offset"]
         if self._flow.feeder == "spark":
             columns += ["timestamp", "key", "value", "headers"]

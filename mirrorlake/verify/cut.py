@@ -83,7 +83,7 @@ class Relays:
         ]
 
     def _frame(self, alias: str) -> DataFrame:
-        return self._lake.relay_at(alias, self._versions[alias])
+        return self._lake.relay(alias, version=self._versions[alias])
 
     def _doubled(self, alias: str) -> DataFrame | None:
         keys = [

@@ -110,11 +110,11 @@ def repair_relay(lake: Lake, alias: str, *, now: Callable[[], datetime], check: 
     found = _doubled(lake.relay(alias))
     where = " OR ".join(map(_range, found))
     if where:
-        lake.set_property(location, "delta.appendOnly", "false")
+        lake.set_properties(location, {"delta.appendOnly": "false"})
         try:
             lake.replace(_each_once(lake.relay(alias).where(where)), location, where=where)
         finally:
-            lake.set_property(location, "delta.appendOnly", "true")
+            lake.set_properties(location, {"delta.appendOnly": "true"})
     left = sum(one.rows for one in _doubled(lake.relay(alias)))
     repair = Repair(source=alias, doubled=found, removed=sum(one.rows for one in found) - left)
     change = Change(

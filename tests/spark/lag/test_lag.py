@@ -270,7 +270,7 @@ def test_old_rows_go_and_the_newest_of_each_position_stays(spark: SparkSession, 
     for table in (POSITIONS, SAMPLES):
         lake.create_side_table(table)
     # As an older release made it.
-    lake.set_property(lake.meta_location(POSITIONS), "delta.appendOnly", "true")
+    lake.set_properties(lake.meta_location(POSITIONS), {"delta.appendOnly": "true"})
     positions = [
         *(pos(second, "last_stable", second) for second in (1, 2, 3, 9)),
         *(pos(second, "group", second, group="billing") for second in (1, 2)),

@@ -19,7 +19,7 @@ from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import accounted_positions, commits, landed_positions, spans_after
+from mirrorlake.lake.landed import accounted_positions, landed_positions, spans_after
 from mirrorlake.lake.lives import recorded_lives
 from mirrorlake.lake.metadata import SourceTopics, newest_acls, newest_topics, read_seen
 from mirrorlake.lake.samples import remember
@@ -163,7 +163,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "versions": lambda lake: [lake.version(lake.meta_location(table)) for table in SIDE_TABLES],
     "properties": lambda lake: lake.properties(lake.relay_location("east")).items() >= RELAY.properties.items(),
     "next version": lambda lake: [lake.has_version(lake.relay_location("east"), n) for n in (3, 4)],
-    "commits": lambda lake: commits(lake, lake.relay_location("east"), limit=3),
+    "commits": lambda lake: lake.commits(lake.relay_location("east"), limit=3),
     "topics": lambda lake: SourceTopics(lake, "east").load(),
     "topics of a target": lambda lake: newest_topics(lake, "central", "target"),
     "ACLs": lambda lake: newest_acls(lake, "central"),
