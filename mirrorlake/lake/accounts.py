@@ -24,14 +24,7 @@ ACCOUNT_EVERY_S = 5.0
 
 
 class Accounts:
-    """Keep the accounts of one source cluster.
-
-    Args:
-        lake: the lake.
-        topics: the source's topics, which know where compaction is at work.
-        alias: the source cluster.
-        now: the clock, in UTC.
-    """
+    """Keep the accounts of one source cluster; its topics know where compaction is at work."""
 
     def __init__(self, lake: Lake, topics: SourceTopics, *, alias: str, now: Callable[[], datetime]) -> None:
         self._lake = lake
@@ -44,12 +37,11 @@ class Accounts:
 
     def resume(self, landed: LandedPositions, lost: Sequence[Gap]) -> None:
         """Go on where the last account ended; what was lost meanwhile is stepped over."""
-        self._expected = dict(landed.accounted)
-        self._expected |= {gap.source: gap.last_offset + 1 for gap in lost}
+        self._expected = {**landed.accounted, **{gap.source: gap.last_offset + 1 for gap in lost}}
         self._settled_until = None
 
     def left(self, ends: Mapping[TopicPartition, int] | None) -> int | None:
-        """Return how many offsets lie between what is accounted for and these ends; None where they are not known."""
+        """Count the offsets between what is accounted for and these ends; None where they are not known."""
         if ends is None:
             return None
         newest: dict[TopicPartition, SourcePartition] = {}
@@ -65,21 +57,20 @@ class Accounts:
         self.sample({source: (offset, None) for source, offset in opened.items()})
 
     def settle(self, until: datetime) -> None:
-        """Write what is missing between the offsets that were landed since the last time, and how far landing came.
+        """Write the gaps between the offsets that were landed since the last time, and how far landing came.
 
-        Args:
-            until: landing time of the newest batch that is in the relay; each batch is read once, at 0.4 CPU-s a million.
+        `until` is the time of the newest batch in the relay; each batch is read once, at 0.4 CPU-s a million.
         """
         if self._settled_until == until:
             return
         # After a resumption offsets tell old from new, later the times of this lander's own batches, which only grow.
         already = self._expected if self._settled_until is None else {}
-        spans = list(spans_after(self._lake, self._alias, already, self._settled_until, until))
+        rows = spans_after(self._lake, self._alias, already, self._settled_until, until)
+        spans = {SourcePartition(row.topic, row.generation, row.partition): row for row in rows}
         # A partition that appears while the query runs starts at 0, or Spark would have called it a loss.
-        self.begin({SourcePartition(span.topic, span.generation, span.partition): 0 for span in spans})
+        self.begin(dict.fromkeys(spans, 0))
         gaps, reached = [], {}
-        for span in spans:
-            source = SourcePartition(span.topic, span.generation, span.partition)
+        for source, span in spans.items():
             expected = self._expected[source]
             missing = int(span.last) + 1 - expected - int(span.records)
             if missing > 0:

@@ -18,7 +18,7 @@ from mirrorlake.model.plan import Change, Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One row of `audit`, with `before` and `after` as values."""
+    """One row of `audit`."""
 
     object: str
     action: str
@@ -28,17 +28,12 @@ class Entry:
 
 
 def who() -> str:
-    """Return who runs this process: user and host."""
+    """Name user and host of this process."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 class Audit:
-    """Write what was done to clusters, and read it again.
-
-    Args:
-        lake: the lake.
-        now: the clock, in UTC.
-    """
+    """Write what was done to clusters, and read it again."""
 
     def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
@@ -93,7 +88,7 @@ class Audit:
         ]
 
     def copied_configs(self, where: str) -> dict[str, dict[str, str]]:
-        """Return, per remote topic on a cluster, the settings that mirrorlake made there and did not take back."""
+        """Read, per remote topic on a cluster, the settings that mirrorlake made there and did not take back."""
         return copied_configs(self.entries(where, "topic"))
 
 

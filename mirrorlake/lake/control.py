@@ -15,18 +15,13 @@ from mirrorlake.model.control import ControlState, Intention, Subject, state_of
 
 
 class Control:
-    """Read and append intentions; what was read is kept until the table has a newer version.
-
-    Args:
-        lake: the lake.
-        now: the clock, in UTC.
-    """
+    """Read and append intentions; what was read is kept until the table has a newer version."""
 
     def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
         self._now = now
         self._location = lake.meta_location(CONTROL)
-        self._is_there = False
+        self._exists = False
         # A table is made empty: its first version holds no rows.
         self._version = 0
         self._rows: list[Intention] = []
@@ -36,8 +31,8 @@ class Control:
 
         A look at an unchanged table asks for the next version: 2 ms in a folder, 20 ms through Spark, and no job.
         """
-        self._is_there = self._is_there or self._lake.exists(self._location)
-        if not self._is_there:
+        self._exists = self._exists or self._lake.exists(self._location)
+        if not self._exists:
             return ControlState()
         if self._lake.has_version(self._location, self._version + 1):
             # The version first: a row that comes in between is then read twice, not never.

@@ -34,7 +34,7 @@ class FolderTables:
         self._locks: dict[str, threading.RLock] = {}
 
     def has(self, path: str) -> bool:
-        """Tell whether a table stands in a folder of this machine."""
+        """Tell whether a folder of this machine is a table."""
         if path in self._open:
             # Asked before every use: a look at the folder costs 2 us.
             if Path(path, "_delta_log").is_dir():
@@ -43,12 +43,12 @@ class FolderTables:
         return bool(DeltaTable.is_deltatable(path))
 
     def version(self, path: str) -> int:
-        """Return the newest version of a table."""
+        """Read the newest version's number."""
         with self._newest(path) as table:
             return table.version()
 
     def properties(self, path: str) -> dict[str, str]:
-        """Return the table properties."""
+        """Read the table properties."""
         with self._newest(path) as table:
             return {key: str(value) for key, value in table.metadata().configuration.items()}
 
@@ -58,9 +58,9 @@ class FolderTables:
             return table.history(limit)
 
     def dataset(self, path: str, columns: Mapping[str, pa.DataType], part: RelayPart | None = None) -> Any:
-        """Return the newest version to be read, of a relay perhaps only the files that hold a part; lacking columns are null.
+        """Open the newest version, of a relay only the files that may hold a part; lacking columns are null.
 
-        File statistics stand for the files' contents: a comparison with a time must allow for their cut to milliseconds.
+        A comparison with a time must allow for the statistics' cut to milliseconds.
         """
         with self._newest(path) as table:
             held = pa.schema(table.schema().to_arrow())

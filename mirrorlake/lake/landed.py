@@ -15,11 +15,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLocation:
-    """The batches a query planned and finished in its checkpoint location; -1 for none.
-
-    `planned_by_source` and `committed_by_source` are the sources' own offset documents of the newest such batch, in the
-    order of the query's sources; `planned` and `committed` those of its first, which is the only one of a mirror's query.
-    """
+    """The batches a query planned and finished; -1 for none, and the offset documents of each source in the newest of them."""
 
     path: str
     last_planned: int
@@ -29,22 +25,22 @@ class CheckpointLocation:
 
     @property
     def planned(self) -> Any:
-        """The offset document of the first source that was planned, or None."""
+        """The offset document that was planned of the first source, the only one of a mirror's query; None without."""
         return next(iter(self.planned_by_source), None)
 
     @property
     def committed(self) -> Any:
-        """The offset document of the first source that was finished, or None."""
+        """The offset document that was finished of the first source; None without."""
         return next(iter(self.committed_by_source), None)
 
     @property
     def has_progress(self) -> bool:
-        """Tell whether a query would resume from here."""
+        """Whether a query would resume from here."""
         return self.last_planned >= 0
 
     @property
     def has_finished_a_batch(self) -> bool:
-        """Tell whether a query would go on after a batch: a second one is planned when the first is finished."""
+        """Whether a query would go on after a batch: a second one is planned when the first is finished."""
         return self.last_committed >= 0 or self.last_planned > 0
 
 
@@ -72,7 +68,7 @@ def _source_offsets(text: str | None) -> tuple[Any, ...]:
 
 
 def last_kafka_offsets(lake: Lake, path: str) -> dict[str, dict[str, int]]:
-    """Return the offsets after the last finished batch of all Kafka sources of a query, `{"orders": {"0": 17}}`."""
+    """Read the offsets after the last finished batch of all Kafka sources of a query, `{"orders": {"0": 17}}`."""
     found: dict[str, dict[str, int]] = {}
     for document in read_checkpoint_location(lake, path).committed_by_source:
         # A query may read other sources beside: a Delta source's line holds numbers and texts.
@@ -82,7 +78,7 @@ def last_kafka_offsets(lake: Lake, path: str) -> dict[str, dict[str, int]]:
 
 
 def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[TopicPartition, int]:
-    """Return the offsets of Spark's Kafka source, `{"orders": {"0": 17}}`, as positions."""
+    """Convert the offsets of Spark's Kafka source, `{"orders": {"0": 17}}`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in (document or {}).items()
@@ -92,43 +88,34 @@ def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[To
 
 @dataclass(frozen=True, slots=True)
 class LandedPositions:
-    """How far the relay of a source has come.
+    """The next offset to land of each partition; between `accounted` and `reached` holes may still have to go to `gaps`.
 
-    `reached` is the next offset to land of each partition; `accounted` the same as of the last accounting: between the
-    two, holes may still have to be written to `gaps`.
+    `landed_at` is the time of the newest batch that was looked at.
     """
 
     reached: Mapping[SourcePartition, int]
     accounted: Mapping[SourcePartition, int]
     landed_at: datetime | None = None
-    """Time of the newest batch that was looked at; None where none was."""
 
 
 def accounted_positions(lake: Lake, alias: str) -> dict[SourcePartition, int]:
-    """Return the next offset of each partition as the newest samples of `positions` tell it; the relay may hold more."""
-    samples = lake.ask(
+    """Read the next offset of each partition from `positions`; the relay may hold more."""
+    rows = lake.ask(
         "SELECT topic, generation, partition, max(position) AS position FROM {positions} "
         "WHERE source = :source AND kind = 'landed' GROUP BY topic, generation, partition",
         source=alias,
     )
-    return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in samples}
+    return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
 
 def landed_positions(lake: Lake, alias: str) -> LandedPositions:
-    """Read how far landing a source has come.
-
-    The samples in `positions` save a scan of the whole relay: only what lies at or past them is read from the relay
-    itself, by offset and never by time, and file statistics skip the rest.
-    """
+    """Read how far landing a source has come: of the relay only what `positions` does not account for, by offset."""
     accounted = accounted_positions(lake, alias)
     return landed_since(lake, alias, LandedPositions(reached=accounted, accounted=accounted))
 
 
 def landed_since(lake: Lake, alias: str, known: LandedPositions) -> LandedPositions:
-    """Return how far landing a source has come since it was looked at: only newer batches are read.
-
-    Each batch of a lander has a later time than the one before, whatever its clock says.
-    """
+    """Look again: only newer batches are read; each has a later time than the one before, whatever the clock says."""
     reached, newest = dict(known.reached), known.landed_at
     for row in spans_after(lake, alias, known.reached if newest is None else {}, newest):
         source = SourcePartition(row.topic, row.generation, row.partition)
@@ -144,10 +131,9 @@ def spans_after(
     since: datetime | None,
     until: datetime | None = None,
 ) -> list[Any]:
-    """Return first, last and count of what was landed at or after each position, in batches after a time.
+    """Return first, last and count of the records at or past each position, in batches after `since` up to `until`.
 
-    Rows: `topic, generation, partition, first, last, records, newest` (the newest record timestamp), `landed_at` (the newest
-    batch).
+    Rows: `topic, generation, partition, first, last, records, newest` (record timestamp), `landed_at` (newest batch).
     """
     part = RelayPart(positions, since=since, until=until)
     return lake.ask(_SPANS, relay=alias, part=part, tables={"known": part.known()}, since=part.since, until=part.until)

@@ -31,7 +31,7 @@ class Life:
 
 
 def recorded_lives(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, str], Life]:
-    """Return the remote topics that were deleted or created again, by the target's alias and name; most lakes know none."""
+    """Read the remote topics that were deleted or created again, by the target's alias and name; most lakes know none."""
     location = lake.meta_location(METADATA)
     if not lake.exists(location):
         return {}
@@ -49,7 +49,7 @@ def recorded_lives(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, s
 
 
 def _present_life(rows: Sequence[Any]) -> Life | None:
-    """Tell the present life of a remote topic from its rows, oldest first; None where there was no other one."""
+    """Tell the present life of a topic from its rows, oldest first; None where there was no other one."""
     since: dict[str, datetime] = {}
     for row in rows:
         if row.present:
@@ -67,10 +67,7 @@ def _present_life(rows: Sequence[Any]) -> Life | None:
 class Lives:
     """Tell rows of flows apart by whether their remote topic exists.
 
-    Attributes:
-        flows: the flows.
-        recorded: remote topics that were lost at some time, from `recorded_lives`.
-        held: those that were found to be lost just now, by flow.
+    `recorded` are remote topics that were lost at some time, `held` those that were found to be lost just now.
     """
 
     flows: tuple[FlowConfig, ...]
@@ -81,11 +78,11 @@ class Lives:
         return bool(self.recorded or self.held)
 
     def standing(self, runs: DataFrame) -> DataFrame:
-        """Return the rows of `offset_map` whose records stand in a remote topic that exists."""
+        """Keep the rows of `offset_map` whose records stand in a remote topic that exists."""
         return runs.where(self.standing_sql())
 
     def fallen(self, runs: DataFrame) -> DataFrame | None:
-        """Return the rows of `offset_map` whose records stood in a topic that is gone; None where there can be none."""
+        """Keep the rows of `offset_map` whose records stood in a topic that is gone; None where there can be none."""
         gone = self.fallen_sql()
         return None if gone is None else runs.where(gone)
 
@@ -95,9 +92,9 @@ class Lives:
         return "true" if gone is None else f"NOT ({gone})"
 
     def in_force(self, withheld: DataFrame, topics: Callable[[FlowConfig], Iterable[str]]) -> DataFrame:
-        """Return the rows of `withheld` that were written for a remote topic that exists: others were judged again since.
+        """Keep the rows of `withheld` that were written for a remote topic that exists: others were judged again since.
 
-        `topics` returns the source topics of a flow, and is asked for only where one was lost.
+        `topics` lists the source topics of a flow; it is asked only where one was lost.
         """
         gone: list[str] = []
         for flow in self.flows if self else ():
@@ -130,7 +127,6 @@ class Lives:
 
 
 def _is_other(life: Life, at: str) -> str:
-    """Say in SQL whether a row was written for another life of the remote topic."""
     if life.topic_id is None:
         return "true"
     before = "false" if life.since is None else f"unix_micros({at}) < {micros(life.since)}"

@@ -2,6 +2,7 @@
 
 Runs are cut at their holes into segments without a break. Offsets and segments are laid on one line per partition, and
 each offset takes the last segment that starts at or before it. `mirrorlake.model.offset_map` says the same of one offset.
+`runs` are always rows of `offset_map` of one flow; further columns of what is asked pass through.
 
 Law A (never ahead): `position` never skips a record of the source that stands before the offset.
 Law B (monotonic): a later upstream offset never has an earlier position.
@@ -21,12 +22,12 @@ TARGET_KEY = ("target_topic", "target_partition")
 
 
 def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return each upstream offset with its counterpart on the target, or why it has none.
+    """Give each upstream offset its counterpart on the target, or why it has none.
 
     Args:
         offsets: `topic`, `partition`, `offset`, and `generation` where it is known (null or absent: the newest life of the
-            topic that was republished); further columns pass through. Rows are kept as they are, copies too.
-        runs: rows of `offset_map` of one flow.
+            topic that was republished).
+        runs: rows of `offset_map`.
 
     Returns:
         The rows with `generation` filled in and these columns added: `status` (`exact`, `in_a_hole`,
@@ -64,16 +65,15 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def read_and_unread(positions: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return, for each position of a reader and each target partition its records went to, what stands there of them.
+    """Find, for each position of a reader, the last record read and the first unread one on each target partition.
 
     Args:
         positions: `topic`, `generation`, `partition`, `offset` (the next one to read), each once.
-        runs: rows of `offset_map` of one flow.
+        runs: rows of `offset_map`.
 
     Returns:
-        The rows, once for each target partition, with `target_topic`, `target_partition`, `last_read` (the downstream offset
-        of the last record that the reader has read there), `first_unread` (of the first that it has not) and
-        `republished_from`, the first upstream offset of the source partition that was republished; null where there is none.
+        The rows, once for each target partition, with `target_topic`, `target_partition`, the downstream offsets `last_read`
+        and `first_unread`, and `republished_from`, the first upstream offset that was republished; null where there is none.
     """
     keys = (*SOURCE_KEY, *TARGET_KEY)
     parts = segments(runs)
@@ -97,15 +97,10 @@ def read_and_unread(positions: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def read_from(positions: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return how many records that a reader has read stand at or after a place on a target partition.
+    """Count the records that a reader has read at or past a place on a target partition, as `records_again`.
 
-    Args:
-        positions: `topic`, `generation`, `partition`, `offset` (the next one to read), `target_topic`, `target_partition` and
-            `place`, a downstream offset there; further columns pass through.
-        runs: rows of `offset_map` of one flow.
-
-    Returns:
-        The rows with `records_again`; rows without such records are left out.
+    `positions` has `topic`, `generation`, `partition`, `offset` (the next one to read), `target_topic`, `target_partition`
+    and `place`, a downstream offset there. Rows without such records are left out.
     """
     held = positions.columns
     part = segments(runs).withColumnRenamed("record_count", "length")
@@ -120,14 +115,9 @@ def read_from(positions: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return each downstream offset with the upstream one that stands there, or why none does.
+    """Give each downstream offset (`topic` is the remote topic) the upstream one that stands there, or why none does.
 
-    Args:
-        offsets: `topic` (the remote topic), `partition`, `offset`; further columns pass through.
-        runs: rows of `offset_map` of one flow.
-
-    Returns:
-        The rows with `status`, `source_topic`, `generation`, `source_partition` and `upstream_offset` added.
+    Adds `status`, `source_topic`, `generation`, `source_partition` and `upstream_offset`.
     """
     keys = ("topic", "partition")
     parts = segments(runs).select(
@@ -159,13 +149,9 @@ def with_fallen(
     fallen: DataFrame | None,
     look_up: Callable[[DataFrame, DataFrame], DataFrame],
 ) -> DataFrame:
-    """Keep the answers that the present remote topics hold, with the status `in_a_deleted_topic` where only an earlier one held it.
+    """Look offsets up in the present remote topics (`standing`); `in_a_deleted_topic` is what only an earlier one held.
 
-    Args:
-        offsets: what is asked.
-        standing: the runs of the present remote topics.
-        fallen: the runs of earlier ones, of any number of lives; None where there are none.
-        look_up: `translated` or `translated_back`.
+    `fallen` are the runs of earlier ones, of any number of lives; `look_up` is `translated` or `translated_back`.
     """
     if fallen is None:
         return look_up(offsets, standing)
@@ -173,7 +159,7 @@ def with_fallen(
     offsets = offsets.withColumn("asked", asked)
     found = look_up(offsets, standing)
     keys = ["topic", "partition", "offset", "asked"]
-    only = [*keys, *(name for name in ("generation",) if name in offsets.columns)]
+    only = [*keys, *({"generation"} & set(offsets.columns))]
     for row in fallen.select("target_topic_id").distinct().collect():
         runs = fallen.where(F.col("target_topic_id").eqNullSafe(F.lit(row.target_topic_id)))
         gone = look_up(offsets.select(*only).distinct(), runs).where("status = 'exact'")
@@ -189,13 +175,9 @@ def with_fallen(
 
 
 def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return the records that the runs cover at their place on the target: `topic`, `partition`, `offset` are the target's.
+    """Put records of the relay that the runs cover at their place on the target: `topic`, `partition`, `offset`.
 
     Where they come from stands in `source_topic`, `generation`, `source_partition` and `upstream_offset`.
-
-    Args:
-        records: rows of the relay.
-        runs: rows of `offset_map` of one flow.
     """
     found = _beside(records, segments(runs), keys=SOURCE_KEY, start="first_upstream")
     return found.where(F.col("part").isNotNull() & _inside()).select(
@@ -214,7 +196,7 @@ def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
-    """Return the runs once each, cut at their holes: stretches without a break on either side.
+    """Cut runs, each once, at their holes: stretches without a break on either side.
 
     Columns: `topic`, `generation`, `partition` of the source, `first_upstream`, `first_downstream`, `record_count`,
     `target_topic`, `target_partition`; and those of `of`, which tell the maps of several flows apart.
@@ -255,7 +237,7 @@ def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
 
 
 def _beside(points: DataFrame, parts: DataFrame, *, keys: tuple[str, ...], start: str) -> DataFrame:
-    """Return the points with the last segment that starts at or before each, as `part`, and whether it `is_last`."""
+    """Add the last segment that starts at or before each point, as `part`."""
     starts = Window.partitionBy(*keys).orderBy(start)
     held = [column for column in parts.columns if column not in keys]
     marks = parts.select(

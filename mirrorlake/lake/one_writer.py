@@ -43,7 +43,7 @@ class Signed:
     landed_at: datetime | None = None
 
     def to_text(self) -> str:
-        """Return the commit's user metadata."""
+        """Write the commit's user metadata."""
         document = {"app": APP, "checkpoint": self.checkpoint, "batch": self.batch, "owner": self.owner}
         return json.dumps(document | ({} if self.landed_at is None else {"landed_at": self.landed_at.isoformat()}))
 
@@ -62,7 +62,7 @@ class Signed:
 
 
 def txn_version(number: int, batch: int) -> int:
-    """Return the transaction version of a batch of a checkpoint number; `batch` is -1 for the claim.
+    """Number the transaction of a batch under a checkpoint number; `batch` is -1 for the claim.
 
     Example:
         >>> txn_version(1, 10**9) < txn_version(2, -1) < txn_version(2, 0) < 2**63
@@ -74,9 +74,11 @@ def txn_version(number: int, batch: int) -> int:
 class OneWriter:
     """Write to the relay of a source as its only lander.
 
-    Args:
-        lake: the lake.
-        alias: the source cluster.
+    Attributes:
+        number: the newest checkpoint number.
+        cluster_id: the id of the cluster whose records the relay holds; None where nobody has recorded it.
+        last: the newest landing commit by the last look, claims included.
+        last_batch: the newest commit that held a batch.
     """
 
     def __init__(self, lake: Lake, alias: str) -> None:
@@ -88,11 +90,8 @@ class OneWriter:
         self.number = 0
         self.is_claimed = False
         self.cluster_id: str | None = None
-        """The id of the cluster whose records the relay holds; None where nobody has recorded it."""
         self.last: Signed | None = None
-        """The newest landing commit by the last look, claims included."""
         self.last_batch: Signed | None = None
-        """The newest commit that held a batch."""
 
     def look(self) -> None:
         """Read the newest number and the newest landing commit of the relay.
@@ -124,9 +123,6 @@ class OneWriter:
     def claim(self, cluster_id: str | None = None) -> bool:
         """Take the relay over under a new number; return whether a batch was landed by others since the last look.
 
-        Args:
-            cluster_id: the cluster that is landed; it is recorded with the number.
-
         Raises:
             LanderReplaced: another lander did the same at this moment.
         """
@@ -140,7 +136,11 @@ class OneWriter:
                 raise self._replaced() from error
             raise
         for attempt in range(_ATTEMPTS):
-            failure = self._try_claim(number)
+            failure: Exception | None = None
+            try:
+                self._append(self._lake.spark.createDataFrame([], RELAY.ddl), Signed(number, _CLAIM, self._owner))
+            except Exception as error:
+                failure = error
             self._read_history()
             if self.last is not None and (self.last.checkpoint, self.last.owner) == (number, self._owner):
                 break
@@ -151,14 +151,6 @@ class OneWriter:
                 raise failure
         self.number, self._is_held, self.is_claimed = number, True, True
         return self.last_batch != before
-
-    def _try_claim(self, number: int) -> Exception | None:
-        nothing = self._lake.spark.createDataFrame([], schema=RELAY.ddl)
-        try:
-            self._append(nothing, Signed(number, _CLAIM, self._owner))
-        except Exception as error:
-            return error
-        return None
 
     def append(self, rows: DataFrame, batch: int, landed_at: datetime) -> None:
         """Append a batch; one that is in the table already is dropped.
@@ -183,9 +175,10 @@ class OneWriter:
             raise self._replaced()
 
     def newest_landed_at(self) -> datetime | None:
-        """Return the time of the newest batch; times of later ones are after it, whatever the clocks say."""
-        if self.last_batch is None or self.last_batch.landed_at is not None:
-            return None if self.last_batch is None else self.last_batch.landed_at
+        """Tell the time of the newest batch; times of later ones are after it, whatever the clocks say."""
+        last = self.last_batch
+        if last is None or last.landed_at is not None:
+            return None if last is None else last.landed_at
         # Written by a release whose signatures had no time: looked up once.
         [row] = self._lake.relay(self._alias).agg(F.unix_micros(F.max("landed_at")).alias("micros")).collect()
         return None if row.micros is None else from_micros(row.micros)

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from operator import attrgetter
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
@@ -44,17 +45,22 @@ class Signature:
     batch_id: str | None = None
 
     def to_text(self) -> str:
-        """Return the commit's user metadata."""
-        document = {"app": APP, "id": self.id, "version": self.version, "landed_at": self.landed_at.isoformat()}
-        places = (
-            None if self.before is None else [[s.topic, s.generation, s.partition, o] for s, o in self.before.items()]
-        )
-        optional = {"before": places, "batch_id": self.batch_id}
-        return json.dumps(document | {key: value for key, value in optional.items() if value is not None})
+        """Write the commit's user metadata."""
+        document: dict[str, Any] = {
+            "app": APP,
+            "id": self.id,
+            "version": self.version,
+            "landed_at": self.landed_at.isoformat(),
+        }
+        if self.before is not None:
+            document["before"] = [[s.topic, s.generation, s.partition, offset] for s, offset in self.before.items()]
+        if self.batch_id is not None:
+            document["batch_id"] = self.batch_id
+        return json.dumps(document)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Signature | None:
-        """Return the signature that a commit holds, None where it is nobody's or another's."""
+        """Read a commit's user metadata; None where no publisher has written it."""
         if document.get("app") != APP:
             return None
         before = document.get("before")
@@ -117,12 +123,11 @@ class PublishLog:
             self.ids.add(signature.id)
             if signature.batch_id is not None:
                 self.batches[signature.batch_id] = signature
-            if self.newest is None or signature.version > self.newest.version:
-                self.newest = signature
+            self.newest = max(self.newest or signature, signature, key=attrgetter("version"))
         self.table_version = max(self.table_version, found[0].version)
 
     def tail(self, known: Tail | None = None) -> Tail:
-        """Return where the relay ends; `known` is where it ended at an earlier look, so that only what came since is read."""
+        """Find where the relay ends; with `known`, the end at an earlier look, only what came since is read."""
         # The history first: rows that are read after it may be newer, and then Delta refuses what is made of both.
         self.refresh()
         newest = self.newest

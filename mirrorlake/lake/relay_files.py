@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from heapq import heapify, heappop, heappush
 from urllib.parse import unquote
 
@@ -19,13 +20,14 @@ from pyarrow import fs
 from mirrorlake.model.flow import SourcePartition
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+_SOURCE = ("topic", "generation", "partition")
 # 10 000 rows: Arrow's cost per batch vanishes, and records of 1 KB still fit the processor's cache in parts.
 _ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RelayFile:
-    """Where the records of one source partition are: a file and their offsets in it."""
+    """A file with records of one source partition; `shared` when it holds other source partitions, too."""
 
     source: SourcePartition
     first_offset: int
@@ -39,11 +41,7 @@ def read_in_order(files: Iterable[RelayFile], *, position: int | None = None) ->
     """Yield the records of one source partition, each upstream offset once and in order (law D).
 
     A relay may hold a record twice: two landers of an older release, a table that was restored or rewritten. Files that
-    lie over one another are merged, and of two records with one offset the first counts.
-
-    Args:
-        files: files of one source partition, in any order; each is opened when its first offset is reached.
-        position: upstream offset to start at, None for all.
+    overlap are merged, and of two records with one offset the first counts. A file is opened when its first offset is reached.
     """
     waiting: list[tuple[int, int, pa.RecordBatch | None, Iterator[pa.RecordBatch]]] = [
         (file.first_offset, number, None, read_records(file, position=position))
@@ -77,14 +75,9 @@ def _first(batch: pa.RecordBatch) -> int:
 
 
 def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the file's records of its source partition in offset order, from `position` on, each offset once.
-
-    Args:
-        file: the file; `shared` when it holds other source partitions too.
-        position: upstream offset to start at, None for all.
-    """
+    """Yield the file's records of its source partition in offset order, from `position` on, each offset once."""
     filesystem, path = open_place(file.uri)
-    places = ["offset", *(("topic", "generation", "partition") if file.shared else ())]
+    places = ["offset", *(_SOURCE if file.shared else ())]
     with filesystem.open_input_file(path) as source:
         parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
         # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
@@ -121,22 +114,14 @@ def _sorted(rows: pa.Table) -> Iterable[pa.RecordBatch]:
 
 
 def _mine(rows: pa.Table, file: RelayFile) -> pa.Table:
-    return _only(rows, file.source) if file.shared else rows
-
-
-def _only(batch: pa.Table, source: SourcePartition) -> pa.Table:
-    mine = pc.and_(
-        pc.and_(
-            pc.equal(batch.column("topic"), source.topic),
-            pc.equal(batch.column("partition"), pa.scalar(source.partition, pa.int32())),
-        ),
-        pc.equal(batch.column("generation"), pa.scalar(source.generation, pa.int32())),
-    )
-    return batch.filter(mine)
+    if not file.shared:
+        return rows
+    held = ((rows.column(name), getattr(file.source, name)) for name in _SOURCE)
+    return rows.filter(reduce(pc.and_, (pc.equal(column, pa.scalar(value, column.type)) for column, value in held)))
 
 
 def open_place(uri: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of an address and the path in it."""
+    """Resolve an address to its file system and the path in it."""
     scheme, _, rest = uri.partition(":")
     if scheme == "file":
         return fs.LocalFileSystem(), "/" + unquote(rest).lstrip("/")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,16 +20,11 @@ _EVER = 2**62
 # Each position is a condition of Spark's query; past so many, planning the query costs more than reading the offsets.
 _MOST_CONDITIONS = 300
 _KEY = ("topic", "generation", "partition")
+_KNOWN = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32(), "position": pa.int64()})
 
 
 class RelayPart:
-    """Records at or past the position of their partition, those of other partitions too, landed after `since` up to `until`.
-
-    Args:
-        positions: next offsets by source partition.
-        since: the time of a batch; later ones belong to the part.
-        until: the time of the last batch of the part.
-    """
+    """Records at or past the position of their partition, all of other partitions, landed after `since` up to `until`."""
 
     def __init__(
         self,
@@ -44,15 +39,8 @@ class RelayPart:
 
     def known(self) -> pa.Table:
         """Return the positions as a table: `topic, generation, partition, position`."""
-        sources = list(self._positions)
-        return pa.table(
-            {
-                "topic": pa.array([source.topic for source in sources], pa.string()),
-                "generation": pa.array([source.generation for source in sources], pa.int32()),
-                "partition": pa.array([source.partition for source in sources], pa.int32()),
-                "position": pa.array([self._positions[source] for source in sources], pa.int64()),
-            }
-        )
+        columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in self._positions] for name in _KEY}
+        return pa.table({**columns, "position": list(self._positions.values())}, schema=_KNOWN)
 
     def files(self, actions: pa.Table) -> list[str]:
         """Choose, from a table's add actions with their statistics, the files that may hold a record of the part."""

@@ -126,7 +126,7 @@ _REMEMBERED = """
 
 
 def written(positions: DataFrame, samples: DataFrame) -> DataFrame:
-    """Return the positions that a sampler wrote, with the `subject` and `name` of the look that found them."""
+    """Keep the positions that a sampler wrote, with the `subject` and `name` of the look that found them."""
     of_sampler = positions.where(F.col("kind").isin(*KINDS)).withColumns(
         {"subject": F.expr(_SUBJECT), "name": F.expr(_NAME)}
     )
@@ -161,9 +161,9 @@ def sample_row(change: SampledChange, at: datetime) -> Row:
 
 
 def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
-    """Delete what is older, but of every position the newest such row, and merge small files; at most once a day.
+    """Delete what is older, but of every position the newest such row, and merge small files.
 
-    Returns whether it was done.
+    At most once a day; return whether it was done.
     """
     positions, samples = lake.meta_location(POSITIONS), lake.meta_location(SAMPLES)
     last = lake.properties(samples).get(_TIDIED)

@@ -17,13 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class LandingSign:
-    """Write and read the sign of one source; one process lands it, any may read.
-
-    Args:
-        lake: the lake.
-        alias: the source.
-        now_ms: the clock, milliseconds since 1970.
-    """
+    """Write and read the sign of one source; one process lands it, any may read. `now_ms` is milliseconds since 1970."""
 
     def __init__(self, lake: Lake, alias: str, *, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
         self._alias = alias
@@ -43,7 +37,7 @@ class LandingSign:
             log.warning("land.no_sign source=%s why=%s", self._alias, str(error)[:200])
 
     def read(self) -> int | None:
-        """Return when landing last worked, in milliseconds since 1970; None where that cannot be told."""
+        """Tell when landing last worked, in milliseconds since 1970; None where that is not known."""
         try:
             filesystem, path = open_place(self._uri)
             with filesystem.open_input_file(path) as file:
@@ -52,7 +46,7 @@ class LandingSign:
             return None
 
     def beside(self, tell: Tell, *, every_s: float) -> Tell:
-        """Return a listener to a lander's turns that passes each turn on to `tell`, and writes the sign at an interval."""
+        """Pass each turn of a lander on to `tell`, and write the sign at an interval."""
 
         def signing(phase: str, done: int, total: int | None, unit: str = "records") -> None:
             # A drain says by equal numbers that it is done: its last turn always counts.
