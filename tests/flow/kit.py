@@ -11,20 +11,28 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from mirrorlake.cli import main
 from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster
 
 ABORTED = b"aborted:"
+# A cluster, or the address of one.
+Where = KafkaCluster | str
+# The arguments of `produce`: value, key, partition; or by name.
+Sent = tuple[Any, ...] | dict[str, Any]
 _LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -55,56 +63,100 @@ def write_conf(
     return path
 
 
-def create_topic(address: str, name: str, partitions: int = 2, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
+def address_of(where: Where) -> str:
+    return where if isinstance(where, str) else where.bootstrap_servers
+
+
+def _admin(where: Where) -> AdminClient:
+    return AdminClient({"bootstrap.servers": address_of(where)})
+
+
+def _settle(futures: Mapping[Any, Any]) -> None:
+    for future in futures.values():
+        future.result()
+
+
+def topic_name(prefix: str = "t") -> str:
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def topics_of(where: Where) -> set[str]:
+    return set(_admin(where).list_topics(timeout=10).topics)
+
+
+def create_topic(where: Where, name: str, partitions: int = 2, **config: str) -> None:
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    for future in admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
-        future.result()
-    wait_until(lambda: name in admin.list_topics(timeout=10).topics, f"{name} is in the metadata")
+    _settle(_admin(where).create_topics([NewTopic(name, partitions, 1, config=settings)]))
+    wait_until(lambda: name in topics_of(where), f"{name} is in the metadata")
 
 
-def delete_ledgers(address: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
-    ledgers = [name for name in admin.list_topics(timeout=10).topics if name.startswith("mirrorlake.")]
-    for future in (admin.delete_topics(ledgers) if ledgers else {}).values():
-        future.result()
-    wait_until(lambda: not set(ledgers) & set(admin.list_topics(timeout=10).topics), "the ledgers are gone")
+def new_topic(where: Where, records: int = 0, *, partitions: int = 2, prefix: str = "t", **config: str) -> str:
+    """Create a topic that no other test has, with plain records; return its name."""
+    name = topic_name(prefix)
+    create_topic(where, name, partitions, **config)
+    produce(where, name, records, partitions=partitions)
+    return name
 
 
-def delete_topic(address: str, name: str, *, missing_ok: bool = False) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
-    if missing_ok and name not in admin.list_topics(timeout=10).topics:
+def delete_topic(where: Where, name: str, *, missing_ok: bool = False) -> None:
+    if missing_ok and name not in topics_of(where):
         return
-    for future in admin.delete_topics([name]).values():
-        future.result()
-    wait_until(lambda: name not in admin.list_topics(timeout=10).topics, f"{name} is gone")
+    _settle(_admin(where).delete_topics([name]))
+    wait_until(lambda: name not in topics_of(where), f"{name} is gone")
 
 
-def add_partitions(address: str, name: str, count: int) -> None:
-    from confluent_kafka.admin import NewPartitions
-
-    admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.create_partitions([NewPartitions(name, count)]).values():
-        future.result()
+def add_partitions(where: Where, name: str, count: int) -> None:
+    admin = _admin(where)
+    _settle(admin.create_partitions([NewPartitions(name, count)]))
     wait_until(
         lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == count, "partitions are there"
     )
 
 
-def delete_records(address: str, topic: str, partition: int, before: int) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.delete_records([TopicPartition(topic, partition, before)]).values():
-        future.result()
+def delete_records(where: Where, topic: str, partition: int, before: int) -> None:
+    _settle(_admin(where).delete_records([TopicPartition(topic, partition, before)]))
 
 
-def produce(address: str, topic: str, count: int, *, partitions: int = 2, seed: int = 1, prefix: str = "v") -> None:
+def produce(where: Where, topic: str, count: int, *, partitions: int = 2, seed: int = 1, prefix: str = "v") -> None:
     """Write plain records, `count` in all, spread evenly."""
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "enable.idempotence": True})
-    for number in range(count):
-        producer.produce(topic, f"{prefix}{seed}-{number}".encode(), str(number).encode(), number % partitions)
+    records = (
+        (f"{prefix}{seed}-{number}".encode(), str(number).encode(), number % partitions) for number in range(count)
+    )
+    send(where, topic, records, **{"enable.idempotence": True})
+
+
+def _put(producer: Producer, topic: str, record: Sent) -> None:
+    if isinstance(record, Mapping):
+        producer.produce(topic, **record)
+    else:
+        producer.produce(topic, *record)
+
+
+def send(where: Where, topic: str, records: Iterable[Sent], **options: Any) -> None:
+    """Write records."""
+    producer = Producer(
+        {"bootstrap.servers": address_of(where), "linger.ms": 5, "message.max.bytes": 2_000_000, **options}
+    )
+    for number, record in enumerate(records):
+        _put(producer, topic, record)
         if number % 1000 == 0:
             producer.poll(0)
     assert producer.flush(60) == 0
+
+
+def send_transactions(
+    where: Where, topic: str, transactions: Iterable[tuple[Iterable[Sent], bool]], **options: Any
+) -> None:
+    """Write transactions: the records of each, and whether it is committed or aborted."""
+    options = {"transactional.id": f"app-{uuid.uuid4()}", "message.max.bytes": 2_000_000, **options}
+    producer = Producer({"bootstrap.servers": address_of(where), **options})
+    producer.init_transactions(30)
+    for records, is_committed in transactions:
+        producer.begin_transaction()
+        for record in records:
+            _put(producer, topic, record)
+        producer.flush(30)
+        (producer.commit_transaction if is_committed else producer.abort_transaction)(30)
 
 
 def odd_record(rng: random.Random, number: int, *, large: bool = False) -> dict[str, Any]:
@@ -127,11 +179,11 @@ def odd_record(rng: random.Random, number: int, *, large: bool = False) -> dict[
     return {"key": key, "value": value, "headers": headers or None, "timestamp": timestamp}
 
 
-def consume(address: str, topic: str) -> dict[int, list[Record]]:
+def consume(where: Where, topic: str) -> dict[int, list[Record]]:
     """Read a topic to its end as a read_committed consumer of its own; the oracle of every comparison."""
     consumer = Consumer(
         {
-            "bootstrap.servers": address,
+            "bootstrap.servers": address_of(where),
             "group.id": f"oracle-{random.random()}",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -154,17 +206,16 @@ def consume(address: str, topic: str) -> dict[int, list[Record]]:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 open_partitions.discard(message.partition())
                 continue
-            found[message.partition()].append(
-                Record(
-                    message.offset(),
-                    message.key(),
-                    message.value(),
-                    tuple(message.headers() or ()),
-                    message.timestamp()[1],
-                )
-            )
+            headers, (_, stamp) = tuple(message.headers() or ()), message.timestamp()
+            record = Record(message.offset(), message.key(), message.value(), headers, stamp)
+            found[message.partition()].append(record)
     consumer.close()
     return found
+
+
+def count(where: Where, topic: str) -> int:
+    """Count the committed records of a topic; 0 where there is no such topic."""
+    return sum(map(len, consume(where, topic).values())) if topic in topics_of(where) else 0
 
 
 def assert_equal_topics(source: Mapping[int, list[Record]], target: Mapping[int, list[Record]]) -> None:
@@ -180,9 +231,13 @@ def assert_equal_topics(source: Mapping[int, list[Record]], target: Mapping[int,
         )
 
 
-def commit(address: str, group: str, topic: str, positions: dict[int, int], metadata: str = "") -> None:
+def _consumer(where: Where, group: str) -> Consumer:
+    return Consumer({"bootstrap.servers": address_of(where), "group.id": group, "enable.auto.commit": False})
+
+
+def commit(where: Where, group: str, topic: str, positions: dict[int, int], metadata: str = "") -> None:
     """Commit as a consumer that assigns its partitions itself does: a group without members."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
+    consumer = _consumer(where, group)
     offsets = [TopicPartition(topic, p, offset, metadata=metadata) for p, offset in positions.items()]
     # The first commit of all makes the topic of commits, and its coordinator may still be loading.
     is_loading = retry_if_exception(lambda error: error.args[0].code() in _LOADING)
@@ -192,18 +247,23 @@ def commit(address: str, group: str, topic: str, positions: dict[int, int], meta
     consumer.close()
 
 
-def committed(address: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False})
+def committed(where: Where, group: str, topic: str, partitions: int) -> dict[int, int]:
+    consumer = _consumer(where, group)
     found = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)
     consumer.close()
     return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
 
 
-def end_of(address: str, topic: str, partition: int) -> int:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "ends"})
+def end_of(where: Where, topic: str, partition: int) -> int:
+    consumer = _consumer(where, "ends")
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
     consumer.close()
     return int(end)
+
+
+def queries(spark: SparkSession) -> dict[str, str]:
+    """Return the run id of each streaming query by its name."""
+    return {query.name: query.runId for query in spark.streams.active}
 
 
 def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 400.0) -> Any:
@@ -217,10 +277,6 @@ def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 400.
     raise AssertionError(f"never came true: {what}")
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "mirrorlake", *arguments]
-
-
 def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", **extra}
 
@@ -230,6 +286,7 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
         main(arguments)
+    assert "Traceback" not in out.getvalue() + err.getvalue()
     return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
@@ -240,12 +297,18 @@ class Process:
         self.arguments = arguments
         self._log = log
         self._open = log.open("ab")
-        self.popen = subprocess.Popen(
-            command(*arguments), stdout=self._open, stderr=subprocess.STDOUT, env=environment()
-        )
+        command = [sys.executable, "-m", "mirrorlake", *arguments]
+        self.popen = subprocess.Popen(command, stdout=self._open, stderr=subprocess.STDOUT, env=environment())
 
-    def signal(self, number: signal.Signals) -> None:
-        self.popen.send_signal(number)
+    @property
+    def is_running(self) -> bool:
+        return self.popen.poll() is None
+
+    def signal_tree(self, number: signal.Signals) -> None:
+        """Stop or wake the command with its JVM and its Python workers."""
+        root = psutil.Process(self.popen.pid)
+        for process in [root, *root.children(recursive=True)]:
+            process.send_signal(number)
 
     def kill(self) -> None:
         self.popen.kill()
@@ -253,7 +316,7 @@ class Process:
         self._open.close()
 
     def terminate(self, timeout: float = 60) -> int:
-        if self.popen.poll() is None:
+        if self.is_running:
             self.popen.terminate()
         code = self.popen.wait(timeout)
         self._open.close()
@@ -270,7 +333,7 @@ def running(log: Path, *arguments: str) -> Iterator[Process]:
     try:
         yield process
     finally:
-        if process.popen.poll() is None:
+        if process.is_running:
             process.kill()
 
 

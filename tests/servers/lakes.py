@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,18 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.load import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import delete_topic, write_conf
+from tests.flow.kit import (
+    Record,
+    assert_equal_topics,
+    consume,
+    create_topic,
+    delete_topic,
+    produce,
+    run_cli,
+    topic_name,
+    write_conf,
+)
+from tests.flow.map_check import assert_map_is_exact
 
 MakeMirror = Callable[..., Mirror]
 
@@ -58,3 +70,55 @@ def make_mirror(spark: SparkSession, empty_lake: Path, tmp_path: Path) -> MakeMi
 def make_shared_mirror(spark: SparkSession, empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> MakeMirror:
     """Make mirrors that the tests of one file share: no other mirror of the file may use their flows' names."""
     return mirror_maker(spark, empty_lake, tmp_path_factory.mktemp("shared"))
+
+
+class Pair:
+    """East and central, a topic of one test, and mirrors between them on a lake of its own.
+
+    `lake` and `conf` are where the lake and the settings file of the newest mirror are.
+    """
+
+    def __init__(self, east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, folder: Path) -> None:
+        self.east, self.central = east, central
+        self.lake, self.conf = folder / "lake", str(folder / "mirror.yml")
+        self.topic = topic_name()
+        self.remote = f"east.{self.topic}"
+        self.partitions = 2
+        self._make = make_mirror
+
+    def create(self, records: int = 0, *, partitions: int = 2, **config: str) -> None:
+        self.partitions = partitions
+        create_topic(self.east, self.topic, partitions, **config)
+        self.produce(records)
+
+    def produce(self, records: int, *, partitions: int | None = None, **options: Any) -> None:
+        produce(self.east, self.topic, records, partitions=partitions or self.partitions, **options)
+
+    def flow(self, **settings: Any) -> dict[str, Any]:
+        return {"source": "east", "target": "central", "topics": self.topic, **settings}
+
+    def mirror(self, *flows: dict[str, Any], east: Mapping[str, Any] | None = None, **settings: Any) -> Mirror:
+        """Make a mirror of the given flows; of the topic's own flow with these settings where none is given."""
+        clusters = {"east": self.east, "central": self.central}
+        return self._make(clusters, list(flows) or [self.flow(**settings)], east=east or {})
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_cli(*arguments, "--conf", self.conf)
+
+    def source(self) -> dict[int, list[Record]]:
+        return consume(self.east, self.topic)
+
+    def target(self, remote: str | None = None) -> dict[int, list[Record]]:
+        return consume(self.central, remote or self.remote)
+
+    def check(self, *, with_map: bool = False) -> None:
+        """Laws C, D and F for the topic and its remote topic; with the offset map also laws A, B and E."""
+        source, target = self.source(), self.target()
+        assert_equal_topics(source, target)
+        if with_map:
+            assert_map_is_exact(self.lake, "east->central", self.topic, source, target)
+
+
+@pytest.fixture
+def pair(east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path) -> Pair:
+    return Pair(east, central, make_mirror, tmp_path)

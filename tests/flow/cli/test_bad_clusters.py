@@ -5,25 +5,15 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from mirrorlake.cli import main
 from mirrorlake.errors import RecordTooLarge
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import assert_equal_topics, consume, create_topic, produce, write_conf
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
-
-
-def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    captured = capfd.readouterr()
-    assert "Traceback" not in captured.out + captured.err
-    return int(ended.value.code or 0), captured.out, captured.err
+from tests.flow.kit import create_topic, run_cli, send, write_conf
+from tests.servers.lakes import Pair
 
 
 @pytest.fixture
@@ -36,77 +26,61 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("command", [["plan"], ["run", "--once"], ["land", "--source", "east", "--once"]])
 def test_an_unreachable_source_exits_4(
-    command: list[str], central: KafkaCluster, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    command: list[str], central: KafkaCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     flows = [{"source": "east", "target": "central", "topics": "orders"}]
     conf = write_conf(tmp_path, {"east": "127.0.0.1:9", "central": central.bootstrap_servers}, flows)
-    code, out, err = run(capfd, *command, "--conf", str(conf), "--json")
-    assert code == 4
-    assert "cluster east does not answer" in err
-    assert "clusters.east" in err
-    assert json.loads(out)["error"] == "ClusterUnreachable"
+    done = run_cli(*command, "--conf", str(conf), "--json")
+    assert done.returncode == 4
+    assert "cluster east does not answer" in done.stderr
+    assert "clusters.east" in done.stderr
+    assert json.loads(done.stdout)["error"] == "ClusterUnreachable"
 
 
 @pytest.mark.usefixtures("impatient")
-def test_doctor_names_the_layer_that_fails(
-    east: KafkaCluster, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_names_the_layer_that_fails(east: KafkaCluster, spark: SparkSession, tmp_path: Path) -> None:
     flows = [{"source": "east", "target": "central", "topics": "orders"}]
     conf = write_conf(tmp_path, {"east": east.bootstrap_servers, "central": "127.0.0.1:9"}, flows)
-    code, out, _ = run(capfd, "doctor", "--conf", str(conf), "--json")
-    assert code == 4
-    bad = [finding for finding in json.loads(out)["findings"] if not finding["ok"]]
+    done = run_cli("doctor", "--conf", str(conf), "--json")
+    assert done.returncode == 4
+    bad = [finding for finding in json.loads(done.stdout)["findings"] if not finding["ok"]]
     assert [(finding["layer"], finding["subject"]) for finding in bad] == [("cluster", "central")]
     assert bad[0]["fix"]
 
 
 @pytest.mark.law("C", "D", "F")
-def test_a_record_that_the_target_refuses_stops_before_it_and_loses_nothing(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
-) -> None:
-    topic = topic_name()
-    create_topic(east.bootstrap_servers, topic, 1, max_message_bytes="2000000")
-    create_topic(central.bootstrap_servers, f"east.{topic}", 1, max_message_bytes="50000")
-    produce(east.bootstrap_servers, topic, 100, partitions=1)
-    producer = Producer({"bootstrap.servers": east.bootstrap_servers, "message.max.bytes": 2_000_000})
-    noise = b"".join(uuid.uuid4().bytes for _ in range(20_000))
-    producer.produce(topic, noise, b"large")
-    producer.flush(30)
-    produce(east.bootstrap_servers, topic, 100, partitions=1, seed=2)
-    flow = {"source": "east", "target": "central", "topics": topic, "sync": {"configs": False}, "chunk_records": 60}
-    mirror = make_mirror({"east": east, "central": central}, [flow])
+def test_a_record_that_the_target_refuses_stops_before_it_and_loses_nothing(pair: Pair) -> None:
+    topic = pair.topic
+    pair.create(100, partitions=1, max_message_bytes="2000000")
+    create_topic(pair.central, pair.remote, 1, max_message_bytes="50000")
+    send(pair.east, topic, [(b"".join(uuid.uuid4().bytes for _ in range(20_000)), b"large")])
+    pair.produce(100, seed=2)
+    mirror = pair.mirror(sync={"configs": False}, chunk_records=60)
     with pytest.raises(RecordTooLarge, match=rf"{topic}-0@100 .*max\.message\.bytes") as refused:
         mirror.run(once=True)
     assert refused.value.exit_code == 4
     assert mirror.lake.relay("east").count() == 201
-    mirror.admin("central").set_configs(f"east.{topic}", {"max.message.bytes": "2000000"})
+    mirror.admin("central").set_configs(pair.remote, {"max.message.bytes": "2000000"})
     mirror.run(once=True)
-    assert_equal_topics(consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}"))
+    pair.check()
     assert mirror.verify()[0].equal
 
 
-def test_json_documents_have_the_names_that_were_promised(
-    east: KafkaCluster,
-    central: KafkaCluster,
-    make_mirror: MakeMirror,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    topic = topic_name()
-    create_topic(east.bootstrap_servers, topic, 1)
-    produce(east.bootstrap_servers, topic, 20, partitions=1)
-    make_mirror({"east": east, "central": central}, [{"source": "east", "target": "central", "topics": topic}])
-    conf = ("--conf", str(tmp_path / "mirror.yml"), "--json")
-    assert run(capfd, "plan", *conf, "--check")[0] == 1
-    code, out, _ = run(capfd, "apply", *conf)
-    assert code == 0
-    code, out, _ = run(capfd, "plan", *conf, "--check")
-    assert (code, json.loads(out)) == (0, {"changes": [], "notes": []})
-    code, out, _ = run(capfd, "run", "--once", *conf)
-    assert code == 0
-    assert json.loads(out)["landed"][0]["records"] == 20
-    code, out, _ = run(capfd, "status", *conf)
-    [row] = json.loads(out)["flows"][0]["partitions"]
+def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
+    topic = pair.topic
+    pair.create(20, partitions=1)
+    pair.mirror()
+
+    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
+        done = pair.cli(*arguments, "--json")
+        assert done.returncode == code, done
+        return dict(json.loads(done.stdout))
+
+    assert told("plan", "--check", code=1)["changes"]
+    told("apply")
+    assert told("plan", "--check") == {"changes": [], "notes": []}
+    assert told("run", "--once")["landed"][0]["records"] == 20
+    [row] = told("status")["flows"][0]["partitions"]
     assert row == {
         "topic": topic,
         "partition": 0,
@@ -117,22 +91,16 @@ def test_json_documents_have_the_names_that_were_promised(
         "time_lag_ms": 0,
         "verdict": "in_step",
     }
-    where = ("--flow", "east->central", "--topic", topic, "--partition", "0")
-    code, out, _ = run(capfd, "offsets", *where, "--offset", "7", *conf)
-    assert json.loads(out) == {
+    offsets = ("offsets", "--flow", "east->central", "--partition", "0", "--topic")
+    assert told(*offsets, topic, "--offset", "7") == {
         "status": "exact",
         "upstream_offset": 7,
         "downstream_offset": 7,
-        "topic": f"east.{topic}",
+        "topic": pair.remote,
         "partition": 0,
     }
-    back = ("--flow", "east->central", "--topic", f"east.{topic}", "--partition", "0")
-    code, out, _ = run(capfd, "offsets", *back, "--offset", "7", "--reverse", *conf)
-    assert json.loads(out)["upstream_offset"] == 7
-    code, out, _ = run(capfd, "offsets", *where, "--offset", "99", *conf)
-    assert json.loads(out)["status"] == "not_yet_republished"
-    code, out, _ = run(capfd, "verify", *conf)
-    document = json.loads(out)
-    assert (code, document["equal"], document["differences"]) == (0, True, [])
-    code, out, _ = run(capfd, "doctor", *conf)
-    assert code == 0, out
+    assert told(*offsets, pair.remote, "--offset", "7", "--reverse")["upstream_offset"] == 7
+    assert told(*offsets, topic, "--offset", "99")["status"] == "not_yet_republished"
+    document = told("verify")
+    assert (document["equal"], document["differences"]) == (True, [])
+    told("doctor")

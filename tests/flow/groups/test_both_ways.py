@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, committed, consume, create_topic, produce
+from tests.flow.kit import commit, committed, consume, create_topic, produce, topic_name
 from tests.servers.lakes import MakeMirror
 
 
 def values(cluster: KafkaCluster, topic: str) -> list[str]:
-    return [(record.value or b"").decode() for record in consume(cluster.bootstrap_servers, topic)[0]]
+    return [(record.value or b"").decode() for record in consume(cluster, topic)[0]]
 
 
 def planned(mirror: Mirror, flow: str) -> dict[str, GroupPosition]:
@@ -25,25 +23,24 @@ def planned(mirror: Mirror, flow: str) -> dict[str, GroupPosition]:
 def test_law_a_groups_of_a_pair_skip_nothing_and_nothing_echoes(
     east: KafkaCluster, west: KafkaCluster, make_mirror: MakeMirror
 ) -> None:
-    tag = uuid.uuid4().hex[:8]
+    tag, clusters = topic_name(), {"east": east, "west": west}
     topic, two, five, one = f"orders-{tag}", f"{tag}-two", f"{tag}-five", f"{tag}-one"
-    addresses = {"east": east.bootstrap_servers, "west": west.bootstrap_servers}
     for alias, count in (("east", 2), ("west", 3)):
-        create_topic(addresses[alias], topic, 1)
-        produce(addresses[alias], topic, count, partitions=1, prefix=alias[0])
+        create_topic(clusters[alias], topic, 1)
+        produce(clusters[alias], topic, count, partitions=1, prefix=alias[0])
     ends = [{"source": "east", "target": "west"}, {"source": "west", "target": "east"}]
     flows = [{**end, "topics": topic, "policy": "identity", "groups": f"{tag}.*", "lanes": 1} for end in ends]
-    mirror = make_mirror({"east": east, "west": west}, flows)
+    mirror = make_mirror(clusters, flows)
     mirror.run(once=True)
     assert values(east, topic) == ["e1-0", "e1-1", "w1-0", "w1-1", "w1-2"]
     assert values(west, topic) == ["w1-0", "w1-1", "w1-2", "e1-0", "e1-1"]
 
     def held(alias: str) -> dict[str, int | None]:
-        return {group: committed(addresses[alias], group, topic, 1).get(0) for group in (two, five, one)}
+        return {group: committed(clusters[alias], group, topic, 1).get(0) for group in (two, five, one)}
 
-    commit(addresses["east"], two, topic, {0: 2})
-    commit(addresses["east"], five, topic, {0: 5})
-    commit(addresses["west"], one, topic, {0: 1})
+    commit(clusters["east"], two, topic, {0: 2})
+    commit(clusters["east"], five, topic, {0: 5})
+    commit(clusters["west"], one, topic, {0: 1})
     outward, homeward = planned(mirror, "east->west"), planned(mirror, "west->east")
     assert (outward[two].resume.downstream_offset, outward[two].resume.records_again) == (0, 2), "it has not read w1-0"
     assert "west's own record" in outward[two].reason
@@ -58,17 +55,17 @@ def test_law_a_groups_of_a_pair_skip_nothing_and_nothing_echoes(
         assert {position.action for position in mirror[flow].groups()} == {"in_step"}, "law G"
 
     # Over to west, where it reads all but the last record; what it read on east counts, and west stays as it is.
-    commit(addresses["west"], two, topic, {0: 4})
+    commit(clusters["west"], two, topic, {0: 4})
     mirror.run(once=True)
     assert (held("east")[two], held("west")[two]) == (5, 4), "the group itself committed last on west"
     assert (held("east")[five], held("west")[one]) == (5, 1), "what mirrorlake set does not come home"
     # And home again, where new records of both sides wait.
-    for alias in addresses:
-        produce(addresses[alias], topic, 1, partitions=1, prefix=alias[0], seed=2)
+    for alias in clusters:
+        produce(clusters[alias], topic, 1, partitions=1, prefix=alias[0], seed=2)
     mirror.run(once=True)
-    at_home = next(r.offset for r in consume(addresses["east"], topic)[0] if r.value == b"e2-0")
-    commit(addresses["east"], two, topic, {0: at_home + 1})
+    at_home = next(r.offset for r in consume(clusters["east"], topic)[0] if r.value == b"e2-0")
+    commit(clusters["east"], two, topic, {0: at_home + 1})
     mirror.run(once=True)
-    read_on = [r.value for r in consume(addresses["west"], topic)[0] if r.offset >= (held("west")[two] or 0)]
+    read_on = [r.value for r in consume(clusters["west"], topic)[0] if r.offset >= (held("west")[two] or 0)]
     assert b"w2-0" in read_on, "law A: west's own new record was read on no cluster"
     assert held("east")[two] == at_home + 1

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.java import CONSUMER, java
-from tests.flow.kit import ABORTED, commit, committed, create_topic, end_of, run_cli
+from tests.flow.kit import (
+    ABORTED,
+    Where,
+    address_of,
+    commit,
+    committed,
+    create_topic,
+    end_of,
+    run_cli,
+    send,
+    send_transactions,
+    topic_name,
+)
 from tests.servers.lakes import MakeMirror
 
 PARTITIONS = 4
@@ -22,51 +33,41 @@ BEHIND = {"at-the-tip": 0, "a-thousand": 1_000, "hundred-thousand": 100_000, "a-
 JAVA_READ = 5_000
 
 
-def fill(address: str, topic: str) -> dict[int, list[tuple[int, bytes]]]:
+def fill(where: Where, topic: str) -> dict[int, list[tuple[int, bytes]]]:
     """Write a million plain records and then transactions, every sixth aborted; return offset and value of what counts."""
     written: dict[int, list[tuple[int, bytes]]] = {p: [] for p in range(PARTITIONS)}
-    common = {"bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "compression.type": "lz4"}
-    producer = Producer({**common, "enable.idempotence": True, "queue.buffering.max.messages": 2_000_000})
+    options = {"linger.ms": 20, "batch.size": 1_000_000, "compression.type": "lz4"}
     for number in range(PLAIN):
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-        if number % 50_000 == 0:
-            producer.poll(0)
         written[number % PARTITIONS].append((number // PARTITIONS, b"%d" % number))
-    assert producer.flush(120) == 0
-    sender = Producer({**common, "transactional.id": f"app-{uuid.uuid4()}"})
-    sender.init_transactions(30)
-    # Each transaction leaves a marker behind its records in every partition.
-    for count in range(TRANSACTIONS):
-        sender.begin_transaction()
+    plain = ((b"%d" % number, None, number % PARTITIONS) for number in range(PLAIN))
+    send(where, topic, plain, **options, **{"enable.idempotence": True, "queue.buffering.max.messages": 2_000_000})
+
+    def transaction(count: int) -> tuple[list[tuple[bytes, None, int]], bool]:
         is_aborted = count % 6 == 5
+        # Each transaction leaves a marker after its records in every partition.
         first = PLAIN // PARTITIONS + count * (EACH // PARTITIONS + 1)
-        for number in range(EACH):
-            value = b"%s%d-%d" % (ABORTED if is_aborted else b"", count, number)
-            sender.produce(topic, value, partition=number % PARTITIONS)
-            if not is_aborted:
-                written[number % PARTITIONS].append((first + number // PARTITIONS, value))
-        sender.flush()
-        (sender.abort_transaction if is_aborted else sender.commit_transaction)(30)
+        values = [b"%s%d-%d" % (ABORTED if is_aborted else b"", count, number) for number in range(EACH)]
+        for number, value in enumerate(() if is_aborted else values):
+            written[number % PARTITIONS].append((first + number // PARTITIONS, value))
+        return [(value, None, number % PARTITIONS) for number, value in enumerate(values)], not is_aborted
+
+    send_transactions(where, topic, map(transaction, range(TRANSACTIONS)), **options)
     return written
 
 
 def commit_behind(
-    address: str, group: str, topic: str, written: dict[int, list[tuple[int, bytes]]], behind: int
+    where: Where, group: str, topic: str, written: dict[int, list[tuple[int, bytes]]], behind: int
 ) -> None:
     share = behind // PARTITIONS
-    commit(
-        address,
-        group,
-        topic,
-        {p: records[-share][0] if share else end_of(address, topic, p) for p, records in written.items()},
-    )
+    places = {p: records[-share][0] if share else end_of(where, topic, p) for p, records in written.items()}
+    commit(where, group, topic, places)
 
 
-def read_on(address: str, group: str, topic: str, expected: int) -> dict[int, list[bytes]]:
+def read_on(where: Where, group: str, topic: str, expected: int) -> dict[int, list[bytes]]:
     """Go on as a member of the group until it has read what is expected and the end of every partition."""
     consumer = Consumer(
         {
-            "bootstrap.servers": address,
+            "bootstrap.servers": address_of(where),
             "group.id": group,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
@@ -94,17 +95,17 @@ def test_law_a_five_groups_carry_on_when_the_source_is_gone(
 ) -> None:
     source = make_cluster("east")
     source.start()
-    tag = uuid.uuid4().hex[:8]
+    tag = topic_name()
     topic, java_group = f"orders-{tag}", f"java-{tag}"
-    create_topic(source.bootstrap_servers, topic, PARTITIONS)
-    written = fill(source.bootstrap_servers, topic)
+    create_topic(source, topic, PARTITIONS)
+    written = fill(source, topic)
     groups = {f"{name}-{tag}": behind for name, behind in BEHIND.items()}
     for group, behind in groups.items():
-        commit_behind(source.bootstrap_servers, group, topic, written, behind)
+        commit_behind(source, group, topic, written, behind)
     options = ("--isolation-level", "read_committed")
     arguments = ("--bootstrap-server", source.bootstrap_servers, "--topic", topic, "--group", java_group)
     java(CONSUMER, *arguments, *options, "--from-beginning", "--max-messages", str(JAVA_READ))
-    reached = {group: committed(source.bootstrap_servers, group, topic, PARTITIONS) for group in (*groups, java_group)}
+    reached = {group: committed(source, group, topic, PARTITIONS) for group in (*groups, java_group)}
 
     flow = {"source": "east", "target": "central", "topics": "orders-.*", "groups": f".*-{tag}"}
     mirror = make_mirror({"east": source, "central": central}, [flow])
@@ -125,7 +126,7 @@ def test_law_a_five_groups_carry_on_when_the_source_is_gone(
     }
     for group, behind in groups.items():
         assert sum(map(len, unread[group].values())) == behind
-        read = read_on(central.bootstrap_servers, group, f"east.{topic}", behind)
+        read = read_on(central, group, f"east.{topic}", behind)
         assert read == unread[group], f"law A: {group} skipped or repeated records"
     arguments = ("--bootstrap-server", central.bootstrap_servers, "--topic", f"east.{topic}", "--group", java_group)
     # Without --from-beginning a group that had no position would read nothing.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
@@ -21,6 +20,8 @@ from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
     ABORTED,
     Record,
+    Where,
+    address_of,
     commit,
     committed,
     consume,
@@ -29,28 +30,25 @@ from tests.flow.kit import (
     delete_topic,
     end_of,
     produce,
+    send_transactions,
     staying_on,
+    topic_name,
     wait_until,
 )
-from tests.servers.lakes import MakeMirror
+from tests.servers.lakes import MakeMirror, Pair
 
 FLOW = "east->central"
 # The flow of the tests that share a lake.
 SHARED = "shared"
 
 
-def names() -> tuple[str, str]:
-    tag = uuid.uuid4().hex[:8]
-    return f"orders-{tag}", f"billing-{tag}"
-
-
 @contextmanager
 def member(
-    address: str, group: str, topic: str, *, expected: int, **extra: str
+    where: Where, group: str, topic: str, *, expected: int, **extra: str
 ) -> Iterator[dict[int, list[bytes | None]]]:
     """Be a live member of a group that has read `expected` records; give them by partition."""
     options = {
-        "bootstrap.servers": address,
+        "bootstrap.servers": address_of(where),
         "group.id": group,
         "isolation.level": "read_committed",
         "enable.auto.commit": False,
@@ -79,23 +77,16 @@ def unread(records: dict[int, list[Record]], positions: dict[int, int]) -> dict[
     return {p: [r.value for r in found if r.offset >= positions.get(p, 0)] for p, found in records.items()}
 
 
-def transactions(address: str, topic: str, count: int, *, every: int, partitions: int = 2) -> None:
+def transactions(where: Where, topic: str, count: int, *, every: int, partitions: int = 2) -> None:
     """Write transactions of `every` records a partition, every third aborted."""
-    producer = Producer({"bootstrap.servers": address, "transactional.id": f"app-{uuid.uuid4()}"})
-    producer.init_transactions(30)
-    number = 0
-    for transaction in range(count):
-        producer.begin_transaction()
-        is_aborted = transaction % 3 == 2
-        for _ in range(every * partitions):
-            value = (ABORTED if is_aborted else b"") + str(number).encode()
-            producer.produce(topic, value, str(number).encode(), number % partitions)
-            number += 1
-        producer.flush()
-        if is_aborted:
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
+
+    def transaction(number: int) -> tuple[list[tuple[bytes, bytes, int]], bool]:
+        size = every * partitions
+        names = [str(n).encode() for n in range(number * size, (number + 1) * size)]
+        is_aborted = number % 3 == 2
+        return [((ABORTED if is_aborted else b"") + n, n, int(n) % partitions) for n in names], not is_aborted
+
+    send_transactions(where, topic, map(transaction, range(count)))
 
 
 def by_partition(mirror: Mirror, group: str) -> dict[int, GroupPosition]:
@@ -106,12 +97,12 @@ def by_partition(mirror: Mirror, group: str) -> dict[int, GroupPosition]:
 def topics(request: pytest.FixtureRequest, east: KafkaCluster) -> list[str]:
     """Topics of 2 partitions with transactions and aborted records: one for each test of this file that wants one."""
     tests = [item for item in request.session.items if item.path == request.path]
-    count = sum("mirrored" in getattr(item, "fixturenames", ()) for item in tests)
-    prefix = f"orders-{uuid.uuid4().hex[:8]}"
+    count = sum("shared" in getattr(item, "fixturenames", ()) for item in tests)
+    prefix = topic_name("orders")
     made = [f"{prefix}-{number}" for number in range(count)]
     for topic in made:
-        create_topic(east.bootstrap_servers, topic, 2)
-        transactions(east.bootstrap_servers, topic, 30, every=7)
+        create_topic(east, topic, 2)
+        transactions(east, topic, 30, every=7)
     return made
 
 
@@ -130,22 +121,29 @@ def mirror_for(
     return make
 
 
+class Shared(NamedTuple):
+    """A mirrored topic and a group that no other test uses, on the lake of this file."""
+
+    mirror: Mirror
+    topic: str
+    group: str
+    east: KafkaCluster
+    central: KafkaCluster
+
+
 @pytest.fixture
-def mirrored(mirror_for: Callable[..., Mirror], topics: list[str]) -> tuple[Mirror, str, str]:
-    """A mirrored topic and a group that no other test uses."""
-    _, group = names()
-    return mirror_for(groups=f"{group}.*"), topics.pop(), group
+def shared(mirror_for: Callable[..., Mirror], topics: list[str], east: KafkaCluster, central: KafkaCluster) -> Shared:
+    group = topic_name("billing")
+    return Shared(mirror_for(groups=f"{group}.*"), topics.pop(), group, east, central)
 
 
 @pytest.mark.law("A")
-def test_law_a_every_position_is_exact(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
-) -> None:
-    mirror, topic, group = mirrored
-    source, target = consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}")
-    tip = end_of(east.bootstrap_servers, topic, 0)
+def test_law_a_every_position_is_exact(shared: Shared) -> None:
+    mirror, topic, group, east, central = shared
+    source, target = consume(east, topic), consume(central, f"east.{topic}")
+    tip = end_of(east, topic, 0)
     for offset in range(tip + 1):
-        commit(east.bootstrap_servers, f"{group}-{offset}", topic, {0: offset})
+        commit(east, f"{group}-{offset}", topic, {0: offset})
     plan = {p.group: p for p in mirror[SHARED].groups()}
     assert len(plan) == tip + 1, "every group is in the plan"
     for offset in range(tip + 1):
@@ -157,41 +155,37 @@ def test_law_a_every_position_is_exact(
 
 
 @pytest.mark.law("A", "G")
-def test_groups_are_moved_once_and_go_on_exactly(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
-) -> None:
-    mirror, topic, group = mirrored
+def test_groups_are_moved_once_and_go_on_exactly(shared: Shared) -> None:
+    mirror, topic, group, east, central = shared
     positions = {0: 40, 1: 95}
-    commit(east.bootstrap_servers, group, topic, positions, metadata="left by billing")
-    commit(east.bootstrap_servers, f"{group}-half", topic, {1: 3})
+    commit(east, group, topic, positions, metadata="left by billing")
+    commit(east, f"{group}-half", topic, {1: 3})
     done = mirror[SHARED].apply_groups()
     assert len(done.moves) == 3, str(done)
     again = mirror[SHARED].apply_groups()
     assert [p.action for p in again] == ["in_step"] * 3, f"law G: applied twice it changes nothing: {again}"
-    assert committed(central.bootstrap_servers, f"{group}-half", f"east.{topic}", 2).keys() == {1}
-    wanted = unread(consume(east.bootstrap_servers, topic), positions)
+    assert committed(central, f"{group}-half", f"east.{topic}", 2).keys() == {1}
+    wanted = unread(consume(east, topic), positions)
     total = sum(map(len, wanted.values()))
-    with member(central.bootstrap_servers, group, f"east.{topic}", expected=total) as read:
+    with member(central, group, f"east.{topic}", expected=total) as read:
         assert read == wanted, "law A: none skipped, none twice, in order"
     assert mirror.lake.meta(CHECKPOINTS).where(F.col("group_id").startswith(group)).count() == 3
 
 
 @pytest.mark.law("A")
-def test_what_must_not_be_moved_is_held_back_with_its_reason(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
-) -> None:
-    mirror, topic, group = mirrored
+def test_what_must_not_be_moved_is_held_back_with_its_reason(shared: Shared) -> None:
+    mirror, topic, group, east, central = shared
     remote = f"east.{topic}"
-    commit(east.bootstrap_servers, group, topic, {0: 20, 1: 20})
+    commit(east, group, topic, {0: 20, 1: 20})
     mirror[SHARED].apply_groups()
-    moved = committed(central.bootstrap_servers, group, remote, 2)
-    commit(central.bootstrap_servers, group, remote, {0: moved[0] + 30})
+    moved = committed(central, group, remote, 2)
+    commit(central, group, remote, {0: moved[0] + 30})
     found = by_partition(mirror, group)
     assert found[0].action == "hold"
     assert "never moved back" in found[0].reason
     assert found[1].action == "in_step"
-    commit(east.bootstrap_servers, group, topic, {1: 60})
-    with member(central.bootstrap_servers, group, remote, expected=0):
+    commit(east, group, topic, {1: 60})
+    with member(central, group, remote, expected=0):
         done = mirror[SHARED].apply_groups()
         assert {p.action for p in done} == {"hold"}
         assert any("has members" in p.reason for p in done)
@@ -199,13 +193,11 @@ def test_what_must_not_be_moved_is_held_back_with_its_reason(
 
 
 @pytest.mark.law("A")
-def test_groups_ahead_wait_and_go_on_later(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
-) -> None:
-    mirror, topic, group = mirrored
-    produce(east.bootstrap_servers, topic, 100, seed=5)
-    ends = {p: records[-1].offset + 1 for p, records in consume(east.bootstrap_servers, topic).items()}
-    commit(east.bootstrap_servers, group, topic, ends)
+def test_groups_ahead_wait_and_go_on_later(shared: Shared) -> None:
+    mirror, topic, group, east, central = shared
+    produce(east, topic, 100, seed=5)
+    ends = {p: records[-1].offset + 1 for p, records in consume(east, topic).items()}
+    commit(east, group, topic, ends)
     waiting = by_partition(mirror, group)
     assert all("waits at the last republished position" in p.reason for p in waiting.values())
     assert not any(p.resume.exact for p in waiting.values())
@@ -213,42 +205,34 @@ def test_groups_ahead_wait_and_go_on_later(
     assert [p.resume.records_again for p in by_partition(mirror, group).values()] == [50, 50]
     mirror.republish(SHARED, once=True)
     after = by_partition(mirror, group)
-    target = consume(central.bootstrap_servers, f"east.{topic}")
+    target = consume(central, f"east.{topic}")
     assert all(p.resume.exact for p in after.values())
     assert {n: p.resume.downstream_offset for n, p in after.items()} == {n: r[-1].offset + 1 for n, r in target.items()}
 
 
 @pytest.mark.law("A")
-def test_groups_before_the_first_record_and_on_empty_partitions(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
-) -> None:
-    topic, group = names()
-    create_topic(east.bootstrap_servers, topic, 3)
-    produce(east.bootstrap_servers, topic, 100, partitions=2)
-    delete_records(east.bootstrap_servers, topic, 0, 20)
-    flow = {"source": "east", "target": "central", "topics": topic, "groups": f"{group}.*"}
-    mirror = make_mirror({"east": east, "central": central}, [flow])
-    commit(east.bootstrap_servers, group, topic, {0: 5, 1: 0, 2: 0})
+def test_groups_before_the_first_record_and_on_empty_partitions(pair: Pair) -> None:
+    group = topic_name("billing")
+    pair.create(partitions=3)
+    pair.produce(100, partitions=2)
+    delete_records(pair.east, pair.topic, 0, 20)
+    mirror = pair.mirror(groups=f"{group}.*")
+    commit(pair.east, group, pair.topic, {0: 5, 1: 0, 2: 0})
     mirror.run(once=True)
-    assert committed(central.bootstrap_servers, group, f"east.{topic}", 3) == {0: 0, 1: 0, 2: 0}, (
-        "--once keeps groups in step: behind retention, at the start, on an empty partition"
-    )
+    # --once keeps groups in step: before what retention left, at the start, on an empty partition.
+    assert committed(pair.central, group, pair.remote, 3) == {0: 0, 1: 0, 2: 0}
 
 
 @pytest.mark.law("A")
-def test_a_flow_that_left_the_past_out_holds_back_who_has_not_read_it(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
-) -> None:
-    topic, group = names()
-    create_topic(east.bootstrap_servers, topic, 1)
-    produce(east.bootstrap_servers, topic, 50, partitions=1)
-    flow = {"source": "east", "target": "central", "topics": topic, "groups": f"{group}.*", "start": "latest"}
-    mirror = make_mirror({"east": east, "central": central}, [flow])
+def test_a_flow_that_left_the_past_out_holds_back_who_has_not_read_it(pair: Pair) -> None:
+    group = topic_name("billing")
+    pair.create(50, partitions=1)
+    mirror = pair.mirror(groups=f"{group}.*", start="latest")
     mirror.run(once=True)
-    produce(east.bootstrap_servers, topic, 50, partitions=1, seed=2)
+    pair.produce(50, seed=2)
     mirror.run(once=True)
-    commit(east.bootstrap_servers, group, topic, {0: 10})
-    commit(east.bootstrap_servers, f"{group}-tip", topic, {0: 70})
+    commit(pair.east, group, pair.topic, {0: 10})
+    commit(pair.east, f"{group}-tip", pair.topic, {0: 70})
     found = {p.group: p for p in mirror[FLOW].groups()}
     assert found[group].action == "hold"
     assert "never republished" in found[group].reason
@@ -256,28 +240,24 @@ def test_a_flow_that_left_the_past_out_holds_back_who_has_not_read_it(
 
 
 @pytest.mark.law("A")
-def test_positions_outlive_the_source(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
-) -> None:
-    mirror, topic, group = mirrored
-    commit(east.bootstrap_servers, group, topic, {0: 33, 1: 44})
+def test_positions_outlive_the_source(shared: Shared) -> None:
+    mirror, topic, group, east, _ = shared
+    commit(east, group, topic, {0: 33, 1: 44})
     planned = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[SHARED].apply_groups()}
     found = {(p.group, p.resume.target): p.resume.downstream_offset for p in mirror[SHARED].groups(recorded=True)}
     assert found == planned
 
 
 @pytest.mark.law("A")
-def test_positions_kept_outside_of_kafka_come_back_in_their_shape(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
-) -> None:
-    mirror, topic, _ = mirrored
+def test_positions_kept_outside_of_kafka_come_back_in_their_shape(shared: Shared, tmp_path: Path) -> None:
+    mirror, topic, _, east, central = shared
     offsets = mirror[SHARED].offsets
     checkpoint = tmp_path / "query"
     reader = mirror.spark.readStream.format("kafka").option("kafka.bootstrap.servers", east.bootstrap_servers)
     stream = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
     query = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
-    target = consume(central.bootstrap_servers, f"east.{topic}")
+    target = consume(central, f"east.{topic}")
     ends = {str(p): records[-1].offset + 1 for p, records in target.items()}
     assert offsets.move_spark_query(str(checkpoint)).document == {f"east.{topic}": ends}
     some = offsets.move_positions({topic: {"0": 10, "1": -2}})
@@ -292,69 +272,59 @@ def test_positions_kept_outside_of_kafka_come_back_in_their_shape(
 
 
 @pytest.mark.law("A")
-def test_groups_of_the_new_protocol_are_groups_too(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
-) -> None:
+def test_groups_of_the_new_protocol_are_groups_too(shared: Shared) -> None:
     """KIP-848: the coordinator assigns; read on the source while it has members, never moved while it has some there."""
-    mirror, topic, group = mirrored
+    mirror, topic, group, east, central = shared
     new = {"group.protocol": "consumer"}
-    with member(east.bootstrap_servers, group, topic, expected=100, **new):
+    with member(east, group, topic, expected=100, **new):
         assert not len(mirror[SHARED].groups()), "nothing is committed yet"
     found = by_partition(mirror, group)
     assert found
     assert all(p.action == "move" and p.resume.exact for p in found.values())
-    with member(central.bootstrap_servers, group, f"east.{topic}", expected=0, **new):
+    with member(central, group, f"east.{topic}", expected=0, **new):
         assert all("has members" in p.reason for p in by_partition(mirror, group).values())
 
 
 @pytest.mark.law("A")
-def test_the_map_stays_exact_when_both_clusters_have_deleted_the_records(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster, tmp_path: Path
-) -> None:
-    mirror, topic, group = mirrored
+def test_the_map_stays_exact_when_both_clusters_have_deleted_the_records(shared: Shared, tmp_path: Path) -> None:
+    mirror, topic, group, east, central = shared
     remote = f"east.{topic}"
-    source, target = consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, remote)
+    source, target = consume(east, topic), consume(central, remote)
     for partition in (0, 1):
-        delete_records(east.bootstrap_servers, topic, partition, source[partition][-1].offset)
-        delete_records(central.bootstrap_servers, remote, partition, target[partition][-1].offset)
+        delete_records(east, topic, partition, source[partition][-1].offset)
+        delete_records(central, remote, partition, target[partition][-1].offset)
     rows = [(topic, partition, record.offset) for partition, records in source.items() for record in records]
     asked = mirror.spark.createDataFrame(rows, "topic string, partition int, offset bigint")
     found = mirror[SHARED].offsets.translate_table(asked).collect()
     placed = {(row.partition, row.offset): row.downstream_offset for row in found}
     for partition, records in source.items():
         assert [placed[partition, r.offset] for r in records] == [r.offset for r in target[partition]]
-    commit(east.bootstrap_servers, group, topic, {0: 3})
+    commit(east, group, topic, {0: 3})
     [behind] = mirror[SHARED].groups()
     assert behind.resume.exact, "the consumer goes on where retention left it, here as there"
 
 
 @pytest.mark.law("A")
-def test_a_flow_that_stays_on_keeps_its_groups_in_step(
-    mirrored: tuple[Mirror, str, str],
-    mirror_for: Callable[..., Mirror],
-    east: KafkaCluster,
-    central: KafkaCluster,
-) -> None:
-    _, topic, group = mirrored
+def test_a_flow_that_stays_on_keeps_its_groups_in_step(shared: Shared, mirror_for: Callable[..., Mirror]) -> None:
+    _, topic, group, east, central = shared
     mirror = mirror_for(groups=f"{group}.*", sync={"groups_interval": "1s"})
     with staying_on(mirror) as failures:
-        produce(east.bootstrap_servers, topic, 100, seed=9)
-        ends = {p: records[-1].offset + 1 for p, records in consume(east.bootstrap_servers, topic).items()}
-        commit(east.bootstrap_servers, group, topic, ends)
+        produce(east, topic, 100, seed=9)
+        ends = {p: records[-1].offset + 1 for p, records in consume(east, topic).items()}
+        commit(east, group, topic, ends)
 
         def is_in_step() -> bool:
-            target = consume(central.bootstrap_servers, f"east.{topic}")
+            target = consume(central, f"east.{topic}")
             due = {p: records[-1].offset + 1 for p, records in target.items()}
             return bool(failures) or (
-                sum(map(len, target.values())) == 140 * 2 + 100
-                and committed(central.bootstrap_servers, group, f"east.{topic}", 2) == due
+                sum(map(len, target.values())) == 140 * 2 + 100 and committed(central, group, f"east.{topic}", 2) == due
             )
 
         wait_until(is_in_step, "the group stands at the end of the remote topic")
 
 
-def test_the_sql_of_the_docs_runs(mirrored: tuple[Mirror, str, str]) -> None:
-    mirror, _, _ = mirrored
+def test_the_sql_of_the_docs_runs(shared: Shared) -> None:
+    mirror = shared.mirror
     page = (Path(__file__).parents[3] / "docs" / "tables.md").read_text()
     lake = mirror.lake
     statements = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
@@ -367,12 +337,10 @@ def test_the_sql_of_the_docs_runs(mirrored: tuple[Mirror, str, str]) -> None:
 
 
 @pytest.mark.law("A")
-def test_groups_of_a_deleted_topic_are_nobody_s_trouble(
-    mirrored: tuple[Mirror, str, str], east: KafkaCluster, central: KafkaCluster
-) -> None:
-    mirror, topic, group = mirrored
-    commit(east.bootstrap_servers, group, topic, {0: 30})
+def test_groups_of_a_deleted_topic_are_nobody_s_trouble(shared: Shared) -> None:
+    mirror, topic, group, east, central = shared
+    commit(east, group, topic, {0: 30})
     mirror[SHARED].apply_groups()
-    delete_topic(east.bootstrap_servers, topic)
+    delete_topic(east, topic)
     assert not len(mirror[SHARED].groups())
-    assert committed(central.bootstrap_servers, group, f"east.{topic}", 2).keys() == {0}, "what was moved stays"
+    assert committed(central, group, f"east.{topic}", 2).keys() == {0}, "what was moved stays"

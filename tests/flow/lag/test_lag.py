@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +14,8 @@ from mirrorlake.kafka import admin
 from mirrorlake.lake.samples import remember
 from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, SAMPLES
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, consume, create_topic, produce, run_cli
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import commit, new_topic
+from tests.servers.lakes import MakeMirror, Pair
 
 FLOW = "east->central"
 
@@ -27,18 +25,14 @@ def milliseconds(time: datetime) -> int:
 
 
 @pytest.mark.law("E")
-def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
-) -> None:
-    topic = topic_name()
-    create_topic(east.bootstrap_servers, topic, 1)
-    produce(east.bootstrap_servers, topic, 20, partitions=1)
-    flow = {"source": "east", "target": "central", "topics": topic, "sync": {"groups": False}}
-    mirror = make_mirror({"east": east, "central": central}, [flow])
+def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(pair: Pair) -> None:
+    topic = pair.topic
+    pair.create(20, partitions=1)
+    mirror = pair.mirror(sync={"groups": False})
     mirror.run(once=True)
     billing, audit = f"billing-{topic}", f"audit-{topic}"
-    commit(east.bootstrap_servers, billing, topic, {0: 5})
-    commit(central.bootstrap_servers, audit, f"east.{topic}", {0: 8})
+    commit(pair.east, billing, topic, {0: 5})
+    commit(pair.central, audit, pair.remote, {0: 8})
 
     sampler = mirror._wiring.sampler()
     first = sampler.once()
@@ -50,10 +44,10 @@ def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(
         ("flow", FLOW),
     }
     assert all(look.complete for look in first.looks)
-    produce(east.bootstrap_servers, topic, 10, partitions=1, seed=2)
+    pair.produce(10, seed=2)
     second = sampler.once()
     assert second.changed == 1, "only the end of the source has moved"
-    stamps = [record.timestamp for record in consume(east.bootstrap_servers, topic)[0]]
+    stamps = [record.timestamp for record in pair.source()[0]]
 
     fresh = {(row.hop, row.group_id): row for row in mirror[FLOW].lag.now().collect() if row.topic == topic}
     landed = fresh["landed", None]
@@ -67,7 +61,7 @@ def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(
     third = mirror.sample(once=True)
     assert third is not None
     assert sorted(key.kind for key in changed(mirror, third.observed_at)) == ["reached", "republished"]
-    result = run_cli("sample", "--once", "--json", "--conf", str(tmp_path / "mirror.yml"))
+    result = pair.cli("sample", "--once", "--json")
     assert result.returncode == 0, result.stderr
     idle = json.loads(result.stdout)
     assert (idle["changed"], {look["error"] for look in idle["looks"]}) == (0, {None})
@@ -115,9 +109,7 @@ def test_a_cluster_that_does_not_answer_is_told_and_waited_for_once(
     central: KafkaCluster, east: KafkaCluster, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "TIMEOUT_S", 1.5)
-    topic = topic_name()
-    create_topic(east.bootstrap_servers, topic, 1)
-    produce(east.bootstrap_servers, topic, 3, partitions=1)
+    topic = new_topic(east, 3, partitions=1)
     away: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1")
     flows = [{"source": source, "target": "central", "topics": topic} for source in ("east", "west")]
     sampler = make_mirror({"east": east, "west": away, "central": central}, flows)._wiring.sampler()

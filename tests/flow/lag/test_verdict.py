@@ -16,11 +16,9 @@ from mirrorlake.config.load import load
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.mirror import Mirror
-from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.ports import free_ports
-from tests.flow.kit import commit, create_topic, produce, run_cli, staying_on, wait_until
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import commit, staying_on, wait_until
+from tests.servers.lakes import Pair
 
 FLOW = "east->central"
 
@@ -41,17 +39,14 @@ def scraped(port: int) -> dict[tuple[str, str], float]:
 
 
 def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
-    spark: SparkSession, east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
+    pair: Pair, spark: SparkSession, tmp_path: Path
 ) -> None:
-    topic = topic_name()
-    create_topic(east.bootstrap_servers, topic, 1)
-    produce(east.bootstrap_servers, topic, 20, partitions=1)
-    flow = {"source": "east", "target": "central", "topics": topic, "sync": {"groups": False}}
-    mirror = make_mirror({"east": east, "central": central}, [flow])
+    pair.create(20, partitions=1)
+    mirror = pair.mirror(sync={"groups": False})
     mirror.run(once=True)
-    group = f"audit-{topic}"
-    commit(central.bootstrap_servers, group, f"east.{topic}", {0: 8})
-    produce(east.bootstrap_servers, topic, 10, partitions=1, seed=2)
+    group = f"audit-{pair.topic}"
+    commit(pair.central, group, pair.remote, {0: 8})
+    pair.produce(10, seed=2)
 
     # As if somebody had looked every 30 s up to now: the looks take a moment, and silence counts by the window's span.
     begun = datetime.now(timezone.utc)
@@ -72,20 +67,20 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
     assert risk.soonest_ms is not None
     assert 0 < 7 * 86_400_000 - risk.soonest_ms < 3_600_000, "the broker keeps a topic for seven days"
 
-    conf, out = str(tmp_path / "mirror.yml"), tmp_path / "report.html"
-    told = run_cli("report", "--conf", conf, "--since", "1h", "--verify", "--out", str(out), "--json")
+    conf, out = Path(pair.conf), tmp_path / "report.html"
+    told = pair.cli("report", "--since", "1h", "--verify", "--out", str(out), "--json")
     assert told.returncode == 1, told.stderr
     document = json.loads(told.stdout)
     assert document["lag"]["flows"] == {FLOW: "STALL"}
     assert document["verifications"] == [{"flow": FLOW, "equal": True}]
     page = out.read_text(encoding="utf-8")
-    assert topic in page
+    assert pair.topic in page
     empty = re.findall(r"<figcaption>([^<]*): nothing is known of this time", page)
     assert empty == ["RPO"], "how old records are that were never landed nobody knows, all else is known"
 
-    settings, port = json.loads(Path(conf).read_text()), free_ports(1)[0]
+    settings, port = json.loads(conf.read_text()), free_ports(1)[0]
     settings |= {"metrics": {"port": port, "every": "5s"}, "sampling": {"every": "2s"}}
-    Path(conf).write_text(json.dumps(settings))
+    conf.write_text(json.dumps(settings))
     mirror = Mirror(load(conf), spark=spark)
     with staying_on(mirror) as failures:
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import OtherCluster, SourceGap
@@ -16,8 +15,18 @@ from mirrorlake.lake.schema import GAPS
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact, NotYetRepublished
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, consume, create_topic, end_of, produce, run_cli, staying_on, wait_until
-from tests.flow.mirror.test_laws import topic_name
+from tests.flow.kit import (
+    commit,
+    consume,
+    create_topic,
+    end_of,
+    produce,
+    run_cli,
+    send,
+    staying_on,
+    topic_name,
+    wait_until,
+)
 from tests.servers.lakes import MakeMirror
 
 # Not older than a segment may be, or the log would be cut into several.
@@ -26,10 +35,7 @@ _STAMP = int(time.time() * 1000)
 
 def write(cluster: KafkaCluster, topic: str, values: Iterable[str]) -> None:
     """Write records to partition 0, each with one timestamp: only its bytes tell a record from another."""
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 20})
-    for value in values:
-        producer.produce(topic, value.encode(), partition=0, timestamp=_STAMP)
-    assert producer.flush(60) == 0
+    send(cluster, topic, ({"value": value.encode(), "partition": 0, "timestamp": _STAMP} for value in values))
 
 
 def segment(cluster: KafkaCluster, topic: str) -> Path:
@@ -61,12 +67,12 @@ def test_law_e_a_source_whose_log_went_back(
 ) -> None:
     own = make_cluster("own").start()
     topic, conf = topic_name(), str(tmp_path / "mirror.yml")
-    create_topic(own.bootstrap_servers, topic, 2)
+    create_topic(own, topic, 2)
     old = [f"old-{number}" for number in range(200)]
     write(own, topic, old[:150])
     size = segment(own, topic).stat().st_size
     write(own, topic, old[150:])
-    produce(own.bootstrap_servers, topic, 100)
+    produce(own, topic, 100)
     flow = {"source": "own", "target": "central", "topics": topic}
 
     def mirror_with(policy: str, clusters: dict[str, KafkaCluster]) -> Mirror:
@@ -84,7 +90,7 @@ def test_law_e_a_source_whose_log_went_back(
     with segment(own, topic).open("r+b") as log:
         log.truncate(size)
     own.start()
-    assert end_of(own.bootstrap_servers, topic, 0) == 150
+    assert end_of(own, topic, 0) == 150
     for _ in range(2):
         with pytest.raises(SourceGap, match=rf"went back.*{topic}-0 landed up to {begun}, cut at 150") as refused:
             mirror.land("own", once=True)
@@ -102,7 +108,7 @@ def test_law_e_a_source_whose_log_went_back(
     write(own, topic, new)
     mirror.run(once=True)
     assert landed(mirror, topic) == {1: first[1], 2: new}
-    target = consume(central.bootstrap_servers, f"own.{topic}")[0]
+    target = consume(central, f"own.{topic}")[0]
     assert [(record.value or b"").decode() for record in target] == [*first[1], *new]
     stands = {149: target[149].offset, 150: target[begun].offset, 299: target[begun + 149].offset}
     for upstream, downstream in stands.items():
@@ -117,8 +123,8 @@ def test_law_e_a_source_whose_log_went_back(
     )
     answers = {row.offset: row.downstream_offset for row in offsets.translate_table(table).collect()}
     assert answers == stands
-    commit(own.bootstrap_servers, "before", topic, {0: 149})
-    commit(own.bootstrap_servers, "past", topic, {0: 151})
+    commit(own, "before", topic, {0: 149})
+    commit(own, "past", topic, {0: 151})
     moves = {one.group: one.resume.downstream_offset for one in mirror.plan_groups("own->central")}
     assert moves == {"before": target[149].offset, "past": target[begun + 1].offset}
 
@@ -137,12 +143,12 @@ def test_law_e_a_source_whose_log_went_back(
     mirror.run(once=True)
     assert landed(mirror, topic) == {1: first[1], 2: [*new, "last"], 3: other}
     assert gaps(mirror, topic)[1:] == [("truncated", 2, 0, 0, 300)]
-    target = consume(central.bootstrap_servers, f"own.{topic}")[0]
+    target = consume(central, f"own.{topic}")[0]
     assert [(record.value or b"").decode() for record in target][begun + 151 :] == other
     assert mirror.land("own", once=True, rebuild_checkpoint=True).records == 0
 
     # Another cluster answers at the address.
-    create_topic(east.bootstrap_servers, topic, 2)
+    create_topic(east, topic, 2)
     mirror = mirror_with("record", {"own": east, "central": central})
     with pytest.raises(OtherCluster, match="answers at its addresses"):
         mirror.land("own", once=True)

@@ -10,25 +10,24 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import mirrorlake as ml
 from mirrorlake.model.offset_map import Quarantined
-from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
     add_partitions,
     assert_equal_topics,
     consume,
+    count,
     create_topic,
     produce,
-    run_cli,
+    queries,
+    send,
     staying_on,
+    topic_name,
     wait_until,
 )
-from tests.flow.mirror.test_laws import topic_name
-from tests.flow.topics.test_control import queries
-from tests.servers.lakes import MakeMirror
+from tests.servers.lakes import Pair
 
 
 def dies_once(flag: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
@@ -45,33 +44,31 @@ def dies_once(flag: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 @pytest.mark.law("E", "F")
 def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, spark: SparkSession, tmp_path: Path
+    pair: Pair, spark: SparkSession, tmp_path: Path
 ) -> None:
-    name = topic_name("isolated")
+    name, east, central = topic_name("isolated"), pair.east, pair.central
     topics = {kind: f"{name}-{kind}" for kind in ("good", "large", "conflict", "killed")}
     for topic in topics.values():
-        create_topic(east.bootstrap_servers, topic, 2, max_message_bytes="2000000")
-        produce(east.bootstrap_servers, topic, 20)
-    producer = Producer({"bootstrap.servers": east.bootstrap_servers, "message.max.bytes": 2_000_000})
-    producer.produce(topics["large"], os.urandom(200_000), b"large", partition=0)
-    assert producer.flush(30) == 0
-    produce(east.bootstrap_servers, topics["large"], 20, seed=2)
+        create_topic(east, topic, 2, max_message_bytes="2000000")
+        produce(east, topic, 20)
+    send(east, topics["large"], [(os.urandom(200_000), b"large", 0)])
+    produce(east, topics["large"], 20, seed=2)
     for prefix in ("east", "aside"):
-        create_topic(central.bootstrap_servers, f"{prefix}.{topics['large']}", 2, max_message_bytes="50000")
-    create_topic(central.bootstrap_servers, f"east.{topics['conflict']}", 1)
+        create_topic(central, f"{prefix}.{topics['large']}", 2, max_message_bytes="50000")
+    create_topic(central, f"east.{topics['conflict']}", 1)
 
     ml.rule_function("dies-once", dies_once(tmp_path / "died"))
-    plain: dict[str, Any] = {"source": "east", "target": "central", "sync": {"groups": False, "configs": False}}
+    plain = pair.flow(sync={"groups": False, "configs": False})
     more: dict[str, Any] = {
         "conflict": {"sync": {"groups": False, "configs": False, "partitions": False}},
         "killed": {"rules": [{"name": "fatal", "function": "dies-once"}]},
         "aside": {"topics": topics["large"], "policy": {"template": "aside.{topic}"}, "unsendable": "quarantine"},
     }
     flows = [{**plain, "name": kind, "topics": topics.get(kind), **more.get(kind, {})} for kind in [*topics, "aside"]]
-    mirror = make_mirror({"east": east, "central": central}, flows)
+    mirror = pair.mirror(*flows)
 
     def arrived(kind: str, prefix: str = "east") -> int:
-        return sum(map(len, consume(central.bootstrap_servers, f"{prefix}.{topics[kind]}").values()))
+        return count(central, f"{prefix}.{topics[kind]}")
 
     with staying_on(mirror) as failures:
 
@@ -98,11 +95,11 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         assert "parked" in str(status)
         assert told["cause"] in str(status)
 
-        produce(east.bootstrap_servers, topics["good"], 10, seed=3)
+        produce(east, topics["good"], 10, seed=3)
         until(lambda: arrived("good") == 30, "the good flow goes on")
         mirror.admin("central").set_configs(f"east.{topics['large']}", {"max.message.bytes": "2000000"})
-        add_partitions(central.bootstrap_servers, f"east.{topics['conflict']}", 2)
-        resumed = run_cli("resume", "--flow", "large", "--conf", str(tmp_path / "mirror.yml"))
+        add_partitions(central, f"east.{topics['conflict']}", 2)
+        resumed = pair.cli("resume", "--flow", "large")
         assert (resumed.returncode, "started again" in resumed.stdout) == (0, True), resumed
         mirror.resume(flow="conflict")
         until(lambda: arrived("large") == 41, "the large record arrives")
@@ -111,7 +108,7 @@ def test_what_fails_is_parked_and_comes_back_while_the_others_never_notice(
         assert queries(spark)["republish good"] == run_of_good, "it never stopped"
         assert queries(spark)["land east"] == run_of_landing, "nor did landing"
     for topic in topics.values():
-        assert_equal_topics(consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}"))
+        assert_equal_topics(consume(east, topic), consume(central, f"east.{topic}"))
     [aside] = mirror.verify("aside")
     assert aside.equal, aside
     assert isinstance(mirror["aside"].offsets.translate(topics["large"], 0, 10), Quarantined)

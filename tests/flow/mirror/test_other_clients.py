@@ -22,15 +22,14 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.java import CONSUMER, PRODUCER, java
-from tests.flow.kit import commit, committed, consume, create_topic, wait_until
-from tests.flow.mirror.test_laws import topic_name
+from tests.flow.kit import Where, address_of, commit, committed, consume, create_topic, topic_name, wait_until
 from tests.kafka.topics.test_acls import acl, listed
 from tests.servers.lakes import MakeMirror
 
 
-def traces(address: str) -> dict[str, object]:
+def traces(where: Where) -> dict[str, object]:
     """Return all that whoever looks for a trace of the mirror could find on a cluster; to look leaves none."""
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient({"bootstrap.servers": address_of(where)})
     metadata = admin.list_topics(timeout=20)
     topics = {
         name: (str(future.result().topic_id), len(future.result().partitions))
@@ -96,7 +95,7 @@ def test_java_writes_and_java_reads_and_the_source_is_untouched(
 ) -> None:
     """Law H: nothing on the source differs before and after everything that a mirror does."""
     east, central, topic = guarded_clusters["east"], guarded_clusters["central"], topic_name()
-    create_topic(east.bootstrap_servers, topic, 1, retention_ms="86400000")
+    create_topic(east, topic, 1, retention_ms="86400000")
     lines = [f"a:1,b:{number}\tkey-{number}\tvälue-{number}" for number in range(200)]
     java(
         PRODUCER,
@@ -107,22 +106,22 @@ def test_java_writes_and_java_reads_and_the_source_is_untouched(
     flow = {"source": "east", "target": "central", "topics": topic, "sync": {"acls": True}}
     flow["mm2"] = {"heartbeats": True, "checkpoints": True, "offset_syncs": True}
     mirror = make_mirror(dict(guarded_clusters), [flow])
-    before = traces(east.bootstrap_servers)
+    before = traces(east)
     # A broker makes the topic of its groups when somebody first asks for one.
     assert set(before["topics"]) == {topic}, "nobody ever consumed from it"
     mirror_once(mirror, "east->central")
-    found = traces(east.bootstrap_servers)
+    found = traces(east)
     assert found["topics"] == before["topics"], "law H"
     assert found == before, "law H"
 
-    commit(east.bootstrap_servers, "readers", topic, {0: 100})
+    commit(east, "readers", topic, {0: 100})
     mirror.admin("east").acls.create([acl(topic)])
     wait_until(lambda: listed(mirror.admin("east")), "the ACL is there")
-    before = traces(east.bootstrap_servers)
+    before = traces(east)
     ask_and_carry_on(mirror, "east->central", topic)
-    differing = {kind for kind, held in traces(east.bootstrap_servers).items() if held != before[kind]}
+    differing = {kind for kind, held in traces(east).items() if held != before[kind]}
     assert not differing, "law H: with groups and ACLs to carry"
-    assert committed(central.bootstrap_servers, "readers", f"east.{topic}", 1) == {0: 100}
+    assert committed(central, "readers", f"east.{topic}", 1) == {0: 100}
     assert listed(mirror.admin("central")) == [acl(f"east.{topic}")]
 
     printed = java(
@@ -132,5 +131,5 @@ def test_java_writes_and_java_reads_and_the_source_is_untouched(
         *("--formatter-property", "print.key=true", "--formatter-property", "print.headers=true"),
     )
     assert printed.splitlines() == lines
-    source, target = consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}")
+    source, target = consume(east, topic), consume(central, f"east.{topic}")
     assert [r.content for r in source[0]] == [r.content for r in target[0]], "law C"

@@ -17,11 +17,9 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.services import Wiring
 from mirrorlake.progress.board import Board
 from mirrorlake.republish import republisher as republish
-from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.tracking.store import RunStore
-from tests.flow.kit import consume, create_topic, produce
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import count
+from tests.servers.lakes import Pair
 
 RECORDS = 120
 
@@ -56,16 +54,9 @@ class Hearing(Board):
 
 
 def test_what_a_drain_and_a_verify_report_is_what_they_did(
-    spark: SparkSession,
-    east: KafkaCluster,
-    central: KafkaCluster,
-    make_mirror: MakeMirror,
-    database: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    pair: Pair, spark: SparkSession, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = topic_name()
-    create_topic(east.bootstrap_servers, topic, 2)
-    produce(east.bootstrap_servers, topic, RECORDS)
+    pair.create(RECORDS)
     boards: list[Hearing] = []
 
     def watching(_: Wiring) -> Hearing:
@@ -76,15 +67,11 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     # Small batches that are told of at once, as a long drain has them.
     monkeypatch.setattr(land, "ACCOUNT_EVERY_S", 0.0)
     monkeypatch.setattr(republish, "BACKFILL_RECORDS", 40)
-    made = make_mirror(
-        {"east": east, "central": central},
-        [{"source": "east", "target": "central", "topics": topic}],
-        east={"land": {"max_records_per_batch": 40}},
-    )
+    made = pair.mirror(east={"land": {"max_records_per_batch": 40}})
     tracking = TrackingConfig(uri=f"sqlite:///{database}")
     mirror = Mirror(made.config.model_copy(update={"tracking": tracking}), spark=spark)
     mirror.run(once=True)
-    arrived = sum(len(records) for records in consume(central.bootstrap_servers, f"east.{topic}").values())
+    arrived = count(pair.central, pair.remote)
     landed, sent = boards[-1].reports["land east"], boards[-1].reports["republish east->central"]
     assert landed[-1] == (mirror.lake.relay("east").count(), RECORDS)
     assert sent[-1] == (arrived, RECORDS)
@@ -95,7 +82,7 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
         )
     assert boards[-1].memory.threads == {threading.get_ident()}
 
-    produce(east.bootstrap_servers, topic, 10, seed=2)
+    pair.produce(10, seed=2)
     landing = mirror.land("east", once=True)
     assert boards[-1].reports["land east"][-1] == (landing.records, 10)
     mirror.republish("east->central", once=True)

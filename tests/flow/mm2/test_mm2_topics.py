@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import create_topic, delete_topic, produce
-from tests.flow.mirror.test_laws import topic_name
+from tests.flow.kit import commit, create_topic, delete_topic, new_topic, send, topic_name
 from tests.servers.lakes import MakeMirror
 
 
@@ -23,12 +21,8 @@ def test_a_run_writes_what_mirrormaker_would(
     east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, groups: bool
 ) -> None:
     # An alias of its own: its checkpoints topic is nobody else's.
-    alias, topic = topic_name("wire"), topic_name()
-    create_topic(east.bootstrap_servers, topic, 1)
-    produce(east.bootstrap_servers, topic, 1000, partitions=1)
-    group = Consumer({"bootstrap.servers": east.bootstrap_servers, "group.id": alias})
-    group.commit(offsets=[TopicPartition(topic, 0, 321, "über")], asynchronous=False)
-    group.close()
+    alias, topic = topic_name("wire"), new_topic(east, 1000, partitions=1)
+    commit(east, alias, topic, {0: 321}, metadata="über")
     flow = {
         "source": alias,
         "target": "central",
@@ -74,11 +68,9 @@ def test_a_run_writes_what_mirrormaker_would(
         return
     # From now on the source has heartbeats of its own: they go through the relay, and nobody else writes beside them.
     strange = Heartbeat("far", alias, 5)
-    create_topic(east.bootstrap_servers, "heartbeats", 1, cleanup_policy="compact")
+    create_topic(east, "heartbeats", 1, cleanup_policy="compact")
     try:
-        producer = Producer({"bootstrap.servers": east.bootstrap_servers})
-        producer.produce("heartbeats", strange.value(), strange.key(), 0)
-        assert producer.flush(30) == 0
+        send(east, "heartbeats", [(strange.value(), strange.key(), 0)])
         mirror = make_mirror({alias: east, "central": central}, [{**flow, "topics": [topic, "heartbeats"]}])
         for _ in range(2):
             mirror.run(once=True)
@@ -89,4 +81,4 @@ def test_a_run_writes_what_mirrormaker_would(
         assert report.equal, report.differences
         assert report.verified == 1001
     finally:
-        delete_topic(east.bootstrap_servers, "heartbeats")
+        delete_topic(east, "heartbeats")

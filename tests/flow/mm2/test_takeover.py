@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.load import load
@@ -24,17 +23,15 @@ from tests.flow.kit import (
     delete_topic,
     odd_record,
     run_cli,
+    send,
     wait_until,
     write_conf,
 )
 
 
-def produce(address: str, topic: str, count: int, *, seed: int) -> None:
+def write(where: str, topic: str, count: int, *, seed: int) -> None:
     rng = random.Random(seed)
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5})
-    for number in range(count):
-        producer.produce(topic, partition=number % 3, **odd_record(rng, number))
-    assert producer.flush(60) == 0
+    send(where, topic, ({"partition": number % 3, **odd_record(rng, number)} for number in range(count)))
 
 
 @pytest.mark.law("C", "D", "F")
@@ -43,14 +40,11 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
 ) -> None:
     east, central = make_cluster("east").start(), make_cluster("central").start()
     servers = {"east": east.bootstrap_servers, "central": central.bootstrap_servers}
-    flows = [
-        {"name": "clean", "source": "east", "target": "central", "topics": "clean"},
-        {"name": "killed", "source": "east", "target": "central", "topics": "killed"},
-    ]
+    flows = [{"name": name, "source": "east", "target": "central", "topics": name} for name in ("clean", "killed")]
     conf = write_conf(tmp_path, servers, flows)
     for topic in ("clean", "killed"):
         create_topic(servers["east"], topic, 3, max_message_bytes="2000000")
-        produce(servers["east"], topic, 2000, seed=1)
+        write(servers["east"], topic, 2000, seed=1)
     properties = base_properties("east", "central", servers, topics="clean,killed") | quick_end("central")
     mirror = MirrorMaker(tmp_path / "first", {**properties, "central.offset.flush.interval.ms": "500"})
     try:
@@ -59,22 +53,23 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
             "MM2 mirrors",
             timeout=180,
         )
-        produce(servers["east"], "clean", 6000, seed=2)
+        write(servers["east"], "clean", 6000, seed=2)
         wait_until(lambda: arrived(servers["central"], "east.clean") > 2000, "it is in the midst of more")
     finally:
         mirror.stop()
     house = Mirror(load(conf), spark=spark)
     # A worker that a busy machine did not let end in time stays a member until its session is over.
     wait_until(lambda: not house.admin("central").members("east-mm2"), "the workers' group is empty")
-    produce(servers["east"], "clean", 300, seed=3)
+    write(servers["east"], "clean", 300, seed=3)
 
-    refused = run_cli("takeover", "--conf", str(conf), "--flow", "clean", "--connector", "nobody", "--json")
+    takeover = ("takeover", "--conf", str(conf), "--flow", "clean", "--json")
+    refused = run_cli(*takeover, "--connector", "nobody")
     assert refused.returncode == 3, refused.stderr
     assert "holds no offsets of nobody" in json.loads(refused.stdout)["refused"][0]
-    taken = run_cli("takeover", "--conf", str(conf), "--flow", "clean", "--apply", "--json")
+    taken = run_cli(*takeover, "--apply")
     assert taken.returncode == 0, taken.stdout + taken.stderr
     assert json.loads(taken.stdout)["applied"]
-    again = run_cli("takeover", "--conf", str(conf), "--flow", "clean", "--apply", "--json")
+    again = run_cli(*takeover, "--apply")
     assert again.returncode == 3
     assert "the flow has begun already" in json.loads(again.stdout)["refused"][0]
     # Its positions stand in the lake, too: a flow of which they are all that is known does not begin at offset 0 either.
@@ -99,9 +94,9 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
         | {"central.offset.flush.interval.ms": "3600000"},
     )
     try:
-        produce(servers["east"], "killed", 300, seed=4)
+        write(servers["east"], "killed", 300, seed=4)
         wait_until(lambda: arrived(servers["central"], "east.killed") == 2300, "MM2 goes on", timeout=180)
-        produce(servers["east"], "killed", 6000, seed=5)
+        write(servers["east"], "killed", 6000, seed=5)
         wait_until(lambda: arrived(servers["central"], "east.killed") > 2300, "it is in the midst of more")
     finally:
         mirror.kill()

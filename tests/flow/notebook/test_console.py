@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.load import loads
@@ -17,8 +16,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.notebook.console import console
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, create_topic
-from tests.flow.mirror.test_laws import topic_name
+from tests.flow.kit import commit, create_topic, send, topic_name
 
 EVIL = b"<script>alert(1)</script>"
 
@@ -39,12 +37,9 @@ def test_the_wizard_makes_the_topics_that_it_showed(
     name = topic_name("console")
     topics = {name: 3, f"{name}.clicks": 1, f"{name}.tmp": 1, f"{name}.pii": 1}
     for topic, partitions in topics.items():
-        create_topic(east.bootstrap_servers, topic, partitions)
-    producer = Producer({"bootstrap.servers": east.bootstrap_servers})
-    for number in range(4):
-        producer.produce(name, EVIL if number == 2 else b"{}", str(number).encode(), 0)
-    producer.flush(30)
-    commit(east.bootstrap_servers, f"{name}-group", name, {0: 3})
+        create_topic(east, topic, partitions)
+    send(east, name, [(EVIL if number == 2 else b"{}", str(number).encode(), 0) for number in range(4)])
+    commit(east, f"{name}-group", name, {0: 3})
     shutil.copytree(empty_lake, tmp_path / "lake")
     target = ClusterAdmin("central", {"bootstrap.servers": central.bootstrap_servers})
     before = set(target.topic_names())

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorlake.render import Shown, clean, headers, payload, payload_html, table
-from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, create_topic, run_cli
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import commit, send
+from tests.servers.lakes import Pair
 from tests.unit.markup import Markup
 
 SCRIPT = "<script>alert('x')</script>"
@@ -23,17 +17,12 @@ def jobs(spark: SparkSession) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
-def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(
-    spark: SparkSession, east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
-) -> None:
-    topic = topic_name()
-    create_topic(east.bootstrap_servers, topic, 1)
-    producer = Producer({"bootstrap.servers": east.bootstrap_servers})
-    producer.produce(topic, SCRIPT.encode(), IMAGE.encode(), headers=[(SCRIPT, IMAGE.encode())])
-    assert producer.flush(30) == 0
-    commit(east.bootstrap_servers, SCRIPT, topic, {0: 1}, metadata=IMAGE)
-    flow: dict[str, Any] = {"source": "east", "target": "central", "topics": topic, "groups": ["<script>.*"]}
-    mirror = make_mirror({"east": east, "central": central}, [flow])
+def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(pair: Pair, spark: SparkSession) -> None:
+    topic = pair.topic
+    pair.create(partitions=1)
+    send(pair.east, topic, [{"value": SCRIPT, "key": IMAGE, "headers": [(SCRIPT, IMAGE.encode())]}])
+    commit(pair.east, SCRIPT, topic, {0: 1}, metadata=IMAGE)
+    mirror = pair.mirror(groups=["<script>.*"])
     handle = mirror["east->central"]
     plan, ran = mirror.apply(), mirror.run(once=True)
     groups, status, report = handle.groups(), mirror.status(), mirror.verify()
@@ -60,7 +49,7 @@ def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(
     assert Markup(payload_html(bytes(record.value))).text == SCRIPT
     assert payload(bytes(record.key)).startswith("0x1b5b324a"), "a key that moves the cursor is not text"
 
-    said = run_cli("groups", "--flow", "east->central", "--conf", str(tmp_path / "mirror.yml"))
+    said = pair.cli("groups", "--flow", "east->central")
     assert (said.returncode, SCRIPT in said.stdout, "\x1b" in said.stdout) == (0, True, False), (
         said.stdout + said.stderr
     )

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import Record, assert_equal_topics, consume, create_topic
+from tests.flow.kit import Record, assert_equal_topics, consume, create_topic, send, topic_name
 from tests.flow.map_check import assert_map_is_exact
-from tests.flow.mirror.test_laws import topic_name
 
 
 def relay_records(mirror: Mirror, topic: str, partitions: int) -> dict[int, list[Record]]:
@@ -49,17 +47,15 @@ def test_both_data_centres_get_everything_and_the_one_that_was_down_catches_up(
     flow: dict[str, Any] = {"source": "app", "topics": topic, "policy": "identity"}
 
     def mirror_with(partitions: int) -> Mirror:
+        published = {topic: {"partitions": partitions, "configs": {"retention.ms": 7_200_000}}}
+        targets = {"east": east, "madrid": madrid}
         settings = {
             "lake": {"root": str(tmp_path / "lake")},
             "clusters": {
-                "app": {
-                    "kind": "lake",
-                    "topics": {topic: {"partitions": partitions, "configs": {"retention.ms": 7_200_000}}},
-                },
-                "east": {"bootstrap_servers": east.bootstrap_servers},
-                "madrid": {"bootstrap_servers": madrid.bootstrap_servers},
+                "app": {"kind": "lake", "topics": published},
+                **{alias: {"bootstrap_servers": cluster.bootstrap_servers} for alias, cluster in targets.items()},
             },
-            "flows": [{**flow, "target": "east"}, {**flow, "target": "madrid"}],
+            "flows": [{**flow, "target": alias} for alias in targets],
         }
         return from_settings(settings, spark=spark)
 
@@ -74,13 +70,13 @@ def test_both_data_centres_get_everything_and_the_one_that_was_down_catches_up(
     mirror.republish("app->east", once=True)
     published = relay_records(mirror, topic, 6)
     assert sum(map(len, published.values())) == 600
-    assert_equal_topics(published, consume(east.bootstrap_servers, topic))
+    assert_equal_topics(published, consume(east, topic))
 
     madrid.restart()
     landed, sent = mirror.run(once=True)
     assert (landed, [each.records for each in sent]) == ([], [0, 600])
     for target, cluster in (("east", east), ("madrid", madrid)):
-        arrived = consume(cluster.bootstrap_servers, topic)
+        arrived = consume(cluster, topic)
         assert_equal_topics(published, arrived)
         assert_map_is_exact(tmp_path / "lake", f"app->{target}", topic, published, arrived)
     assert all(one.equal and sum(p.verified for p in one.partitions) == 600 for one in mirror.verify())
@@ -91,12 +87,9 @@ def test_both_data_centres_get_everything_and_the_one_that_was_down_catches_up(
     assert all(finding.ok for finding in mirror.doctor())
 
     # The same keys through a client of Kafka's, with the partitioner that is Java's default.
-    create_topic(east.bootstrap_servers, reference, 6)
-    client = Producer({"bootstrap.servers": east.bootstrap_servers, "partitioner": "murmur2_random"})
-    for number in range(37):
-        client.produce(reference, b"", f"k{number}")
-    assert client.flush(30) == 0
-    wanted = {r.key: p for p, records in consume(east.bootstrap_servers, reference).items() for r in records}
+    create_topic(east, reference, 6)
+    send(east, reference, [(b"", f"k{number}") for number in range(37)], partitioner="murmur2_random")
+    wanted = {r.key: p for p, records in consume(east, reference).items() for r in records}
     assert {r.key: p for p, records in published.items() for r in records if r.key is not None} == wanted
 
     grown = mirror_with(8)

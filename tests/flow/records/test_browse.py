@@ -8,49 +8,40 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import create_topic, produce, run_cli
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import Where, send, send_transactions
+from tests.servers.lakes import Pair
 
 START = int(time.time() * 1000) - 60_000
 RULES = [{"name": "only-large", "keep": "value.n >= 3"}]
 
 
-def send(address: str, topic: str) -> None:
+def write(where: Where, topic: str) -> None:
     """Offsets 0..9 plain (4 is not JSON), 10..11 aborted, 12 the marker, 13..14 committed, 15 the marker."""
-    plain = Producer({"bootstrap.servers": address})
     for number in range(10):
         value = b"\xff<script>" if number == 4 else json.dumps({"n": number}).encode()
         key = None if number == 5 else b"" if number == 6 else b"k"
-        plain.produce(topic, value, key, 0, timestamp=START + number * 1000, headers=[("h", None), ("h", b"\x00")])
-        assert plain.flush(30) == 0
-    transactional = Producer({"bootstrap.servers": address, "transactional.id": topic})
-    transactional.init_transactions()
-    for numbers, commit in (((10, 11), False), ((13, 14), True)):
-        transactional.begin_transaction()
-        for number in numbers:
-            transactional.produce(topic, json.dumps({"n": number}).encode(), b"k", 0, timestamp=START + number * 1000)
-        transactional.flush(30)
-        (transactional.commit_transaction if commit else transactional.abort_transaction)()
+        record = {"value": value, "key": key, "partition": 0, "timestamp": START + number * 1000}
+        send(where, topic, [{**record, "headers": [("h", None), ("h", b"\x00")]}])
+    transactions = [
+        (
+            [{"value": json.dumps({"n": n}), "key": b"k", "partition": 0, "timestamp": START + n * 1000} for n in ns],
+            is_ok,
+        )
+        for ns, is_ok in (((10, 11), False), ((13, 14), True))
+    ]
+    send_transactions(where, topic, transactions)
 
 
 @pytest.mark.law("C", "E")
-def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
-) -> None:
-    topic, remote = (name := topic_name()), f"east.{name}"
-    create_topic(east.bootstrap_servers, topic, 1)
-    send(east.bootstrap_servers, topic)
-    flows = [
-        {"source": "east", "target": "central", "topics": f"{topic}.*", "rules": RULES},
-        {"name": "other", "source": "east", "target": "central", "topics": "unheard-of"},
-    ]
-    mirror = make_mirror({"east": east, "central": central}, flows, east={"never_leave": f"{topic}-pii"})
+def test_law_e_the_passport_accounts_for_every_offset_from_every_side(pair: Pair) -> None:
+    topic, remote = pair.topic, pair.remote
+    pair.create(partitions=1)
+    write(pair.east, topic)
+    flows = [pair.flow(topics=f"{topic}.*", rules=RULES), pair.flow(name="other", topics="unheard-of")]
+    mirror = pair.mirror(*flows, east={"never_leave": f"{topic}-pii"})
     before = mirror.passport("east", topic, 0, 7)
     assert before.missing is not None
     assert before.missing.kind == "not_landed", "nothing was landed yet, and nothing is wrong"
@@ -123,25 +114,24 @@ def test_law_e_the_passport_accounts_for_every_offset_from_every_side(
     assert nobody.source is None
     assert "not a mirrored record" in nobody.words
 
-    produce(east.bootstrap_servers, topic, 1, partitions=1)
+    pair.produce(1)
     mirror.land("east", once=True)
     [waiting, _] = mirror.passport("east", topic, 0, 16).outcomes
     assert waiting.status == "not_yet"
 
-    conf = str(tmp_path / "mirror.yml")
-    where = ("--conf", conf, "--cluster", "central", "--topic", remote, "--offset")
-    done = run_cli("records", *where, "0", "--count", "2", "--json")
+    where = ("--cluster", "central", "--topic", remote, "--offset")
+    done = pair.cli("records", *where, "0", "--count", "2", "--json")
     assert done.returncode == 0
     assert [record["value"] for record in json.loads(done.stdout)["records"]] == [
         {"text": '{"n": 3}'},
         {"text": '{"n": 5}'},
     ]
-    done = run_cli("passport", *where, "0", "--json")
+    done = pair.cli("passport", *where, "0", "--json")
     assert done.returncode == 0
     document = json.loads(done.stdout)
     assert document["source"] == {"topic": topic, "generation": 1, "partition": 0, "offset": 3}
     assert document["outcomes"][0]["place"] == {"topic": remote, "partition": 0}
-    done = run_cli("passport", *where, "999")
+    done = pair.cli("passport", *where, "999")
     assert (done.returncode, "not a mirrored record" in done.stdout) == (1, True)
-    denied = run_cli("records", "--conf", conf, "--cluster", "east", "--topic", f"{topic}-pii")
+    denied = pair.cli("records", "--cluster", "east", "--topic", f"{topic}-pii")
     assert denied.returncode == 3

@@ -7,13 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Producer
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import assert_equal_topics, consume, create_topic, staying_on, wait_until
-from tests.flow.mirror.test_laws import topic_name
+from tests.flow.kit import (
+    Where,
+    assert_equal_topics,
+    consume,
+    count,
+    create_topic,
+    send,
+    staying_on,
+    topic_name,
+    wait_until,
+)
 from tests.servers.lakes import MakeMirror
 from tests.servers.metered import Metered
 
@@ -33,17 +41,15 @@ class Fan(NamedTuple):
     flows: list[dict[str, str]]
     clusters: dict[str, KafkaCluster]
 
-    def remote(self, alias: str) -> tuple[str, str]:
-        return self.clusters[alias].bootstrap_servers, f"origin.{self.topic}"
+    def remote(self, alias: str) -> tuple[KafkaCluster, str]:
+        return self.clusters[alias], f"origin.{self.topic}"
 
 
-def write(address: str, topic: str, count: int, *, seed: int) -> None:
+def write(where: Where, topic: str, count: int, *, seed: int) -> None:
     """Write records of 1 KB that nothing compresses, in as few record batches as the client can make."""
     rng = random.Random(seed)
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 200, "enable.idempotence": True})
-    for number in range(count):
-        producer.produce(topic, rng.randbytes(1_000), b"%d" % number, number % PARTITIONS)
-    assert producer.flush(60) == 0
+    records = ((rng.randbytes(1_000), b"%d" % number, number % PARTITIONS) for number in range(count))
+    send(where, topic, records, **{"linger.ms": 200, "enable.idempotence": True})
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +59,7 @@ def fan(
     topic = topic_name("spread")
     clusters = {"origin": origin.cluster, "east": east, "west": west, "central": central}
     flows = [{"source": "origin", "target": alias, "topics": topic} for alias in ("east", "west", "central")]
-    address = origin.cluster.bootstrap_servers
+    address = origin.cluster
     create_topic(address, topic, PARTITIONS)
     write(address, topic, RECORDS, seed=1)
     return Fan(topic, flows, clusters)
@@ -64,7 +70,7 @@ def mirror_of(make: MakeMirror, fan: Fan, **settings: Any) -> Mirror:
 
 
 def arrived(fan: Fan, flow: dict[str, str]) -> int:
-    return sum(map(len, consume(*fan.remote(flow["target"])).values()))
+    return count(*fan.remote(flow["target"]))
 
 
 def lags(mirror: Mirror, target: str) -> int:
@@ -75,7 +81,7 @@ def lags(mirror: Mirror, target: str) -> int:
 def test_one_landing_serves_targets_that_come_and_go_and_come_late(
     fan: Fan, origin: Metered, make_shared_mirror: MakeMirror
 ) -> None:
-    topic, address = fan.topic, origin.cluster.bootstrap_servers
+    topic, address = fan.topic, origin.cluster
     before = mirror_of(make_shared_mirror, fan, central=NOBODY_LISTENS)
     assert before.land("origin", once=True).records == RECORDS
     read, held = origin.bytes_out(topic), origin.bytes_held(topic)

@@ -21,6 +21,7 @@ from tests.flow.kit import (
     create_topic,
     odd_record,
     run_cli,
+    topics_of,
     wait_until,
     write_conf,
 )
@@ -70,14 +71,8 @@ class Writer(threading.Thread):
 
     def _producer(self) -> Producer:
         while True:
-            producer = Producer(
-                {
-                    "bootstrap.servers": self._address,
-                    "transactional.id": "writer",
-                    "linger.ms": 5,
-                    "message.max.bytes": 2_000_000,
-                }
-            )
+            options = {"transactional.id": "writer", "linger.ms": 5, "message.max.bytes": 2_000_000}
+            producer = Producer({"bootstrap.servers": self._address, **options})
             try:
                 producer.init_transactions(10)
                 return producer
@@ -108,7 +103,7 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(spark: SparkSession, 
     start_all([east, central])
     processes: dict[str, Process] = {}
     try:
-        create_topic(east.bootstrap_servers, "orders", PARTITIONS, max_message_bytes="2000000")
+        create_topic(east, "orders", PARTITIONS, max_message_bytes="2000000")
         conf = write_conf(
             tmp_path,
             {"east": east.bootstrap_servers, "central": central.bootstrap_servers},
@@ -124,7 +119,7 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(spark: SparkSession, 
 
         for step in steps:
             start(step)
-        wait_until(lambda: _is_there(central, "east.orders"), "the first records are on the target")
+        wait_until(lambda: "east.orders" in topics_of(central), "the first records are on the target")
         killed = 0
         for victim in VICTIMS:
             threading.Event().wait(rng.uniform(0.5, 4.0))
@@ -139,7 +134,7 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(spark: SparkSession, 
             killed += 1
             # A process that gave up on a dead broker is started again, as a scheduler would.
             for step, process in processes.items():
-                if process.popen.poll() is not None:
+                if not process.is_running:
                     assert process.popen.returncode in (0, 4), process.output
                     start(step)
         assert killed >= 10
@@ -151,7 +146,7 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(spark: SparkSession, 
             list(pool.map(Process.terminate, processes.values()))
         drained = run_cli("run", "--once", "--conf", str(conf))
         assert drained.returncode == 0, drained.stderr
-        source, target = consume(east.bootstrap_servers, "orders"), consume(central.bootstrap_servers, "east.orders")
+        source, target = consume(east, "orders"), consume(central, "east.orders")
         assert sum(map(len, source.values())) >= RECORDS
         assert_equal_topics(source, target)
         verified = run_cli("verify", "--conf", str(conf), "--json")
@@ -163,13 +158,7 @@ def test_law_f_kills_of_everything_lose_and_repeat_nothing(spark: SparkSession, 
         raise
     finally:
         for process in processes.values():
-            if process.popen.poll() is None:
+            if process.is_running:
                 process.kill()
         east.kill()
         central.kill()
-
-
-def _is_there(cluster: KafkaCluster, topic: str) -> bool:
-    from confluent_kafka.admin import AdminClient
-
-    return topic in AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).topics

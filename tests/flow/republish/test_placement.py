@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import uuid
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from mirrorlake.errors import TopicConflict
 from mirrorlake.mirror import Mirror
@@ -21,35 +19,41 @@ from mirrorlake.model.offset_map import Exact
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.rules.murmur2 import partition_for
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.groups.test_groups import commit, committed, end_of
 from tests.flow.java import PRODUCER, java
-from tests.flow.kit import Record, add_partitions, consume, create_topic, wait_until
+from tests.flow.kit import (
+    Record,
+    Where,
+    add_partitions,
+    commit,
+    committed,
+    consume,
+    count,
+    create_topic,
+    end_of,
+    send_transactions,
+    topic_name,
+    wait_until,
+)
 from tests.flow.map_check import read_runs
-from tests.servers.lakes import MakeMirror
+from tests.servers.lakes import MakeMirror, Pair
 
 KEYS = [f"key-{number}" for number in range(40)]
 Topic = dict[int, list[Record]]
 
 
-def tagged(name: str) -> str:
-    return f"{name}-{uuid.uuid4().hex[:8]}"
-
-
-def write(address: str, topic: str, count: int, *, seed: int, partitions: int | None = None) -> None:
+def write(where: Where, topic: str, count: int, *, seed: int, partitions: int | None = None) -> None:
     """Write transactions of keyed records, some without a key and some aborted; values are unique."""
     rng = random.Random(seed)
-    producer = Producer({"bootstrap.servers": address, "transactional.id": f"app-{uuid.uuid4()}"})
-    producer.init_transactions(30)
-    for start in range(0, count, 25):
-        producer.begin_transaction()
+
+    def transaction(start: int) -> tuple[list[dict[str, Any]], bool]:
+        records: list[dict[str, Any]] = []
         for number in range(start, min(start + 25, count)):
             key = rng.choice([None, *KEYS]) if partitions is None else None
             place = {} if partitions is None else {"partition": number % partitions}
-            producer.produce(topic, f"{seed}-{number}".encode(), key, **place)
-        if rng.random() < 0.2:
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
+            records.append({"value": f"{seed}-{number}".encode(), "key": key, **place})
+        return records, rng.random() >= 0.2
+
+    send_transactions(where, topic, map(transaction, range(0, count, 25)))
 
 
 def by_key(topic: Topic) -> dict[bytes, list[bytes | None]]:
@@ -63,12 +67,12 @@ def by_key(topic: Topic) -> dict[bytes, list[bytes | None]]:
 
 def java_places(cluster: KafkaCluster, keys: list[str], partitions: int) -> dict[bytes, int]:
     """Return where Java's own producer puts keys, by letting it write them."""
-    topic = tagged("java")
-    create_topic(cluster.bootstrap_servers, topic, partitions)
+    topic = topic_name("java")
+    create_topic(cluster, topic, partitions)
     arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", topic]
     arguments += ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
     java(PRODUCER, *arguments, stdin="".join(f"{key}:x\n" for key in keys))
-    return {r.key: p for p, records in consume(cluster.bootstrap_servers, topic).items() for r in records if r.key}
+    return {r.key: p for p, records in consume(cluster, topic).items() for r in records if r.key}
 
 
 def assert_every_offset(lake: Path, flow: str, topic: str, source: Topic, target: Topic) -> None:
@@ -111,41 +115,28 @@ def split(topic: Topic, positions: dict[int, int]) -> tuple[set[bytes | None], s
 
 
 @pytest.mark.law("A", "C", "D", "E")
-def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
-) -> None:
-    topic, group = tagged("orders"), tagged("billing")
-    remote, flow_name = f"east.{topic}", "east->central"
-    create_topic(east.bootstrap_servers, topic, 3)
-    write(east.bootstrap_servers, topic, 600, seed=1)
-    flow: dict[str, Any] = {
-        "source": "east",
-        "target": "central",
-        "topics": topic,
-        "placement": {"by": "key", "count": 5},
-        "chunk_records": 60,
-        "groups": group,
-        "sync": {"groups": False},
-    }
-    mirror = make_mirror({"east": east, "central": central}, [flow])
+def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(pair: Pair) -> None:
+    topic, remote, group, flow_name = pair.topic, pair.remote, topic_name("billing"), "east->central"
+    east, central = pair.east, pair.central
+    pair.create(partitions=3)
+    write(east, topic, 600, seed=1)
+    placement = {"by": "key", "count": 5}
+    mirror = pair.mirror(placement=placement, chunk_records=60, groups=group, sync={"groups": False})
     mirror.run(once=True)
     stop = threading.Event()
     with ThreadPoolExecutor(2) as pool:
         reference = pool.submit(java_places, central, KEYS, 5)
         live = pool.submit(mirror.run, stop=stop)
         try:
-            add_partitions(east.bootstrap_servers, topic, 4)
-            write(east.bootstrap_servers, topic, 100, seed=2, partitions=4)
-            write(east.bootstrap_servers, topic, 100, seed=3)
-            last = sum(map(len, consume(east.bootstrap_servers, topic).values()))
-            wait_until(
-                lambda: live.done() or sum(map(len, consume(central.bootstrap_servers, remote).values())) == last,
-                "the grown source is mirrored",
-            )
+            add_partitions(east, topic, 4)
+            write(east, topic, 100, seed=2, partitions=4)
+            write(east, topic, 100, seed=3)
+            last = count(east, topic)
+            wait_until(lambda: live.done() or count(central, remote) == last, "the grown source is mirrored")
         finally:
             stop.set()
         live.result()
-    source, target = consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, remote)
+    source, target = consume(east, topic), consume(central, remote)
     assert len(target) == 5, "a source that grows does not grow a topic that is placed by key"
     assert source[3], "the new partition has records"
     origin = {record.value: p for p, records in source.items() for record in records}
@@ -162,18 +153,18 @@ def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(
         for partition in source:
             mine = [value for value in values if origin[value] == partition]
             assert mine == [r.value for r in source[partition] if r.key == key], f"law D: the order of key {key!r}"
-    assert_every_offset(tmp_path / "lake", flow_name, topic, source, target)
+    assert_every_offset(pair.lake, flow_name, topic, source, target)
     verification = mirror[flow_name].verify()
     assert verification.equal, verification.differences
     assert sum(p.verified for p in verification.partitions) == last
 
     positions = positions_by_chance(source, seed=4, without=1)
-    commit(east.bootstrap_servers, group, topic, positions)
+    commit(east, group, topic, positions)
     plan = mirror[flow_name].apply_groups()
     assert len(plan) == 5, str(plan)
     assert all("4 source partitions feed" in position.reason for position in plan), str(plan)
     read, unread = split(source, positions)
-    there = committed(central.bootstrap_servers, group, remote, 5)
+    there = committed(central, group, remote, 5)
     for partition, records in target.items():
         assert_goes_on(records, there[partition], unread=unread, read=read)
     counted = {p.resume.target.partition: p.resume.records_again for p in plan}
@@ -182,56 +173,42 @@ def test_law_d_by_key_as_java_places_them_and_while_the_source_grows(
     some = source[2][len(source[2]) // 2]
     found = mirror.translate(flow_name, topic=topic, partition=2, offset=some.offset)
     assert isinstance(found, Exact)
-    back = mirror.translate(
-        flow_name, topic=remote, partition=found.partition.partition, offset=found.offset, reverse=True
-    )
+    place = {"partition": found.partition.partition, "offset": found.offset}
+    back = mirror.translate(flow_name, topic=remote, **place, reverse=True)
     assert back == Exact(some.offset, SourcePartition(topic, 1, 2))
-    commit(east.bootstrap_servers, group, topic, {p: end_of(east.bootstrap_servers, topic, p) for p in source})
+    commit(east, group, topic, {p: end_of(east, topic, p) for p in source})
     assert all(position.resume.exact for position in mirror[flow_name].groups())
 
 
 @pytest.mark.law("C", "D", "E")
-def test_a_list_moves_partitions_and_refuses_what_it_leaves_out(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
-) -> None:
-    topic, flow_name = tagged("orders"), "east->central"
-    create_topic(east.bootstrap_servers, topic, 3)
-    write(east.bootstrap_servers, topic, 200, seed=5, partitions=3)
-    flow: dict[str, Any] = {"source": "east", "target": "central", "topics": topic, "placement": {"map": {0: 3, 1: 0}}}
-    clusters = {"east": east, "central": central}
-    mirror = make_mirror(clusters, [flow])
+def test_a_list_moves_partitions_and_refuses_what_it_leaves_out(pair: Pair) -> None:
+    topic, flow_name = pair.topic, "east->central"
+    pair.create(partitions=3)
+    write(pair.east, topic, 200, seed=5, partitions=3)
+    mirror = pair.mirror(placement={"map": {0: 3, 1: 0}})
     [conflict] = mirror.plan(flow_name).conflicts
     assert "source partition 2" in str(conflict)
     with pytest.raises(TopicConflict, match="no place for partition 2") as refused:
         mirror.run(once=True)
     assert "placement: {map:" in refused.value.remedy
-    assert f"east.{topic}" not in mirror.admin("central").topic_names(), "told before anything is sent"
-    mirror = make_mirror(clusters, [{**flow, "placement": {"map": {0: 3, 1: 0, 2: 0}}}])
+    assert pair.remote not in mirror.admin("central").topic_names(), "told before anything is sent"
+    mirror = pair.mirror(placement={"map": {0: 3, 1: 0, 2: 0}})
     mirror.run(once=True)
-    source, target = consume(east.bootstrap_servers, topic), consume(central.bootstrap_servers, f"east.{topic}")
-    assert {p: len(records) for p, records in target.items()} == {
-        0: len(source[1]) + len(source[2]),
-        1: 0,
-        2: 0,
-        3: len(source[0]),
-    }
+    source, target = pair.source(), pair.target()
+    assert [len(target[p]) for p in sorted(target)] == [len(source[1]) + len(source[2]), 0, 0, len(source[0])]
     assert [r.content for r in target[3]] == [r.content for r in source[0]], "law D"
     for partition in (1, 2):
         values = {r.value for r in source[partition]}
         assert [r.content for r in target[0] if r.value in values] == [r.content for r in source[partition]], "law D"
-    assert_every_offset(tmp_path / "lake", flow_name, topic, source, target)
+    assert_every_offset(pair.lake, flow_name, topic, source, target)
     assert mirror[flow_name].verify().equal
 
 
-def test_a_topic_with_another_count_is_a_conflict_that_names_what_becomes_of_keys(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
-) -> None:
-    topic = tagged("orders")
-    create_topic(east.bootstrap_servers, topic, 1)
-    create_topic(central.bootstrap_servers, f"east.{topic}", 4)
-    write(east.bootstrap_servers, topic, 25, seed=6)
-    flow = {"source": "east", "target": "central", "topics": topic, "placement": {"by": "key", "count": 3}}
-    mirror = make_mirror({"east": east, "central": central}, [flow])
+def test_a_topic_with_another_count_is_a_conflict_that_names_what_becomes_of_keys(pair: Pair) -> None:
+    pair.create(partitions=1)
+    create_topic(pair.central, pair.remote, 4)
+    write(pair.east, pair.topic, 25, seed=6)
+    mirror = pair.mirror(placement={"by": "key", "count": 3})
     [conflict] = mirror.plan().conflicts
     assert "order per key" in conflict.reason
     with pytest.raises(TopicConflict, match="has 4 partitions") as refused:
@@ -243,7 +220,7 @@ def test_a_topic_with_another_count_is_a_conflict_that_names_what_becomes_of_key
 def test_a_merged_topic_groups_of_every_region_and_the_same_order_elsewhere(
     east: KafkaCluster, west: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:
-    topic, group = tagged("orders"), tagged("billing")
+    topic, group = topic_name("orders"), topic_name("billing")
     # The second target stands on the brokers of a source: it has a ledger and topics of its own.
     clusters = {"east": east, "west": west, "central": central, "backup": east}
     plain: dict[str, Any] = {
@@ -256,10 +233,10 @@ def test_a_merged_topic_groups_of_every_region_and_the_same_order_elsewhere(
     flows = [{"source": region, "target": "central", **plain} for region in ("east", "west")]
     mirror = make_mirror(clusters, flows)
     for region in ("east", "west"):
-        create_topic(clusters[region].bootstrap_servers, topic, 2)
+        create_topic(clusters[region], topic, 2)
     for turn in range(2):
         for number, region in enumerate(("east", "west")):
-            write(clusters[region].bootstrap_servers, topic, 150, seed=10 * turn + number, partitions=2)
+            write(clusters[region], topic, 150, seed=10 * turn + number, partitions=2)
         mirror.run(once=True)
     assert_merged(mirror, clusters, topic, tmp_path / "lake")
     assert_groups_of_every_region(mirror, clusters, topic, group)
@@ -268,9 +245,9 @@ def test_a_merged_topic_groups_of_every_region_and_the_same_order_elsewhere(
 
 
 def assert_merged(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str, lake: Path) -> None:
-    target = consume(clusters["central"].bootstrap_servers, f"all.{topic}")
+    target = consume(clusters["central"], f"all.{topic}")
     for name in ("east", "west"):
-        source = consume(clusters[name].bootstrap_servers, topic)
+        source = consume(clusters[name], topic)
         assert_every_offset(lake, f"{name}->central", topic, source, target)
         values = {r.value for records in source.values() for r in records}
         for partition, records in target.items():
@@ -280,12 +257,12 @@ def assert_merged(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str,
 
 def assert_groups_of_every_region(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str, group: str) -> None:
     regions, remote = ("east", "west"), f"all.{topic}"
-    sources = {name: consume(clusters[name].bootstrap_servers, topic) for name in regions}
-    target = consume(clusters["central"].bootstrap_servers, remote)
+    sources = {name: consume(clusters[name], topic) for name in regions}
+    target = consume(clusters["central"], remote)
     positions = {name: positions_by_chance(source, seed=ord(name[0])) for name, source in sources.items()}
     for name in regions:
-        commit(clusters[name].bootstrap_servers, group, topic, positions[name])
-        commit(clusters[name].bootstrap_servers, f"{group}-{name}", topic, positions[name])
+        commit(clusters[name], group, topic, positions[name])
+        commit(clusters[name], f"{group}-{name}", topic, positions[name])
     plans = {name: mirror[f"{name}->central"].apply_groups() for name in regions}
     answers = [
         {p.resume.target: p.resume.downstream_offset for p in plan if p.group == group} for plan in plans.values()
@@ -293,7 +270,7 @@ def assert_groups_of_every_region(mirror: Mirror, clusters: dict[str, KafkaClust
     assert answers[0] == answers[1], "both flows give a group that reads both regions the same positions"
     assert not any(plan.held for plan in plans.values()), f"no flow holds back what the other has set: {plans}"
     for reader, names in ((group, regions), *((f"{group}-{name}", (name,)) for name in regions)):
-        there = committed(clusters["central"].bootstrap_servers, reader, remote, 2)
+        there = committed(clusters["central"], reader, remote, 2)
         parts = [split(sources[name], positions[name]) for name in names]
         read, unread = set.union(*(r for r, _ in parts)), set.union(*(u for _, u in parts))
         for partition, records in target.items():
@@ -302,8 +279,8 @@ def assert_groups_of_every_region(mirror: Mirror, clusters: dict[str, KafkaClust
 
 
 def assert_rebuilt(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str) -> None:
-    remote, backup = f"all.{topic}", clusters["backup"].bootstrap_servers
-    wanted = consume(clusters["central"].bootstrap_servers, remote)
+    remote, backup = f"all.{topic}", clusters["backup"]
+    wanted = consume(clusters["central"], remote)
     plan = mirror.plan_rebuild(like="central", target="backup")
     assert mirror.plan_rebuild(like="central", target="backup", recorded=True) == plan, "the lake alone knows the order"
     assert plan.waiting == sum(map(len, wanted.values()))
@@ -323,10 +300,10 @@ def assert_rebuilt(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str
     found = consume(backup, remote)
     for partition, records in wanted.items():
         assert [r.content for r in found[partition]] == [r.content for r in records], "law D: the recorded order"
-    write(clusters["west"].bootstrap_servers, topic, 50, seed=99, partitions=2)
+    write(clusters["west"], topic, 50, seed=99, partitions=2)
     mirror.run(once=True)
     after = consume(backup, remote)
-    source = consume(clusters["west"].bootstrap_servers, topic)
+    source = consume(clusters["west"], topic)
     for partition, records in after.items():
         assert [r.content for r in records[: len(wanted[partition])]] == [r.content for r in wanted[partition]]
         fresh = [r.content for r in records[len(wanted[partition]) :]]

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from mirrorlake.errors import RemoteTopicLost, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.offset_map import DeletedTopic, Exact
-from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
     assert_equal_topics,
     commit,
     committed,
     consume,
+    count,
     create_topic,
     delete_topic,
     end_of,
+    new_topic,
     produce,
-    run_cli,
     staying_on,
+    topic_name,
     wait_until,
 )
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.servers.lakes import Pair
 
 FLOW = "east->central"
 
@@ -35,27 +34,16 @@ def recreate(address: str, topic: str, partitions: int = 2) -> None:
     create_topic(address, topic, partitions)
 
 
-def count(address: str, topic: str) -> int:
-    return sum(len(records) for records in consume(address, topic).values())
-
-
 def verdicts(mirror: Mirror) -> dict[str, str]:
     return {row.topic: row.verdict for row in mirror.status()[FLOW]}
 
 
 @pytest.mark.law("A", "F")
-def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, tmp_path: Path
-) -> None:
-    here, there = east.bootstrap_servers, central.bootstrap_servers
-    lost, kept, group = topic_name("lost"), topic_name("kept"), topic_name("readers")
+def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(pair: Pair) -> None:
+    here, there, group = pair.east, pair.central, topic_name("readers")
+    lost, kept = (new_topic(here, 40, prefix=prefix) for prefix in ("lost", "kept"))
     remote = f"east.{lost}"
-    for topic in (lost, kept):
-        create_topic(here, topic)
-        produce(here, topic, 40)
-    flow = {"source": "east", "target": "central", "topics": [lost, kept], "groups": group}
-    mirror = make_mirror({"east": east, "central": central}, [flow])
-    conf = str(tmp_path / "mirror.yml")
+    mirror = pair.mirror(topics=[lost, kept], groups=group)
     mirror.run(once=True)
     commit(here, group, lost, {0: 15})
     [moved] = mirror.plan_groups(FLOW)
@@ -69,13 +57,13 @@ def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(
     with pytest.raises(RemoteTopicLost, match=r"created again.*--send-again.*--accept-empty") as refused:
         mirror.run(once=True)
     assert (refused.value.exit_code, refused.value.topic) == (3, remote)
-    assert run_cli("republish", "--conf", conf, "--flow", FLOW, "--once").returncode == 3
+    assert pair.cli("republish", "--flow", FLOW, "--once").returncode == 3
     assert count(there, remote) == 2, "law F: records were sent to another topic than the ledger knows"
     assert count(there, f"east.{kept}") == 50, "one topic's trouble is its own"
     assert verdicts(mirror) == {lost: "held", kept: "in_step"}
     [held] = [change for change in mirror.plan().changes if change.name == remote]
     assert (held.action, "--send-again" in held.reason) == ("held", True)
-    assert run_cli("plan", "--conf", conf, "--check").returncode == 1
+    assert pair.cli("plan", "--check").returncode == 1
     assert not mirror.apply(FLOW).conflicts
     assert any(remote in one.detail and not one.ok for one in mirror.doctor())
     offsets = mirror[FLOW].offsets
@@ -90,7 +78,7 @@ def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(
 
     # All of it again, behind what somebody else wrote meanwhile; the same command twice does it once.
     for _ in range(2):
-        done = run_cli("republish", "--conf", conf, "--flow", FLOW, "--topic", remote, "--send-again", "--once")
+        done = pair.cli("republish", "--flow", FLOW, "--topic", remote, "--send-again", "--once")
         assert done.returncode == 0, done.stderr
     target = consume(there, remote)
     assert_equal_topics(consume(here, lost), {p: records[1:] for p, records in target.items()})
@@ -119,22 +107,15 @@ def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(
     assert offsets.translate_back(remote, 0, 0).offset == 25
     assert not mirror.plan_groups(FLOW).moves, "law A: the group has not read what only the deleted topic held"
     assert mirror.verify()[0].differences == ()
-    assert json.loads(run_cli("status", "--conf", conf, "--json").stdout)["flows"][0]["held"] == []
+    assert json.loads(pair.cli("status", "--json").stdout)["flows"][0]["held"] == []
 
 
 @pytest.mark.law("F")
-def test_law_f_a_remote_topic_lost_while_running_is_parked_and_a_choice_is_heard(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror
-) -> None:
-    here, there = east.bootstrap_servers, central.bootstrap_servers
-    lost, kept = topic_name("lost"), topic_name("kept")
+def test_law_f_a_remote_topic_lost_while_running_is_parked_and_a_choice_is_heard(pair: Pair) -> None:
+    here, there = pair.east, pair.central
+    lost, kept = (new_topic(here, 20, prefix=prefix) for prefix in ("lost", "kept"))
     remote = f"east.{lost}"
-    for topic in (lost, kept):
-        create_topic(here, topic)
-        produce(here, topic, 20)
-    mirror = make_mirror(
-        {"east": east, "central": central}, [{"source": "east", "target": "central", "topics": [lost, kept]}]
-    )
+    mirror = pair.mirror(topics=[lost, kept])
     with staying_on(mirror):
         wait_until(lambda: verdicts(mirror) == {lost: "in_step", kept: "in_step"}, "both are in step")
         recreate(there, remote)

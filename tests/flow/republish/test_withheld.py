@@ -21,10 +21,8 @@ from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.quarantine import Redriven
 from mirrorlake.rules.view import Viewed
-from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, consume, create_topic, produce
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import commit
+from tests.servers.lakes import Pair
 
 RECORDS = 60
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -72,25 +70,17 @@ def is_kept(offset: int) -> bool:
 @pytest.mark.law("E", "F")
 @pytest.mark.parametrize("feeder", ["files", "spark"])
 def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
-    feeder: str,
-    east: KafkaCluster,
-    central: KafkaCluster,
-    make_mirror: MakeMirror,
-    monkeypatch: pytest.MonkeyPatch,
+    feeder: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, remote = (name := topic_name()), f"east.{name}"
-    create_topic(east.bootstrap_servers, topic, 1)
-    produce(east.bootstrap_servers, topic, RECORDS, partitions=1)
-    commit(east.bootstrap_servers, "billing", topic, {0: 0})
-    flow: dict[str, Any] = {"source": "east", "target": "central", "topics": topic, "feeder": feeder}
+    topic = pair.topic
+    pair.create(RECORDS, partitions=1)
+    commit(pair.east, "billing", topic, {0: 0})
     monkeypatch.setattr(Wiring, "view", lambda *_: Shout())
-    mirror = make_mirror({"east": east, "central": central}, [flow])
+    mirror = pair.mirror(feeder=feeder)
     mirror.run(once=True)
 
     kept = [offset for offset in range(RECORDS) if is_kept(offset)]
-    assert [r.value for r in consume(central.bootstrap_servers, remote)[0]] == [
-        f"V1-{offset}".encode() for offset in kept
-    ]
+    assert [r.value for r in pair.target()[0]] == [f"V1-{offset}".encode() for offset in kept]
     handle = mirror["east->central"]
     found = {offset: handle.offsets.translate(topic, 0, offset) for offset in (0, 7, 8, RECORDS - 4)}
     assert isinstance(found[8], Exact)
@@ -116,11 +106,11 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
     monkeypatch.setattr(Wiring, "view", lambda *_: Shout(judges_all=True))
     assert handle.quarantine.redrive().sent == len(quarantined)
     assert handle.quarantine.redrive().sent == 0, "law F"
-    values = [r.value for r in consume(central.bootstrap_servers, remote)[0]]
+    values = [r.value for r in pair.target()[0]]
     assert values[len(kept) :] == [f"V1-{offset}".encode() for offset in sorted(quarantined)]
     assert handle.quarantine.summary() == []
     assert isinstance(handle.offsets.translate(topic, 0, 7), Exact)
-    produce(east.bootstrap_servers, topic, 5, partitions=1, seed=2)
+    pair.produce(5, seed=2)
     mirror.run(once=True)
     report = handle.verify()
     assert report.equal, f"records of the older rules are there, those of the newer are compared: {report.differences}"
@@ -128,13 +118,11 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
 
 @pytest.mark.law("E", "F")
 def test_law_f_copies_that_a_crash_kept_from_the_lake_are_made_at_the_next_start(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = topic_name()
-    create_topic(east.bootstrap_servers, topic, 1)
-    produce(east.bootstrap_servers, topic, RECORDS, partitions=1)
+    pair.create(RECORDS, partitions=1)
     monkeypatch.setattr(Wiring, "view", lambda *_: Shout())
-    mirror = make_mirror({"east": east, "central": central}, [{"source": "east", "target": "central", "topics": topic}])
+    mirror = pair.mirror()
     append = LedgerCopy._append
 
     def crash(self: LedgerCopy, frame: Any, table: Any, *, version: int) -> None:

@@ -11,17 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import mirrorlake as ml
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.schema import QUARANTINE
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
-from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import Record, consume, create_topic
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import Record, send
+from tests.servers.lakes import Pair
 
 KEY = "a key that nobody may read"
 CARD, SSN, EMAIL, INTERNAL = b"4111-1111-7777-0001", b"ssn-90210-77", b"ada.l@private.example", b"internal-host-17"
@@ -85,34 +82,28 @@ def files_that_hold(folder: Path, original: bytes) -> list[str]:
 
 @pytest.mark.law("D", "G")
 def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
-    east: KafkaCluster, central: KafkaCluster, make_mirror: MakeMirror, key: None, event_log: Path
+    pair: Pair, key: None, event_log: Path
 ) -> None:
-    topic = topic_name("orders")
-    create_topic(east.bootstrap_servers, topic, 1)
-    producer = Producer({"bootstrap.servers": east.bootstrap_servers})
-    for record_key, value in RECORDS:
-        headers = [("tenant", b"t1"), ("x-internal-host", INTERNAL), ("tenant", None)]
-        producer.produce(topic, value, record_key, 0, headers=headers)
-    assert producer.flush(60) == 0
+    topic = pair.topic
+    pair.create(partitions=1)
+    headers = [("tenant", b"t1"), ("x-internal-host", INTERNAL), ("tenant", None)]
+    send(pair.east, topic, [{"value": v, "key": k, "partition": 0, "headers": headers} for k, v in RECORDS])
 
     # Defined in here, as in a notebook: no worker could import it.
     ml.rule_function("poison-is-refused", lambda records: poison_is_refused(records))
     flows = [
-        {
-            "name": feeder,
-            "source": "east",
-            "target": "central",
-            "topics": topic,
-            "policy": {"template": f"{feeder}.{{topic}}"},
-            "feeder": feeder,
-            "lanes": 1,
+        pair.flow(
+            name=feeder,
+            policy={"template": f"{feeder}.{{topic}}"},
+            feeder=feeder,
+            lanes=1,
             # Bytes on the broker's disk are then the bytes of the records.
-            "producer": {"compression.type": "none"},
-            "rules": RULES,
-        }
+            producer={"compression.type": "none"},
+            rules=RULES,
+        )
         for feeder in FEEDERS
     ]
-    mirror = make_mirror({"east": east, "central": central}, flows)
+    mirror = pair.mirror(*flows)
     plan = mirror.apply()
     assert sorted(change.name for change in plan.changes if change.kind == "rule") == sorted(
         2 * [str(rule["name"]) for rule in RULES]
@@ -123,10 +114,10 @@ def test_originals_never_reach_the_target_and_what_is_withheld_is_explained(
     mirror.run(once=True)
 
     for feeder in FEEDERS:
-        _check_target(consume(central.bootstrap_servers, f"{feeder}.{topic}")[0])
+        _check_target(pair.target(f"{feeder}.{topic}")[0])
         _check_explanations(mirror, feeder, topic)
     for original in (CARD, SSN, EMAIL, INTERNAL):
-        assert files_that_hold(Path(central.directory), original) == [], "the original stands on the target"
+        assert files_that_hold(Path(pair.central.directory), original) == [], "the original stands on the target"
         assert files_that_hold(event_log, original) == []
     assert files_that_hold(event_log, topic.encode()), "the log is that of these queries"
     for written in (KEY, KEY.encode().hex(), base64.b64encode(KEY.encode()).decode()):

@@ -15,8 +15,19 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.mirror import Mirror
 from mirrorlake.republish import republisher as republish
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import assert_equal_topics, consume, create_topic, produce, staying_on, wait_until, write_conf
-from tests.flow.mirror.test_laws import topic_name
+from tests.flow.kit import (
+    assert_equal_topics,
+    consume,
+    count,
+    create_topic,
+    produce,
+    queries,
+    staying_on,
+    topic_name,
+    topics_of,
+    wait_until,
+    write_conf,
+)
 from tests.servers.lakes import MakeMirror
 
 
@@ -24,7 +35,7 @@ class Place:
     """One source with two topics, and what has arrived of them."""
 
     def __init__(self, east: KafkaCluster) -> None:
-        self.east = east.bootstrap_servers
+        self.east = east
         self.name = topic_name("mind")
         self.first, self.second = f"{self.name}-a", f"{self.name}-b"
         self.made = {self.first: 0, self.second: 0}
@@ -39,10 +50,7 @@ class Place:
         return {"source": "east", "target": target, "topics": list(topics), "sync": {"groups": False}, **settings}
 
     def count(self, cluster: KafkaCluster, topic: str) -> int:
-        remote = f"east.{topic}"
-        if remote not in topics_of(cluster):
-            return 0
-        return sum(map(len, consume(cluster.bootstrap_servers, remote).values()))
+        return count(cluster, f"east.{topic}")
 
     def wait(self, cluster: KafkaCluster, *topics: str) -> None:
         for topic in topics:
@@ -50,21 +58,11 @@ class Place:
 
     def check(self, cluster: KafkaCluster, *topics: str) -> None:
         for topic in topics:
-            assert_equal_topics(consume(self.east, topic), consume(cluster.bootstrap_servers, f"east.{topic}"))
-
-
-def topics_of(cluster: KafkaCluster) -> set[str]:
-    from tests.servers.brokers import admin_of
-
-    return set(admin_of(cluster.bootstrap_servers).list_topics(timeout=10).topics)
+            assert_equal_topics(consume(self.east, topic), consume(cluster, f"east.{topic}"))
 
 
 def landed(mirror: Mirror, topic: str) -> int:
     return mirror.lake.relay("east").where(F.col("topic") == topic).count()
-
-
-def queries(spark: SparkSession) -> dict[str, str]:
-    return {query.name: query.runId for query in spark.streams.active}
 
 
 @pytest.mark.law("G")

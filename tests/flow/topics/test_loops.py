@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 import mirrorlake as ml
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import Record, commit, committed, consume, create_topic
-from tests.flow.mirror.test_laws import topic_name
+from tests.flow.kit import Record, commit, committed, consume, create_topic, send, topic_name
 from tests.servers.lakes import MakeMirror
 
 RECORDS = 400
 RING = ("east->west", "west->central", "central->east")
 
 
-def write(address: str, topic: str, alias: str, count: int = RECORDS) -> None:
-    """Write records that say where they were born; every tenth has headers of its own."""
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
+def records_of(alias: str, count: int = RECORDS) -> Iterator[dict[str, Any]]:
+    """Yield records that say where they were born; every tenth has headers of its own."""
     for number in range(count):
         headers = [("trace", b"1"), ("trace", None)] if number % 10 == 0 else None
-        producer.produce(topic, f"{alias}-{number}".encode(), str(number % 7).encode(), number % 2, headers=headers)
-    assert producer.flush(60) == 0
+        value, key = f"{alias}-{number}".encode(), str(number % 7).encode()
+        yield {"value": value, "key": key, "partition": number % 2, "headers": headers}
 
 
 def read(cluster: KafkaCluster, topic: str) -> list[Record]:
-    return [record for part in consume(cluster.bootstrap_servers, topic).values() for record in part]
+    return [record for part in consume(cluster, topic).values() for record in part]
 
 
 def born(records: list[Record]) -> Counter[str]:
@@ -59,8 +56,8 @@ def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
     for alias, cluster in clusters.items():
         for topic in (mesh, ring, pair, prefixed):
             if alias != "central" or topic in (mesh, ring):
-                create_topic(cluster.bootstrap_servers, topic, 2)
-                write(cluster.bootstrap_servers, topic, alias)
+                create_topic(cluster, topic, 2)
+                send(cluster, topic, records_of(alias))
     mirror = make_mirror(clusters, flows)
     assert [flow.config.adds_hops for flow in mirror.flows] == [True] * 6 + [False] * 3
 
@@ -95,8 +92,8 @@ def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
                 assert len(way) <= (1 if topic != ring else 2)
                 own = [pair for pair in record.headers if pair[0] != "mirrorlake.hop"]
                 assert own in ([], [("trace", b"1"), ("trace", None)]), "law C: the record's own headers stay"
-    at_home = {(p, r.offset): r for p, part in consume(east.bootstrap_servers, ring).items() for r in part}
-    for partition, part in consume(central.bootstrap_servers, ring).items():
+    at_home = {(p, r.offset): r for p, part in consume(east, ring).items() for r in part}
+    for partition, part in consume(central, ring).items():
         for record in part:
             first = next(iter(ml.hops(record.headers)), None)  # type: ignore[arg-type]
             if first is not None and first.source == "east":
@@ -113,10 +110,10 @@ def test_each_record_comes_to_each_cluster_once_and_nothing_goes_round(
     remote = {topic for alias in clusters for topic in mirror.admin(alias).topic_names() if prefixed in topic}
     assert remote == {prefixed, f"east.{prefixed}", f"west.{prefixed}", chained}
 
-    newest = len(consume(west.bootstrap_servers, mesh)[0]) - 1
+    newest = len(consume(west, mesh)[0]) - 1
     # Records of a cluster's own between those that came over flows; whether they were landed yet does not matter.
     for alias, cluster in clusters.items():
-        write(cluster.bootstrap_servers, mesh, alias, 40)
+        send(cluster, mesh, records_of(alias, 40))
     for verification in mirror.verify():
         assert verification.equal, (verification.flow, verification.differences[:3])
     held = mirror["west->east"].offsets.translate(mesh, 0, newest)
@@ -128,13 +125,13 @@ def assert_groups_skip_nothing(
     mirror: Mirror, clusters: Mapping[str, KafkaCluster], topics: Sequence[str], *, group: str
 ) -> None:
     """Law A in a mesh, a ring and a pair: a group reads half of everything on east, and goes on anywhere else."""
-    at_home = {topic: consume(clusters["east"].bootstrap_servers, topic) for topic in topics}
+    at_home = {topic: consume(clusters["east"], topic) for topic in topics}
     read: set[tuple[str, bytes | None, int]] = set()
     for topic, partitions in at_home.items():
         stands = {p: records[len(records) // (p + 2)].offset for p, records in partitions.items()}
-        commit(clusters["east"].bootstrap_servers, group, topic, stands)
+        commit(clusters["east"], group, topic, stands)
         read |= {_known(topic, r) for p, records in partitions.items() for r in records if r.offset < stands[p]}
-    before = {topic: committed(clusters["east"].bootstrap_servers, group, topic, 2) for topic in topics}
+    before = {topic: committed(clusters["east"], group, topic, 2) for topic in topics}
     for flow, expected in (("east->west", 6), ("west->central", 4)):
         plan = mirror[flow].apply_groups()
         assert len(plan.moves) == expected, f"{flow}: {plan}"
@@ -142,7 +139,7 @@ def assert_groups_skip_nothing(
         for position in plan:
             tp, place = position.resume.target, position.resume.downstream_offset
             assert place is not None, position
-            records = consume(target.bootstrap_servers, tp.topic)[tp.partition]
+            records = consume(target, tp.topic)[tp.partition]
             skipped = [r for r in records if r.offset < place and _known(tp.topic, r) not in read]
             assert not skipped, f"law A: {position} skips {len(skipped)} record(s)"
             again = [r for r in records if r.offset >= place and _known(tp.topic, r) in read]
@@ -152,7 +149,7 @@ def assert_groups_skip_nothing(
             assert not spared, f"{position} reads {len(spared)} record(s) again without need"
     for flow in ("west->east", "central->east", "central->west"):
         assert not mirror[flow].apply_groups().moves, "nothing echoes"
-    assert before == {topic: committed(clusters["east"].bootstrap_servers, group, topic, 2) for topic in topics}
+    assert before == {topic: committed(clusters["east"], group, topic, 2) for topic in topics}
 
 
 def _known(topic: str, record: Record) -> tuple[str, bytes | None, int]:

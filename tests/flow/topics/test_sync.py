@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.cli import main
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.audit import Audit
@@ -21,8 +20,19 @@ from mirrorlake.model.plan import Change, Plan
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import GUARDED
 from mirrorlake.topics.acl_ownership import INTENDED
-from tests.flow.kit import add_partitions, consume, create_topic, delete_topic, produce, wait_until, write_conf
-from tests.flow.mirror.test_laws import topic_name
+from tests.flow.kit import (
+    add_partitions,
+    address_of,
+    consume,
+    create_topic,
+    delete_topic,
+    new_topic,
+    produce,
+    run_cli,
+    topic_name,
+    wait_until,
+    write_conf,
+)
 from tests.kafka.topics.test_acls import acl, listed
 from tests.servers.guarded import login
 from tests.servers.lakes import MakeMirror
@@ -52,7 +62,7 @@ def test_settings_follow_the_source_and_spare_what_others_made(
 ) -> None:
     topic = topic_name()
     remote = f"east.{topic}"
-    address = guarded_clusters["east"].bootstrap_servers
+    address = guarded_clusters["east"]
     create_topic(address, topic, 1, retention_ms="3600000", segment_ms="60000", min_insync_replicas="1")
     flow: dict[str, Any] = {"source": "east", "target": "central", "topics": topic}
     flow["sync"] = {"configs_override": {topic: {"segment.ms": 90000}}}
@@ -90,7 +100,7 @@ def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
     """A remote topic that was there and is missing is not an empty topic: its records are gone, which a person must see."""
     topic = topic_name()
     remote = f"east.{topic}"
-    east, target = (guarded_clusters[alias].bootstrap_servers for alias in ("east", "central"))
+    east, target = (guarded_clusters[alias] for alias in ("east", "central"))
     create_topic(east, topic, 2, segment_ms="60000")
     flow: dict[str, Any] = {"source": "east", "target": "central", "topics": rf"{topic}.*", "replication_factor": 1}
     mirror = make_mirror(dict(guarded_clusters), [flow])
@@ -132,10 +142,8 @@ def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
 def test_a_flow_that_is_not_continuous_records_and_corrects_nothing(
     guarded_clusters: Clusters, make_mirror: MakeMirror
 ) -> None:
-    topic = topic_name()
+    topic = new_topic(guarded_clusters["east"], 10, partitions=1)
     remote = f"east.{topic}"
-    create_topic(guarded_clusters["east"].bootstrap_servers, topic, 1)
-    produce(guarded_clusters["east"].bootstrap_servers, topic, 10, partitions=1)
     flow = {"source": "east", "target": "central", "topics": topic, "sync": {"continuous": False}}
     mirror = make_mirror(dict(guarded_clusters), [flow])
     mirror.run(once=True)
@@ -144,14 +152,10 @@ def test_a_flow_that_is_not_continuous_records_and_corrects_nothing(
     mirror.run(once=True)
     assert mirror.admin("central").configs([remote])[remote] == {}
     [change] = mirror.history.between(start, datetime.now(timezone.utc))
-    assert (change.where, change.name, change.action, change.after) == (
-        "east",
-        topic,
-        "set_configs",
-        {"retention.ms": "7000000"},
-    )
+    new = {"retention.ms": "7000000"}
+    assert (change.where, change.name, change.action, change.after) == ("east", topic, "set_configs", new)
     [planned] = mirror.plan().changes
-    assert (planned.action, planned.after) == ("set_configs", {"retention.ms": "7000000"})
+    assert (planned.action, planned.after) == ("set_configs", new)
     continuous = make_mirror(dict(guarded_clusters), [{**flow, "sync": {}}])
     continuous.run(once=True)
     assert continuous.admin("central").configs([remote])[remote] == {"retention.ms": "7000000"}
@@ -161,10 +165,8 @@ def test_a_flow_that_is_not_continuous_records_and_corrects_nothing(
 def test_acls_are_carried_mapped_revoked_and_strangers_are_spared(
     guarded_clusters: Clusters, make_mirror: MakeMirror
 ) -> None:
-    topic, other = topic_name(), topic_name("other")
+    topic, other = (new_topic(guarded_clusters["east"], partitions=1, prefix=prefix) for prefix in ("t", "other"))
     remote = f"east.{topic}"
-    for name in (topic, other):
-        create_topic(guarded_clusters["east"].bootstrap_servers, name, 1)
     flow = {"source": "east", "target": "central", "topics": f"{topic}.*"}
     flow["sync"] = {"acls": True, "acls_principals": {"User:app-east": "User:app"}}
     mirror = make_mirror(dict(guarded_clusters), [flow])
@@ -195,19 +197,14 @@ def test_acls_are_carried_mapped_revoked_and_strangers_are_spared(
     assert not mirror.plan(), "law G"
 
     # Nothing revokes everything because the source hides its ACLs.
-    hidden = write_conf(
-        Path(mirror.config.path or "").parent / "lake",
-        {
-            "east": guarded_clusters["east"].address(GUARDED.name),
-            "central": guarded_clusters["central"].bootstrap_servers,
-        },
-        [flow],
-        east={"client": login("nobody")},
-    )
+    addresses = {
+        "east": guarded_clusters["east"].address(GUARDED.name),
+        "central": address_of(guarded_clusters["central"]),
+    }
+    folder = Path(mirror.config.path or "").parent / "lake"
+    hidden = write_conf(folder, addresses, [flow], east={"client": login("nobody")})
     set_acls(east, add=(grants := [acl(topic, op, principal="User:nobody") for op in ("DESCRIBE", "DESCRIBE_CONFIGS")]))
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", "--conf", str(hidden)])
-    assert ended.value.code == 4
+    assert run_cli("plan", "--conf", str(hidden)).returncode == 4
     set_acls(east, remove=[*source, *grants])
     set_acls(central, remove=[*made, *strangers])
 
@@ -216,8 +213,7 @@ def test_acls_are_carried_mapped_revoked_and_strangers_are_spared(
 def test_law_f_an_interrupted_apply_neither_loses_an_acl_nor_takes_anothers(
     guarded_clusters: Clusters, make_mirror: MakeMirror
 ) -> None:
-    topic = topic_name()
-    create_topic(guarded_clusters["east"].bootstrap_servers, topic, 1)
+    topic = new_topic(guarded_clusters["east"], partitions=1)
     flow = {"source": "east", "target": "central", "topics": topic, "sync": {"acls": True}}
     mirror = make_mirror(dict(guarded_clusters), [flow])
     east, central = mirror.admin("east"), mirror.admin("central")
@@ -245,12 +241,10 @@ def test_law_f_an_interrupted_apply_neither_loses_an_acl_nor_takes_anothers(
 
 @pytest.mark.law("G")
 def test_history_tells_every_change_and_the_plan_back(
-    guarded_clusters: Clusters, make_mirror: MakeMirror, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    guarded_clusters: Clusters, make_mirror: MakeMirror, tmp_path: Path
 ) -> None:
-    topic = topic_name()
+    topic = new_topic(guarded_clusters["east"], 10, partitions=1, retention_ms="1000000")
     remote = f"east.{topic}"
-    create_topic(guarded_clusters["east"].bootstrap_servers, topic, 1, retention_ms="1000000")
-    produce(guarded_clusters["east"].bootstrap_servers, topic, 10, partitions=1)
     flow = {"source": "east", "target": "central", "topics": topic, "sync": {"acls": True}}
     mirror = make_mirror(dict(guarded_clusters), [flow])
     east, central = mirror.admin("east"), mirror.admin("central")
@@ -263,7 +257,7 @@ def test_history_tells_every_change_and_the_plan_back(
     set_acls(east, remove=[grant])
     set_acls(central, add=[stranger := acl(remote, principal="User:local")])
     do_duties(mirror)
-    add_partitions(guarded_clusters["east"].bootstrap_servers, topic, 2)
+    add_partitions(guarded_clusters["east"], topic, 2)
     do_duties(mirror)
     told = [(c.where, c.kind, c.action, c.after) for c in mirror.history.between(then, datetime.now(timezone.utc))]
     new = {"retention.ms": "2000000", "segment.ms": "70000"}
@@ -296,11 +290,13 @@ def test_history_tells_every_change_and_the_plan_back(
     assert not mirror.history.plan_back(then), "law G"
 
     for arguments in (["--at", then.isoformat()], ["--from", then.isoformat()], ["--back", then.isoformat()]):
-        with pytest.raises(SystemExit) as ended:
-            main(["history", *arguments, "--conf", str(tmp_path / "mirror.yml"), "--json"])
-        document = json.loads(capfd.readouterr().out)
-        assert ended.value.code == 0
-        assert set(document) in ({"topics", "acls", "groups"}, {"changes"}, {"changes", "notes", "applied"})
+        done = run_cli("history", *arguments, "--conf", str(tmp_path / "mirror.yml"), "--json")
+        assert done.returncode == 0
+        assert set(json.loads(done.stdout)) in (
+            {"topics", "acls", "groups"},
+            {"changes"},
+            {"changes", "notes", "applied"},
+        )
     set_acls(central, remove=[stranger, made])
 
 
@@ -314,26 +310,17 @@ def test_history_tells_every_change_and_the_plan_back(
     ],
 )
 def test_a_user_that_may_nothing_is_told_what_is_missing(
-    command: list[str],
-    lacks: str,
-    guarded_clusters: Clusters,
-    spark: SparkSession,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    command: list[str], lacks: str, guarded_clusters: Clusters, spark: SparkSession, tmp_path: Path
 ) -> None:
-    topic = topic_name()
-    create_topic(guarded_clusters["east"].bootstrap_servers, topic, 1)
+    new_topic(guarded_clusters["east"], partitions=1, prefix="topic")
     addresses = {alias: cluster.address(GUARDED.name) for alias, cluster in guarded_clusters.items()}
     options = {alias: {"client": login("nobody")} for alias in addresses}
     conf = write_conf(tmp_path, addresses, [{"source": "east", "target": "central", "topics": "topic-.*"}], **options)
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--conf", str(conf), "--json"])
-    out, err = capfd.readouterr()
-    assert ended.value.code == 4
-    assert "Traceback" not in out + err
-    document = json.loads(out)
+    done = run_cli(*command, "--conf", str(conf), "--json")
+    assert done.returncode == 4
+    document = json.loads(done.stdout)
     assert document["error"] == "NotAuthorized"
     assert lacks in document["cause"]
     assert "User:nobody" in document["cause"]
     assert document["remedy"].startswith("kafka-acls --bootstrap-server 127.0.0.1:")
-    assert "nobody-secret" not in out + err
+    assert "nobody-secret" not in done.stdout + done.stderr

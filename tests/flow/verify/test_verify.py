@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake.mirror import Mirror
-from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.verify import verify as verify_step
-from tests.flow.kit import create_topic, produce, run_cli
-from tests.flow.mirror.test_laws import topic_name
-from tests.servers.lakes import MakeMirror
+from tests.flow.kit import produce
+from tests.servers.lakes import Pair
 
 
 def double(mirror: Mirror, topic: str, partition: int, offsets: list[int]) -> None:
@@ -27,18 +24,13 @@ def double(mirror: Mirror, topic: str, partition: int, offsets: list[int]) -> No
 
 @pytest.mark.law("E")
 def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
-    east: KafkaCluster,
-    central: KafkaCluster,
-    make_mirror: MakeMirror,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, flow_name = topic_name(), "east->central"
-    create_topic(east.bootstrap_servers, topic, 2)
-    produce(east.bootstrap_servers, topic, 210)
-    mirror = make_mirror({"east": east, "central": central}, [{"source": "east", "target": "central", "topics": topic}])
+    topic, flow_name = pair.topic, "east->central"
+    pair.create(210)
+    mirror = pair.mirror()
     mirror.land("east", once=True)
-    ended = run_cli("verify", "--conf", str(tmp_path / "mirror.yml"), "--json")
+    ended = pair.cli("verify", "--json")
     document = json.loads(ended.stdout)
     assert (ended.returncode, document["equal"]) == (1, False), "law E: called equal what was never republished"
     found = [(d["problem"], d["partition"], d["offset"], d["records"]) for d in document["differences"]]
@@ -57,7 +49,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
         monkeypatch.setattr(verify_step, "verify_flow", verify_flow)
 
     meanwhile(
-        lambda: produce(east.bootstrap_servers, topic, 40, seed=2),
+        lambda: pair.produce(40, seed=2),
         lambda: mirror.land("east", once=True),
         lambda: mirror.republish(flow_name, once=True),
     )
@@ -65,7 +57,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
     assert report.equal, ("law E: what came after the cut was compared", report.differences[:3])
     assert (report.verified, report.not_compared) == (210, 0)
 
-    produce(east.bootstrap_servers, topic, 30, seed=3)
+    pair.produce(30, seed=3)
     mirror.land("east", once=True)
     meanwhile(lambda: mirror.republish(flow_name, once=True))
     [report] = mirror.verify()
@@ -74,7 +66,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
 
     monkeypatch.undo()
     double(mirror, topic, 0, [3, 4, 90])
-    produce(central.bootstrap_servers, f"east.{topic}", 2, partitions=1, prefix="stranger")
+    produce(pair.central, pair.remote, 2, partitions=1, prefix="stranger")
     [report] = mirror.verify()
     doubled = [(d.topic, d.partition, d.offset, d.records) for d in report.differences if d.problem == "doubled"]
     assert doubled == [(topic, 0, offset, 2) for offset in (3, 4, 90)]
