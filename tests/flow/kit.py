@@ -67,6 +67,7 @@ def address_of(where: Where) -> str:
     return where if isinstance(where, str) else where.bootstrap_servers
 
 
+# Its futures die with it: whoever waits for one keeps the client.
 def _admin(where: Where) -> AdminClient:
     return AdminClient({"bootstrap.servers": address_of(where)})
 
@@ -86,7 +87,8 @@ def topics_of(where: Where) -> set[str]:
 
 def create_topic(where: Where, name: str, partitions: int = 2, **config: str) -> None:
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    _settle(_admin(where).create_topics([NewTopic(name, partitions, 1, config=settings)]))
+    admin = _admin(where)
+    _settle(admin.create_topics([NewTopic(name, partitions, 1, config=settings)]))
     wait_until(lambda: name in topics_of(where), f"{name} is in the metadata")
 
 
@@ -101,7 +103,8 @@ def new_topic(where: Where, records: int = 0, *, partitions: int = 2, prefix: st
 def delete_topic(where: Where, name: str, *, missing_ok: bool = False) -> None:
     if missing_ok and name not in topics_of(where):
         return
-    _settle(_admin(where).delete_topics([name]))
+    admin = _admin(where)
+    _settle(admin.delete_topics([name]))
     wait_until(lambda: name not in topics_of(where), f"{name} is gone")
 
 
@@ -114,7 +117,8 @@ def add_partitions(where: Where, name: str, count: int) -> None:
 
 
 def delete_records(where: Where, topic: str, partition: int, before: int) -> None:
-    _settle(_admin(where).delete_records([TopicPartition(topic, partition, before)]))
+    admin = _admin(where)
+    _settle(admin.delete_records([TopicPartition(topic, partition, before)]))
 
 
 def produce(where: Where, topic: str, count: int, *, partitions: int = 2, seed: int = 1, prefix: str = "v") -> None:

@@ -11,8 +11,7 @@ from confluent_kafka.admin import AdminClient
 from playwright.sync_api import Page, expect
 
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import commit, produce
-from tests.servers.brokers import MakeTopic
+from tests.flow.kit import commit, new_topic, produce
 from tests.servers.lab import Lab, RunNotebook, screenshot
 from tests.servers.lakes import MakeMirror
 
@@ -37,11 +36,10 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     run_notebook: RunNotebook,
     east: KafkaCluster,
     central: KafkaCluster,
-    make_topic: MakeTopic,
     make_mirror: MakeMirror,
     tmp_path: Path,
 ) -> None:
-    orders, attack = make_topic(east, partitions=3), "<img src=x onerror=alert(1)>"
+    orders, attack = new_topic(east, partitions=3), "<img src=x onerror=alert(1)>"
     produce(east.bootstrap_servers, orders, 6, partitions=3, prefix=attack)
     commit(east.bootstrap_servers, f"audit-{orders}", orders, {0: 1})
     # The mirror of a job elsewhere, on the lake that the wizard names.

@@ -1,20 +1,18 @@
 """Real brokers as fixtures: `east`, `west` and `central` live as long as the run, `make_cluster` makes one for a test.
 
 A broker starts when the first test asks for it, and all that the collected tests will ask for start side by side. Tests
-share them and keep apart by the names that `make_topic` gives. What breaks a broker uses `make_cluster`.
+share them and keep apart by the names that `new_topic` and `topic_name` of the kit give. What breaks a broker uses `make_cluster`.
 """
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from mirrorlake.runtime.jars import jars
 from mirrorlake.sandbox import KafkaCluster
@@ -22,17 +20,6 @@ from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 
 ALIASES = ("east", "west", "central")
 _LOG_LINES = 30
-
-
-class MakeTopic(Protocol):
-    def __call__(
-        self,
-        cluster: KafkaCluster,
-        name: str | None = None,
-        *,
-        partitions: int = 1,
-        config: Mapping[str, str] | None = None,
-    ) -> str: ...
 
 
 @lru_cache(maxsize=32)
@@ -85,31 +72,6 @@ def make_cluster() -> Iterator[Callable[..., KafkaCluster]]:
     yield make
     for cluster in made:
         cluster.kill()
-
-
-@pytest.fixture(scope="session")
-def make_topic() -> MakeTopic:
-    """Create a topic and return its name: the given one, or a new one that no other test has."""
-
-    def make(
-        cluster: KafkaCluster,
-        name: str | None = None,
-        *,
-        partitions: int = 1,
-        config: Mapping[str, str] | None = None,
-    ) -> str:
-        topic = name or f"topic-{uuid.uuid4().hex[:10]}"
-        admin = admin_of(cluster.bootstrap_servers)
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        admin.create_topics([new])[topic].result(timeout=30)
-        # The controller has answered; the broker that serves metadata hears of it a moment later.
-        deadline = time.monotonic() + 30
-        while topic not in (known := admin.list_topics(timeout=10).topics) or len(known[topic].partitions) < partitions:
-            assert time.monotonic() < deadline, f"{topic} was created on {cluster!r} and is not to be seen"
-            time.sleep(0.02)
-        return topic
-
-    return make
 
 
 @pytest.hookimpl(wrapper=True)

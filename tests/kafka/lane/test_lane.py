@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from mirrorlake.errors import LaneFenced, RemoteTopicLost, UnsendableRecord
 from mirrorlake.kafka.admin import ClusterAdmin
@@ -27,67 +24,39 @@ from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import create_topic, delete_topic
+from tests.builders import batch_of
+from tests.flow.kit import consume, create_topic, delete_topic, new_topic, send, send_transactions, topic_name
 
 SOURCE = SourcePartition("orders", 1, 0)
 # Older records would fall to the broker's retention at once.
 NOW = int(time.time() * 1000)
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @pytest.fixture
 def task(central: KafkaCluster) -> LaneTask:
-    flow = f"flow-{uuid.uuid4().hex[:8]}"
     options = {"bootstrap.servers": central.bootstrap_servers, "linger.ms": "5"}
-    admin = ClusterAdmin("central", options)
-    admin.create(ledger_spec(ledger_topic(flow), 1))
-    return LaneTask(
-        flow=flow,
-        target="central",
-        lane=0,
-        lanes=1,
-        epoch=1,
-        owner="a",
-        checkpoint=1,
-        options=options,
-        reader_options=options,
+    both = {"options": options, "reader_options": options}
+    start = LaneTask(
+        flow=topic_name("flow"), target="central", lane=0, lanes=1, epoch=1, owner="a", checkpoint=1, **both
     )
+    ClusterAdmin("central", options).create(ledger_spec(ledger_topic(start.flow), 1))
+    return start
 
 
 @pytest.fixture
-def remote(central: KafkaCluster, make_topic: object) -> TopicPartition:
-    return TopicPartition(make_topic(central), 0)  # type: ignore[operator]
+def remote(central: KafkaCluster) -> TopicPartition:
+    return TopicPartition(new_topic(central, partitions=1), 0)
 
 
 def piece(remote: TopicPartition, offsets: range | list[int], *, stamp: int = NOW) -> Piece:
     rows = list(offsets)
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "offset": pa.array(rows, pa.int64()),
-            "timestamp": pa.array([stamp + row if stamp else 0 for row in rows], pa.timestamp("ms", tz="UTC")),
-            "key": pa.array([str(row).encode() for row in rows], pa.binary()),
-            "value": pa.array([f"v{row}".encode() for row in rows], pa.binary()),
-            "headers": pa.array([None] * len(rows), HEADERS),
-        }
-    )
-    return Piece(SOURCE, remote, batch)
+    stamps = [stamp + row if stamp else 0 for row in rows]
+    keys, values = [str(row).encode() for row in rows], [f"v{row}".encode() for row in rows]
+    return Piece(SOURCE, remote, batch_of(rows, stamps=stamps, keys=keys, values=values))
 
 
 def values(central: KafkaCluster, remote: TopicPartition) -> list[tuple[int, bytes | None]]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": central.bootstrap_servers,
-            "group.id": "oracle",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([KafkaTopicPartition(remote.topic, 0, 0)])
-    found = []
-    while (message := consumer.poll(20)) is not None and message.error() is None:
-        found.append((message.offset(), message.value()))
-    consumer.close()
-    return found
+    return [(record.offset, record.value) for record in consume(central, remote.topic)[remote.partition]]
 
 
 @pytest.mark.law("F")
@@ -126,11 +95,7 @@ def test_law_f_a_fenced_holder_of_an_older_epoch_stops_and_leaves_nothing(
 @pytest.mark.law("F")
 @pytest.mark.parametrize("comes_back", [False, True])
 def test_law_f_a_remote_topic_that_is_lost_under_a_chunk_gets_nothing_of_it(
-    comes_back: bool,
-    task: LaneTask,
-    remote: TopicPartition,
-    central: KafkaCluster,
-    monkeypatch: pytest.MonkeyPatch,
+    comes_back: bool, task: LaneTask, remote: TopicPartition, central: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = ClusterAdmin("central", task.options)
     known = Remote(remote.topic, admin.describe([remote.topic])[remote.topic].topic_id)
@@ -142,9 +107,9 @@ def test_law_f_a_remote_topic_that_is_lost_under_a_chunk_gets_nothing_of_it(
     def losing(self: LaneSender, sent: object) -> None:
         # All records are confirmed in the old topic, or in the new one, which has the ledger's id in neither case.
         if left:
-            delete_topic(central.bootstrap_servers, remote.topic)
+            delete_topic(central, remote.topic)
             if left.pop():
-                create_topic(central.bootstrap_servers, remote.topic, 1)
+                create_topic(central, remote.topic, 1)
         flush(self, sent)
 
     monkeypatch.setattr(LaneSender, "_flush", losing)
@@ -176,7 +141,6 @@ def test_law_f_the_same_owner_may_open_its_lane_again_elsewhere(
 def test_offsets_stay_exact_where_another_producer_writes_in_between(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
-    stranger = Producer({"bootstrap.servers": central.bootstrap_servers, "linger.ms": 0})
     sender = LaneSender(replace(task, chunk_records=5000))
 
     def pieces() -> Iterator[Piece]:
@@ -188,8 +152,7 @@ def test_offsets_stay_exact_where_another_producer_writes_in_between(
     def disturbed(one: Piece, sent: object) -> None:
         produce_piece(one, sent)  # type: ignore[arg-type]
         sender._producer.flush(20)  # type: ignore[union-attr]
-        stranger.produce(remote.topic, b"stranger", partition=0)
-        stranger.flush(20)
+        send(central, remote.topic, [(b"stranger", None, 0)])
 
     sender._produce_piece = disturbed  # type: ignore[method-assign,assignment]
     records = list(sender.send(pieces()))
@@ -239,14 +202,9 @@ def test_law_c_a_record_that_cannot_be_sent_unchanged_stops_the_lane(task: LaneT
 
 def test_the_ledger_reader_finds_the_last_record_behind_aborted_ones(task: LaneTask, central: KafkaCluster) -> None:
     topic = ledger_topic(task.flow)
-    producer = Producer({"bootstrap.servers": central.bootstrap_servers, "transactional.id": task.flow})
-    producer.init_transactions(20)
     record = LedgerRecord(flow=task.flow, lane=0, lanes=1, epoch=1, owner="a", seq=7, checkpoint=1)
-    for number in range(60):
-        producer.begin_transaction()
-        producer.produce(topic, record.to_json() if number == 0 else b"never seen", partition=0)
-        producer.flush(20)
-        (producer.commit_transaction if number == 0 else producer.abort_transaction)(20)
+    aborted = [([(b"never seen", None, 0)], False)] * 59
+    send_transactions(central, topic, [([(record.to_json(), None, 0)], True), *aborted])
     with LedgerReader("central", topic, task.reader_options) as reader:
         assert reader.last(0) == record
         assert reader.unread == 0, "what was aborted is over"
@@ -273,13 +231,8 @@ class EveryThird:
     def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
         offsets = records.column("offset").to_numpy()
         kept = records.filter(pa.array(offsets % 3 != 0))
-        withheld = Withheld(
-            source=source,
-            kind="filtered",
-            rule="thirds",
-            version="1",
-            ranges=ranges_of(offsets[offsets % 3 == 0].tolist()),
-        )
+        ranges = ranges_of(offsets[offsets % 3 == 0].tolist())
+        withheld = Withheld(source=source, kind="filtered", rule="thirds", version="1", ranges=ranges)
         placed = (offsets[offsets % 3 != 0] % self.count).astype(np.int32) if self.count else None
         return Viewed(records=kept, withheld=(withheld,) if withheld.ranges else (), partitions=placed)
 
@@ -315,10 +268,8 @@ def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneTa
 
 
 @pytest.mark.law("D")
-def test_law_d_the_view_places_records_and_every_offset_stays_exact(
-    task: LaneTask, central: KafkaCluster, make_topic: object
-) -> None:
-    topic = make_topic(central, partitions=4)  # type: ignore[operator]
+def test_law_d_the_view_places_records_and_every_offset_stays_exact(task: LaneTask, central: KafkaCluster) -> None:
+    topic = new_topic(central, partitions=4)
     sender = LaneSender(replace(task, chunk_records=50))
     records = list(sender.send([piece(TopicPartition(topic, 0), range(100))], EveryThird(count=4)))
     runs = [run for record in records for run in record.runs]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, tzinfo
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, SafetyError
 from mirrorlake.kafka.admin import ClusterAdmin
@@ -27,11 +24,11 @@ from mirrorlake.model.remotes import Settled
 from mirrorlake.republish import fencing as ownership
 from mirrorlake.republish.fencing import FlowClaims, fence
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import consume
+from tests.builders import batch_of
+from tests.flow.kit import consume, new_topic, send, topic_name
 
 PARTITIONS = 8
 SOURCES = [SourcePartition("orders", 1, partition) for partition in range(PARTITIONS)]
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 # Older records would fall to the broker's retention at once.
 NOW = int(time.time() * 1000)
 
@@ -44,26 +41,16 @@ class Flow:
     """One flow on a real target, owned and sent as a republisher does it, without Spark."""
 
     def __init__(self, central: KafkaCluster, remote: str) -> None:
-        self.name = f"flow-{uuid.uuid4().hex[:8]}"
+        self.name = topic_name("flow")
         self.remote = remote
         self.options = {"bootstrap.servers": central.bootstrap_servers, "linger.ms": "5"}
         self.admin = ClusterAdmin("central", self.options)
         self.ledger = ledger_topic(self.name)
 
     def task(self, lanes: int, **more: object) -> LaneTask:
-        start = LaneTask(
-            flow=self.name,
-            target="central",
-            lane=0,
-            lanes=lanes,
-            epoch=0,
-            owner="",
-            checkpoint=1,
-            options=self.options,
-            reader_options=self.options,
-            patience_s=20.0,
-        )
-        return replace(start, **more)  # type: ignore[arg-type]
+        both = {"options": self.options, "reader_options": self.options, "patience_s": 20.0}
+        given = {"flow": self.name, "target": "central", "lane": 0, "epoch": 0, "owner": "", "checkpoint": 1, **both}
+        return LaneTask(lanes=lanes, **{**given, **more})  # type: ignore[arg-type]
 
     def take_over(self, lanes: int, **more: object) -> FlowClaims:
         with fence(self.admin, self.task(lanes, **more)) as fenced:
@@ -86,19 +73,14 @@ class Flow:
         return LaneSender(self.task(1, **{"epoch": owned.epoch, "owner": owned.owner, "seq": owned.seqs[0], **more}))
 
     def piece(self, source: SourcePartition, upto: int) -> Piece:
-        columns = {
-            "offset": pa.array(range(upto), pa.int64()),
-            "timestamp": pa.array([NOW] * upto, pa.timestamp("ms", tz="UTC")),
-            "key": pa.array([None] * upto, pa.binary()),
-            "value": pa.array([b"%d" % offset for offset in range(upto)], pa.binary()),
-            "headers": pa.array([None] * upto, HEADERS),
-        }
-        return Piece(source, TopicPartition(self.remote, source.partition), pa.RecordBatch.from_pydict(columns))
+        values = [b"%d" % offset for offset in range(upto)]
+        batch = batch_of(range(upto), stamps=[NOW] * upto, values=values)
+        return Piece(source, TopicPartition(self.remote, source.partition), batch)
 
 
 @pytest.fixture
-def flow(central: KafkaCluster, make_topic: object) -> Flow:
-    return Flow(central, make_topic(central, partitions=PARTITIONS))  # type: ignore[operator]
+def flow(central: KafkaCluster) -> Flow:
+    return Flow(central, new_topic(central, partitions=PARTITIONS))
 
 
 @pytest.mark.law("F")
@@ -124,16 +106,14 @@ def test_law_f_a_death_between_two_claims_makes_the_ledger_forget_nothing(
                 flow.take_over(wanted)
             monkeypatch.setattr(LaneSender, "claim", claim)
             owned = flow.take_over(wanted)
-            assert owned.positions == dict.fromkeys(SOURCES, upto), (
-                f"law F: {lanes} -> {wanted} lanes, death after {claims} claims"
-            )
+            said = f"law F: {lanes} -> {wanted} lanes, death after {claims} claims"
+            assert owned.positions == dict.fromkeys(SOURCES, upto), said
             lanes, upto = wanted, upto + 1
             sent = flow.send(owned, upto)
             assert {s for record in sent for s in record.positions} == set(SOURCES)
-            assert all(
-                lane_of(s.topic, s.partition, lanes=lanes) == record.lane for record in sent for s in record.positions
-            ), "a lane's own records carry the lane's own positions only"
-    found = consume(central.bootstrap_servers, flow.remote)
+            # A lane's own records carry the lane's own positions only.
+            assert all(lane_of(s.topic, s.partition, lanes=lanes) == r.lane for r in sent for s in r.positions)
+    found = consume(central, flow.remote)
     expected = [b"%d" % offset for offset in range(upto)]
     assert {p: [r.value for r in records] for p, records in found.items()} == dict.fromkeys(range(PARTITIONS), expected)
 
@@ -151,9 +131,8 @@ def test_law_f_a_worker_goes_on_only_from_its_own_owners_newest_record(flow: Flo
 
     # The driver knows more than the ledger shows: its tail was lost, or is not to be seen yet.
     ahead = flow.sender(owned, seq=owned.seqs[0] + 1, patience_s=0.5)
-    with pytest.raises(
-        LedgerLost, match=rf"ends at record {owned.seqs[0]} .* has confirmed record {owned.seqs[0] + 1}"
-    ):
+    seq = owned.seqs[0]
+    with pytest.raises(LedgerLost, match=rf"ends at record {seq} .* has confirmed record {seq + 1}"):
         list(ahead.send([flow.piece(SOURCES[0], 20)]))
     later = flow.sender(owned, epoch=owned.epoch + 1, owner="its claim is not to be seen yet", patience_s=0.5)
     with pytest.raises(LedgerLost, match=f"of owner {owned.owner}"):
@@ -187,9 +166,7 @@ def test_law_f_without_transactions_a_zombie_is_not_believed_and_what_failed_is_
     for upto in range(11, 21):
         list(zombie.send([flow.piece(SOURCES[0], upto)]))
     heir = flow.sender(owned, **plain)
-    assert runs(heir.send([flow.piece(SOURCES[0], 40)])) == [(30, 10)], (
-        "the worker goes on after its own owner's record"
-    )
+    assert runs(heir.send([flow.piece(SOURCES[0], 40)])) == [(30, 10)], "it goes on after its own owner's record"
     for upto in range(21, 26):
         list(zombie.send([flow.piece(SOURCES[0], upto)]))
     with LedgerReader("central", flow.ledger, flow.options) as reader:
@@ -200,15 +177,7 @@ def test_law_f_without_transactions_a_zombie_is_not_believed_and_what_failed_is_
     assert third.positions == {SOURCES[0]: 40}
     assert third.seqs[0] == genuine[-1].seq + 1, "the lake, which holds that record, finds nothing lost"
 
-    limits = AdminClient(flow.options)
-    resource = ConfigResource(
-        ConfigResource.Type.TOPIC,
-        flow.ledger,
-        incremental_configs=[
-            ConfigEntry("max.message.bytes", "100", incremental_operation=AlterConfigOpType.SET),
-        ],
-    )
-    limits.incremental_alter_configs([resource])[resource].result(30)
+    flow.admin.set_configs(flow.ledger, {"max.message.bytes": "100"})
     with pytest.raises(ClusterError, match=rf"refuses a record for the ledger {flow.ledger}"):
         list(flow.sender(third, **plain).send([flow.piece(SOURCES[0], 50)]))
 
@@ -238,12 +207,11 @@ def test_law_f_epochs_grow_whatever_the_clocks_say(flow: Flow, monkeypatch: pyte
     list(flow.sender(owned).send([flow.piece(SOURCES[0], 10)]))
 
     # Nobody can have come so far: it is told from all others, and a person lets the flow go on over it.
-    producer = Producer(flow.options)
     with LedgerReader("central", flow.ledger, flow.options) as reader:
         last = reader.last(0)
     assert last is not None
-    producer.produce(flow.ledger, replace(last, epoch=2**40, seq=last.seq + 1, runs=()).to_json(), b"0", 0)
-    assert producer.flush(30) == 0
+    mad = replace(last, epoch=2**40, seq=last.seq + 1, runs=())
+    send(flow.options["bootstrap.servers"], flow.ledger, [(mad.to_json(), b"0", 0)])
     restored = flow.take_over(1)
     assert restored.epoch < 2**33
     assert restored.positions == {SOURCES[0]: 10}

@@ -13,6 +13,7 @@ from mirrorlake.kafka.lane.batch import Piece
 from mirrorlake.kafka.lane.sender import LaneSender, LaneTask
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import new_topic
 from tests.kafka.lane.test_lane import SOURCE, piece, remote, task, values
 
 __all__ = ["remote", "task"]
@@ -21,8 +22,8 @@ LIMIT = 20_000
 
 
 @pytest.fixture
-def narrow(central: KafkaCluster, make_topic: object) -> TopicPartition:
-    return TopicPartition(make_topic(central, config={"max.message.bytes": str(LIMIT)}), 0)  # type: ignore[operator]
+def narrow(central: KafkaCluster) -> TopicPartition:
+    return TopicPartition(new_topic(central, partitions=1, max_message_bytes=str(LIMIT)), 0)
 
 
 def held(narrow: TopicPartition, sizes: dict[int, bytes], count: int = 60) -> Piece:

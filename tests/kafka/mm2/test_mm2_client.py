@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import FlowConfig
@@ -22,7 +21,6 @@ from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_topics
 from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.mm2.emit import mm2_duties
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.plan import TopicSpec
@@ -31,6 +29,8 @@ from mirrorlake.runtime.jars import classpath, jars
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
+from tests.builders import ledger_record, run
+from tests.flow.kit import send
 
 SOURCE_FILE = (Path(__file__).parents[1] / "java") / "ClientCheck.java"
 FORMATTERS = "org.apache.kafka.connect.mirror.formatters"
@@ -111,19 +111,12 @@ class Site:
     def put(self, end: str, topic: str, *records: tuple[bytes | None, bytes | None]) -> None:
         admin = self.source if end == "source" else self.target
         admin.create(TopicSpec(name=topic, partitions=1))
-        producer = Producer(self.options(end))
-        for key, value in records:
-            producer.produce(topic, value, key, 0)
-        assert producer.flush(30) == 0
+        send(self.addresses[end], topic, [(value, key, 0) for key, value in records])
 
     def commit(self, flow: FlowConfig, lane: int, *runs: Run, seq: int = 0) -> None:
         """Write a ledger record as a lane would."""
-        record = LedgerRecord(
-            flow=flow.name, lane=lane, lanes=2, epoch=1, owner="test", seq=seq, checkpoint=1, runs=runs
-        )
-        producer = Producer(self.options("target"))
-        producer.produce(flow.ledger_topic, record.to_json(), str(lane).encode(), lane)
-        assert producer.flush(30) == 0
+        record = ledger_record(flow=flow.name, lane=lane, lanes=2, seq=seq, runs=runs)
+        send(self.addresses["target"], flow.ledger_topic, [(record.to_json(), str(lane).encode(), lane)])
 
     def syncs(self, topic: str) -> list[OffsetSync]:
         with RecordReader("target", {"bootstrap.servers": self.addresses["target"]}) as reader:
@@ -140,14 +133,13 @@ def site() -> Iterator[Site]:
 
 
 def run_of(partition: int, first: int, last: int, downstream: int, *holes: tuple[int, int]) -> Run:
-    return Run(
+    return run(
+        first,
+        last,
+        downstream,
+        holes,
         source=SourcePartition("orders", 1, partition),
         target=TopicPartition("edge.orders", partition),
-        first_upstream=first,
-        last_upstream=last,
-        first_downstream=downstream,
-        count=last - first + 1 - sum(length for _, length in holes),
-        holes=holes,
     )
 
 
@@ -202,52 +194,31 @@ def ask(site: Site, folder: Path) -> dict[str, str]:
     return dict(zip(QUESTIONS, done.stdout.decode().splitlines(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("two partitions and metadata", "{edge.orders-0=987/, edge.orders-1=7/mé}"),
-        ("utf-8 group", "{edge.orders-0=0/}"),
-        ("rewound group", "{edge.orders-0=98/}"),
-        ("unknown group", "{}"),
-        ("groups by pattern", "{billing={edge.orders-0=987/, edge.orders-1=7/mé}, rewound={edge.orders-0=98/}}"),
-        ("identity", "{orders-0=987/, orders-1=7/mé}"),
-        ("own separator", "{plant_orders-0=987/, plant_orders-1=7/mé}"),
-    ],
-)
-def test_java_translates_offsets_as_the_checkpoints_say(answers: Mapping[str, str], question: str, answer: str) -> None:
-    assert answers[question] == answer
+JAVA_SAYS = {
+    "two partitions and metadata": "{edge.orders-0=987/, edge.orders-1=7/mé}",
+    "utf-8 group": "{edge.orders-0=0/}",
+    "rewound group": "{edge.orders-0=98/}",
+    "unknown group": "{}",
+    "groups by pattern": "{billing={edge.orders-0=987/, edge.orders-1=7/mé}, rewound={edge.orders-0=98/}}",
+    "identity": "{orders-0=987/, orders-1=7/mé}",
+    "own separator": "{plant_orders-0=987/, plant_orders-1=7/mé}",
+    "hops: the source": "1",
+    "hops: before the source": "2",
+    "hops: unknown": "-1",
+    "hops: identity": "1",
+    "upstream": "[edge, far, region]",
+    "upstream: identity": "[edge, far, region]",
+    "upstream: own separator": "[plant]",
+    "heartbeat topics": "[edge.far.heartbeats, edge.heartbeats, heartbeats, region.far.heartbeats, region.heartbeats]",
+    "checkpoint topics": "[edge.checkpoints.internal, region.checkpoints.internal]",
+    "checkpoint topics: own separator": "[plant_checkpoints_internal]",
+    "remote topics": "[edge.far.heartbeats, edge.far.orders, edge.heartbeats, edge.orders]",
+}
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("hops: the source", "1"),
-        ("hops: before the source", "2"),
-        ("hops: unknown", "-1"),
-        ("hops: identity", "1"),
-        ("upstream", "[edge, far, region]"),
-        ("upstream: identity", "[edge, far, region]"),
-        ("upstream: own separator", "[plant]"),
-        (
-            "heartbeat topics",
-            "[edge.far.heartbeats, edge.heartbeats, heartbeats, region.far.heartbeats, region.heartbeats]",
-        ),
-    ],
-)
-def test_java_sees_the_topology_in_the_heartbeats(answers: Mapping[str, str], question: str, answer: str) -> None:
-    assert answers[question] == answer
-
-
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("checkpoint topics", "[edge.checkpoints.internal, region.checkpoints.internal]"),
-        ("checkpoint topics: own separator", "[plant_checkpoints_internal]"),
-        ("remote topics", "[edge.far.heartbeats, edge.far.orders, edge.heartbeats, edge.orders]"),
-    ],
-)
-def test_java_finds_the_topics(answers: Mapping[str, str], question: str, answer: str) -> None:
-    assert answers[question] == answer
+@pytest.mark.parametrize("question", JAVA_SAYS)
+def test_java_reads_offsets_topology_and_topics_as_they_were_written(answers: Mapping[str, str], question: str) -> None:
+    assert answers[question] == JAVA_SAYS[question]
 
 
 def test_kafkas_own_formatters_read_the_bytes(answers: Mapping[str, str]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import FlowConfig
@@ -19,13 +18,13 @@ from mirrorlake.kafka.lane.ledger_reader import ledger_spec
 from mirrorlake.mm2.survey import OtherMirror, Sites
 from mirrorlake.mm2.takeover import TakeoverPlan, make_takeover_plan
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.mm2 import SourceOffset, connect_group, source_offsets_topic
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties, quick_end
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
-from tests.flow.kit import Record, consume, create_topic, odd_record, wait_until
+from tests.builders import ledger_record
+from tests.flow.kit import Record, consume, create_topic, odd_record, send, wait_until
 
 PARTITIONS = 3
 # Older records would fall to the brokers' retention at once.
@@ -60,10 +59,7 @@ class Site:
 
     def produce(self, topic: str, count: int, *, seed: int, partitions: int = PARTITIONS) -> None:
         rng = random.Random(seed)
-        producer = Producer({"bootstrap.servers": self.servers["east"], "enable.idempotence": True, "linger.ms": 5})
-        for number in range(count):
-            producer.produce(topic, partition=number % partitions, **odd_record(rng, number))
-        assert producer.flush(60) == 0
+        send(self.servers["east"], topic, ({"partition": n % partitions, **odd_record(rng, n)} for n in range(count)))
 
     def read(self, alias: str, topic: str) -> dict[int, list[Record]]:
         return consume(self.servers[alias], topic)
@@ -78,10 +74,7 @@ class Site:
     def put(self, alias: str, topic: str, *records: tuple[bytes | None, bytes | None], partitions: int = 1) -> None:
         admin = self.sites.source if alias == "east" else self.sites.target
         admin.create(TopicSpec(name=topic, partitions=partitions))
-        producer = Producer({"bootstrap.servers": self.servers[alias]})
-        for key, value in records:
-            producer.produce(topic, value, key, 0, timestamp=NOW)
-        assert producer.flush(30) == 0
+        send(self.servers[alias], topic, [{"value": v, "key": k, "partition": 0, "timestamp": NOW} for k, v in records])
 
 
 @pytest.fixture(scope="module")
@@ -157,12 +150,6 @@ def letters(text: str) -> list[tuple[bytes, bytes]]:
     return [(letter.encode(), letter.encode()) for letter in text]
 
 
-def delete_topic(site: Site, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": site.servers["central"]})
-    admin.delete_topics([name])[name].result()
-    wait_until(lambda: name not in site.sites.target.topic_names(), f"{name} is gone")
-
-
 @pytest.mark.law("F")
 def test_what_cannot_be_told_is_refused_with_the_reason(site: Site) -> None:
     site.put("east", "letters", *letters("abcdef"))
@@ -227,20 +214,9 @@ def test_a_flow_that_has_begun_is_refused(site: Site) -> None:
     site.put("central", "east.begun", *letters("a"))
     stored(site, "begun", 0)
     flow = site.flow("begun", name="begun")
-    record = LedgerRecord(
-        flow="begun",
-        lane=0,
-        lanes=1,
-        epoch=1,
-        owner="o",
-        seq=0,
-        checkpoint=1,
-        positions={SourcePartition("begun", 1, 0): 1},
-    )
+    record = ledger_record(flow="begun", positions={SourcePartition("begun", 1, 0): 1})
     site.sites.target.create(ledger_spec(flow.ledger_topic, 1))
-    producer = Producer({"bootstrap.servers": site.servers["central"]})
-    producer.produce(flow.ledger_topic, record.to_json(), b"0", 0)
-    assert producer.flush(30) == 0
+    send(site.servers["central"], flow.ledger_topic, [(record.to_json(), b"0", 0)])
     assert "the flow has begun already" in str(site.plan(flow).refused)
 
 

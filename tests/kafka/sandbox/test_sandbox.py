@@ -13,45 +13,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 
 from mirrorlake.errors import SandboxError
 from mirrorlake.sandbox import KafkaCluster, Listener
 from mirrorlake.sandbox import cluster as cluster_module
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import identity, is_alive
-from tests.servers.brokers import MakeTopic, admin_of
+from tests.flow.kit import consume, new_topic, send, wait_until
+from tests.servers.brokers import admin_of
 
 MakeCluster = Callable[..., KafkaCluster]
 
 
-def produce(address: str, topic: str, values: list[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": address, "log_level": 0})
-    for value in values:
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
-
-
-def read(address: str, topic: str, count: int) -> list[bytes | None]:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "log_level": 0})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    try:
-        return [message.value() for message in consumer.consume(count, timeout=30)]
-    finally:
-        consumer.close()
-
-
-def wait_until(happened: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"after {seconds} s: {what}"
-        time.sleep(0.05)
-
-
-def test_a_started_cluster_takes_and_gives_records(east: KafkaCluster, make_topic: MakeTopic) -> None:
-    topic = make_topic(east)
-    produce(east.bootstrap_servers, topic, [b"one", b"two"])
-    assert read(east.bootstrap_servers, topic, 2) == [b"one", b"two"]
+def test_a_started_cluster_takes_and_gives_records(east: KafkaCluster) -> None:
+    topic = new_topic(east, partitions=1)
+    send(east, topic, [(b"one",), (b"two",)])
+    assert [record.value for record in consume(east, topic)[0]] == [b"one", b"two"]
 
 
 def test_a_cluster_says_what_it_is(east: KafkaCluster) -> None:
@@ -66,11 +44,11 @@ def test_starting_twice_changes_nothing(east: KafkaCluster) -> None:
 
 @pytest.mark.parametrize("end", [KafkaCluster.kill, KafkaCluster.stop])
 def test_a_restarted_cluster_keeps_port_and_data(
-    make_cluster: MakeCluster, make_topic: MakeTopic, end: Callable[[KafkaCluster], None]
+    make_cluster: MakeCluster, end: Callable[[KafkaCluster], None]
 ) -> None:
     own = make_cluster().start()
-    address, pid, topic = own.bootstrap_servers, own.pid, make_topic(own)
-    produce(address, topic, [b"kept"])
+    address, pid, topic = own.bootstrap_servers, own.pid, new_topic(own, partitions=1)
+    send(own, topic, [(b"kept",)])
 
     end(own)
     assert not own.running
@@ -79,7 +57,7 @@ def test_a_restarted_cluster_keeps_port_and_data(
     own.start()
     assert own.bootstrap_servers == address
     assert own.pid != pid
-    assert read(address, topic, 1) == [b"kept"]
+    assert [record.value for record in consume(own, topic)[0]] == [b"kept"]
 
 
 def test_a_paused_cluster_keeps_silent_until_resumed(make_cluster: MakeCluster) -> None:
@@ -93,7 +71,7 @@ def test_a_paused_cluster_keeps_silent_until_resumed(make_cluster: MakeCluster) 
     assert own.running
 
     own.resume()
-    wait_until(lambda: bool(admin.list_topics(timeout=10).brokers), 30, "a resumed broker does not answer")
+    wait_until(lambda: admin.list_topics(timeout=10).brokers, "a resumed broker answers", timeout=30)
     own.pause()
     own.stop()
     assert not own.running, "stop() must work on a paused broker"
@@ -128,18 +106,18 @@ def test_a_cluster_dies_with_its_process_and_not_with_the_thread_that_started_it
         born = identity(pid)
         assert born is not None, "the broker must outlive the thread that started it"
         parent.send_signal(signal.SIGKILL)
-    wait_until(lambda: not is_alive(pid, born), 10, "the broker outlived its killed parent")
+    wait_until(lambda: not is_alive(pid, born), "the broker ends with its killed parent", timeout=10)
 
 
-def test_a_cluster_that_nobody_holds_any_more_is_ended(make_topic: MakeTopic) -> None:
+def test_a_cluster_that_nobody_holds_any_more_is_ended() -> None:
     cluster = KafkaCluster("forgotten").start()
     pid, directory = cluster.pid, cluster.directory
     assert pid is not None
     born = identity(pid)
     assert born is not None
     del cluster
-    wait_until(lambda: not is_alive(pid, born), 10, "the broker outlived its object")
-    wait_until(lambda: not directory.exists(), 10, "its temporary directory outlived it")
+    wait_until(lambda: not is_alive(pid, born), "the broker ends with its object", timeout=10)
+    wait_until(lambda: not directory.exists(), "its temporary directory is gone", timeout=10)
 
 
 def test_a_port_of_another_process_is_refused_and_left_alone(make_cluster: MakeCluster) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from mirrorlake.model.topic_configs import RULES
 from mirrorlake.runtime.jars import classpath
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import wait_until
+from tests.flow.kit import new_topic, topic_name, wait_until
 from tests.servers.guarded import admin_as
 
 Clusters = Mapping[str, KafkaCluster]
@@ -45,7 +44,7 @@ def settled(admin: ClusterAdmin, expected: list[Acl]) -> bool:
 def test_acls_are_created_listed_and_deleted_one_by_one(guarded_clusters: Clusters) -> None:
     admin = admin_as(guarded_clusters["east"], "root")
     assert admin.acls.list() == [], "an authorizer without a single ACL is not a cluster without an authorizer"
-    name = f"ord-{uuid.uuid4().hex[:6]}"
+    name = topic_name("ord")
     mine = [acl(name), acl(name, pattern="PREFIXED"), acl(name, "ALL", permission="DENY", host="10.0.0.1")]
     others = [acl("kafka-cluster", "DESCRIBE", resource="CLUSTER"), acl("app", resource="GROUP")]
     admin.acls.create([*mine, *others])
@@ -108,15 +107,12 @@ def test_types_of_newer_brokers_are_listed_as_unknown(guarded_clusters: Clusters
 
 def test_hidden_topics_are_no_missing_topics(guarded_clusters: Clusters) -> None:
     east = guarded_clusters["east"]
-    name = f"orders-{uuid.uuid4().hex[:6]}"
+    name = topic_name("orders")
     root, nobody = admin_as(east, "root"), admin_as(east, "nobody")
     root.create(TopicSpec(name=name, partitions=1))
     assert name not in nobody.topic_names()
-    for selection, shown in (
-        (name, f"--topic {name}"),
-        (".*", "--topic '*'"),
-        ("ord.*", "--topic ord --resource-pattern"),
-    ):
+    shows = {name: f"--topic {name}", ".*": "--topic '*'", "ord.*": "--topic ord --resource-pattern"}
+    for selection, shown in shows.items():
         with pytest.raises(NotAuthorized, match="DESCRIBE on topic") as refused:
             nobody.require_topics(parse_patterns(selection))
         assert shown in refused.value.remedy
@@ -126,7 +122,7 @@ def test_hidden_topics_are_no_missing_topics(guarded_clusters: Clusters) -> None
 
 def test_each_refusal_names_the_acl_that_is_missing(guarded_clusters: Clusters) -> None:
     east = guarded_clusters["east"]
-    name = f"pay-{uuid.uuid4().hex[:6]}"
+    name = topic_name("pay")
     root, nobody = admin_as(east, "root"), admin_as(east, "nobody")
     root.create(TopicSpec(name=name, partitions=1))
     root.acls.create([see := acl(name, "DESCRIBE", principal="User:nobody")])
@@ -153,17 +149,17 @@ def test_each_refusal_names_the_acl_that_is_missing(guarded_clusters: Clusters) 
     assert settled(root, [])
 
 
-def test_every_topic_setting_of_this_broker_has_a_class(west: KafkaCluster, make_topic: Any) -> None:
+def test_every_topic_setting_of_this_broker_has_a_class(west: KafkaCluster) -> None:
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
     client = AdminClient({"bootstrap.servers": west.bootstrap_servers})
-    [future] = client.describe_configs([ConfigResource(ResourceType.TOPIC, make_topic(west))]).values()
+    [future] = client.describe_configs([ConfigResource(ResourceType.TOPIC, new_topic(west))]).values()
     gone = {"message.timestamp.difference.max.ms"}
     assert set(future.result()) == set(RULES) - gone
 
 
-def test_a_setting_returns_to_the_default(west: KafkaCluster, make_topic: Any) -> None:
+def test_a_setting_returns_to_the_default(west: KafkaCluster) -> None:
     admin = ClusterAdmin("west", {"bootstrap.servers": west.bootstrap_servers})
-    topic = make_topic(west, config={"retention.ms": "5000", "segment.ms": "7000"})
+    topic = new_topic(west, retention_ms="5000", segment_ms="7000")
     admin.set_configs(topic, {"retention.ms": None, "max.message.bytes": "2000"})
     assert admin.configs([topic])[topic] == {"segment.ms": "7000", "max.message.bytes": "2000"}

@@ -1,0 +1,86 @@
+"""Values of the model that many tests need, built from what a test is about; all else has a plain value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+
+from mirrorlake.lag.judge import HopPlace
+from mirrorlake.lag.verdict import Sample
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.offset_map import Run, holes_between
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+ORDERS = SourcePartition("orders", 1, 0)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def batch_of(
+    offsets: Sequence[int],
+    *,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None = None,
+    stamps: Sequence[int] | None = None,
+    headers: Sequence[Any] | None = None,
+) -> pa.RecordBatch:
+    """Return records as a lane and a rule get them; no key, no header, and noon where nothing else is given."""
+    none, noon = [None] * len(offsets), [int(NOON.timestamp() * 1000)] * len(offsets)
+    columns = {
+        "offset": pa.array(offsets, pa.int64()),
+        "timestamp": pa.array(stamps or noon, pa.timestamp("ms", tz="UTC")),
+        "key": pa.array(keys or none, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "headers": pa.array(headers or none, HEADERS),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def run(
+    first: int,
+    last: int,
+    downstream: int = 0,
+    holes: Sequence[tuple[int, int]] = (),
+    *,
+    source: SourcePartition = ORDERS,
+    target: TopicPartition | None = None,
+) -> Run:
+    """Return a run of the offset map: all offsets from the first to the last but those in holes."""
+    return Run(
+        source=source,
+        target=target or TopicPartition(f"east.{source.topic}", source.partition),
+        first_upstream=first,
+        last_upstream=last,
+        first_downstream=downstream,
+        count=last - first + 1 - sum(length for _, length in holes),
+        holes=tuple(holes),
+    )
+
+
+def run_over(offsets: Sequence[int], downstream: int, **ends: Any) -> Run:
+    """Return the run of records that stand at these offsets."""
+    return run(offsets[0], offsets[-1], downstream, holes_between(offsets), **ends)
+
+
+def ledger_record(**parts: Any) -> LedgerRecord:
+    start = {"flow": "east->central", "lane": 0, "lanes": 1, "epoch": 1, "owner": "o", "seq": 0, "checkpoint": 1}
+    return LedgerRecord(**{**start, **parts})
+
+
+def hop_place(hop: str = "landed", group: str | None = None, **parts: Any) -> HopPlace:
+    cluster = "central" if hop == "consumed" else "east"
+    start = {"flow": "east->central", "source": "east", "topic": "orders", "generation": 1, "partition": 0}
+    return HopPlace(**{**start, "hop": hop, "group_id": group, "cluster": cluster, **parts})
+
+
+def sample(
+    at: datetime, position: int, end: int | None, *, waiting: datetime | None = None, lag_ms: int | None = None
+) -> Sample:
+    """Return a look at a position; how long records wait is not known unless it is given."""
+    lag = None if end is None else end - position
+    return Sample(
+        observed_at=at, position=position, end_position=end, offset_lag=lag, waiting_since=waiting, time_lag_ms=lag_ms
+    )
