@@ -11,9 +11,7 @@ from typing import Any, cast
 import pytest
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake import one_writer
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import Commit
+from mirrorlake.lake.lake import Commit, Lake
 from mirrorlake.lake.one_writer import OneWriter
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -40,6 +38,9 @@ class Table:
         self.before.pop("set", lambda: None)()
         self._properties |= values
 
+    def commits(self, _: str, *, limit: int) -> list[Commit]:
+        return self.log[:limit]
+
     def append(self, frame: Any, _: str, *, app_id: str, version: int, signature: str) -> None:
         self.before.pop("append", lambda: None)()
         if version <= self._versions.get(app_id, -1):
@@ -51,10 +52,8 @@ class Table:
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Table:
-    made = Table()
-    monkeypatch.setattr(one_writer, "commits", lambda *_, limit: made.log[:limit])
-    return made
+def table() -> Table:
+    return Table()
 
 
 def claimed(table: Table) -> OneWriter:
