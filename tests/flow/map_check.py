@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact, InHole, NotYetRepublished, OffsetMap, Run
+from tests.builders import run
 from tests.flow.kit import Record
 
 
@@ -20,17 +21,18 @@ def read_runs(lake: Path, flow: str, topic: str) -> dict[SourcePartition, Offset
             if row["flow"] != flow or row["source_topic"] != topic:
                 continue
             source = SourcePartition(topic, row["generation"], row["source_partition"])
-            runs.setdefault(source, []).append(
-                Run(
-                    source=source,
-                    target=TopicPartition(row["target_topic"], row["target_partition"]),
-                    first_upstream=row["first_upstream"],
-                    last_upstream=row["last_upstream"],
-                    first_downstream=row["first_downstream"],
-                    count=row["record_count"],
-                    holes=tuple((hole["first"], hole["length"]) for hole in row["holes"]),
-                )
+            target = TopicPartition(row["target_topic"], row["target_partition"])
+            holes = [(hole["first"], hole["length"]) for hole in row["holes"]]
+            found = run(
+                row["first_upstream"],
+                row["last_upstream"],
+                row["first_downstream"],
+                holes,
+                source=source,
+                target=target,
             )
+            assert found.count == row["record_count"]
+            runs.setdefault(source, []).append(found)
     return {source: OffsetMap(found) for source, found in runs.items()}
 
 

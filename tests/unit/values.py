@@ -8,11 +8,10 @@ from typing import Any
 from mirrorlake.config.edit.preview import FlowPreview, TopicPreview
 from mirrorlake.doctor.checks import Finding, Findings
 from mirrorlake.doctor.try_cluster import Tried
-from mirrorlake.lag.judge import HopPlace, LagVerdict, judge_windows
+from mirrorlake.lag.judge import LagVerdict, judge_windows
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
-from mirrorlake.lag.verdict import Sample
 from mirrorlake.mirror.runner import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
@@ -42,6 +41,7 @@ from mirrorlake.records.record import LandedIn as InRelay
 from mirrorlake.render import Shown
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair
+from tests.builders import hop_place, sample
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 
@@ -131,20 +131,9 @@ def passport(text: str) -> Passport:
 
 def lag_verdict(text: str) -> LagVerdict:
     """Return the verdict on a group that stands still and is overtaken by retention."""
-    place = HopPlace(
-        flow=text, source=text, topic=text, generation=1, partition=0, hop="consumed", group_id=text, cluster=text
-    )
-    window = [
-        Sample(
-            observed_at=NOON + timedelta(seconds=second),
-            position=7,
-            end_position=9,
-            offset_lag=2,
-            waiting_since=NOON,
-            time_lag_ms=second * 1000,
-        )
-        for second in range(3)
-    ]
+    place = hop_place("consumed", text, flow=text, source=text, topic=text, cluster=text)
+    looks = [NOON + timedelta(seconds=second) for second in range(3)]
+    window = [sample(at, 7, 9, waiting=NOON, lag_ms=second * 1000) for second, at in enumerate(looks)]
     return judge_windows({place: window}, now=NOON + timedelta(seconds=2), kept=lambda _: 60_000)
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from mirrorlake.lake.offset_map import read_and_unread, read_from, translated, translated_back, with_downstream
 from mirrorlake.lake.schema import OFFSET_MAP, RELAY
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import Exact, OffsetMap, Run, holes_between, standing_at
+from mirrorlake.model.offset_map import Exact, OffsetMap, Run, standing_at
+from tests.builders import run_over
 
 SEED = 20261122
 SOURCES, TARGETS, CHUNKS = 3, 4, 8
@@ -48,17 +49,8 @@ def placed() -> Placed:
                 chunk.setdefault(rng.randrange(TARGETS - (source == 0)), []).append(upstream[source])
                 upstream[source] += 1
             for target, offsets in chunk.items():
-                found.runs.append(
-                    Run(
-                        source=SourcePartition("orders", 1, source),
-                        target=TopicPartition("a.orders", target),
-                        first_upstream=offsets[0],
-                        last_upstream=offsets[-1],
-                        first_downstream=ends[target],
-                        count=len(offsets),
-                        holes=holes_between(offsets),
-                    )
-                )
+                ends_at = {"source": SourcePartition("orders", 1, source), "target": TopicPartition("a.orders", target)}
+                found.runs.append(run_over(offsets, ends[target], **ends_at))
                 found.truth |= {(source, o): (target, ends[target] + i) for i, o in enumerate(offsets)}
                 ends[target] += len(offsets) + rng.choice([0, 1])
     return found

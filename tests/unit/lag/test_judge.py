@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import pytest
 
@@ -13,50 +13,26 @@ from mirrorlake.lag.forecast import Earliest
 from mirrorlake.lag.judge import HopPlace, LagVerdict, judge_windows, name_pauses
 from mirrorlake.lag.verdict import Sample, Verdict
 from mirrorlake.model.control import ControlState, Pause, Subject
+from tests.builders import NOON, hop_place, sample
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 HOUR_MS = 3_600_000
 
 
-def place(
-    hop: str = "landed", *, flow: str = "east->central", partition: int = 0, group: str | None = None
-) -> HopPlace:
-    cluster = "central" if hop == "consumed" else "east"
-    return HopPlace(
-        flow=flow,
-        source="east",
-        topic="orders",
-        generation=1,
-        partition=partition,
-        hop=hop,
-        group_id=group,
-        cluster=cluster,
-    )
-
-
 def window(positions: Sequence[int], *, end: int) -> list[Sample]:
-    looks = []
-    for minute, position in enumerate(positions):
-        at, lag = NOON + timedelta(minutes=minute), end - position
-        looks.append(
-            Sample(
-                observed_at=at,
-                position=position,
-                end_position=end,
-                offset_lag=lag,
-                waiting_since=NOON - timedelta(minutes=1) if lag else None,
-                time_lag_ms=(minute + 1) * 60_000 if lag else 0,
-            )
-        )
-    return looks
+    def look(minute: int, position: int) -> Sample:
+        at, waits = NOON + timedelta(minutes=minute), position < end
+        since = NOON - timedelta(minutes=1) if waits else None
+        return sample(at, position, end, waiting=since, lag_ms=(minute + 1) * 60_000 if waits else 0)
+
+    return [look(minute, position) for minute, position in enumerate(positions)]
 
 
 def stalled_and_well() -> LagVerdict:
     windows = {
-        place("landed"): window([10, 10, 10], end=10),
-        place("republished"): window([5, 6, 8], end=10),
-        place("consumed", group="<img src=x onerror=alert(1)>"): window([3, 3, 3], end=10),
-        place("landed", flow="east->west"): window([1, 9], end=10),
+        hop_place("landed"): window([10, 10, 10], end=10),
+        hop_place("republished"): window([5, 6, 8], end=10),
+        hop_place("consumed", group="<img src=x onerror=alert(1)>"): window([3, 3, 3], end=10),
+        hop_place("landed", flow="east->west"): window([1, 9], end=10),
     }
     return judge_windows(windows, now=NOON + timedelta(minutes=2), kept=lambda _: HOUR_MS)
 
@@ -90,7 +66,7 @@ def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may
         asked.append(where.hop)
         raise ClusterUnreachable("east does not answer", consequence="", remedy="", alias="east")
 
-    windows = {place("landed"): window([10, 10, 10], end=10), place("republished"): window([5, 5, 5], end=10)}
+    windows = {hop_place("landed"): window([10, 10, 10], end=10), hop_place("republished"): window([5, 5, 5], end=10)}
     found = judge_windows(windows, now=NOON + timedelta(minutes=2), kept=kept)
     assert asked == ["republished"]
     assert {hop.place.hop: hop.retention is None for hop in found.hops} == {"republished": True, "landed": False}
@@ -104,7 +80,7 @@ def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() ->
             Earliest(observed_at=NOON - timedelta(minutes=3), offset=4),
         ]
     }
-    windows = {hop: window([5, 5, 5], end=10) for hop in (place("landed"), place("consumed", group="g"))}
+    windows = {hop: window([5, 5, 5], end=10) for hop in (hop_place("landed"), hop_place("consumed", group="g"))}
     found = {h.place.hop: h for h in judge_windows(windows, now=NOON + timedelta(minutes=2), earliest=held).hops}
     risk = found["landed"].retention
     assert risk is not None
@@ -124,7 +100,7 @@ def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() ->
     ids=str,
 )
 def test_a_standstill_that_somebody_wanted_says_who_and_how_it_ends(subject: Subject, named: set[str]) -> None:
-    hops = [place("landed"), place("republished"), place("consumed", group="billing")]
+    hops = [hop_place("landed"), hop_place("republished"), hop_place("consumed", group="billing")]
     found = judge_windows({each: window([3, 3, 3], end=10) for each in hops}, now=NOON + timedelta(minutes=2))
     state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
     told = name_pauses(found, state, {"east->central": "central"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from mirrorlake.lag.report import Report
 from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.verdict import Sample, Verdict
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
+from tests.builders import NOON, hop_place, sample
 from tests.unit.markup import ATTACKS
 from tests.unit.values import report_page
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+FLOW = "east->central"
 EVIL = '"><script src="https://evil.example/x.js"></script><img src=x onerror=alert(1)>'
 
 
@@ -56,68 +57,28 @@ def minute(number: int) -> datetime:
 
 def a_report(*, group: str = "billing", topic: str = "orders") -> Report:
     def window(hop: str, positions: list[int]) -> tuple[HopPlace, list[Sample]]:
-        place = HopPlace(
-            flow="east->central",
-            source="east",
-            topic=topic,
-            generation=1,
-            partition=0,
-            hop=hop,
-            group_id=group if hop == "consumed" else None,
-            cluster="central",
-        )
-        return place, [
-            Sample(
-                observed_at=minute(index),
-                position=position,
-                end_position=1000,
-                offset_lag=1000 - position,
-                waiting_since=NOON,
-                time_lag_ms=index * 60_000,
-            )
-            for index, position in enumerate(positions)
-        ]
+        place = hop_place(hop, group if hop == "consumed" else None, topic=topic, cluster="central")
+        looks = enumerate(positions)
+        return place, [sample(minute(m), at, 1000, waiting=NOON, lag_ms=m * 60_000) for m, at in looks]
 
     windows = dict([window("republished", [100, 200, 300]), window("consumed", [7, 7, 7])])
+    line = f"east->central consumed by {group}"
+    delays = {"p50_ms": 500.0, "p95_ms": 900}
+    counts = {"landed": 1000, "republished": 300, "withheld": 0, "verified": 299}
+    proof = PartitionProof(topic=topic, generation=1, partition=0, **counts)
+    altered = Difference(where="target", problem="altered", topic=topic, partition=0, offset=17)
     return Report(
         start=NOON,
         end=minute(2),
         settings="0123456789abcdef",
         verdict=judge_windows(windows, now=minute(2)),
-        lag=tuple(
-            LagPoint(
-                at=minute(m), line=f"east->central consumed by {group}", time_lag_ms=m * 60_000, offset_lag=993 * m
-            )
-            for m in range(3)
-        ),
+        lag=tuple(LagPoint(at=minute(m), line=line, time_lag_ms=m * 60_000, offset_lag=993 * m) for m in range(3)),
         latency=tuple(
-            LatencyPoint(
-                at=minute(m),
-                flow="east->central",
-                topic=topic,
-                records=10 * m,
-                p50_ms=500.0,
-                p95_ms=900,
-                p99_ms=1500.0 + m,
-            )
+            LatencyPoint(at=minute(m), flow=FLOW, topic=topic, records=10 * m, p99_ms=1500.0 + m, **delays)
             for m in range(3)
         ),
-        rpo=tuple(
-            RpoPoint(at=minute(m), flow="east->central", records=m, data_ms=ms)
-            for m, ms in enumerate([0, 90_000, 4000])
-        ),
-        verifications=(
-            VerifyReport(
-                flow="east->central",
-                equal=False,
-                partitions=(
-                    PartitionProof(
-                        topic=topic, generation=1, partition=0, landed=1000, republished=300, withheld=0, verified=299
-                    ),
-                ),
-                differences=(Difference(where="target", problem="altered", topic=topic, partition=0, offset=17),),
-            ),
-        ),
+        rpo=tuple(RpoPoint(at=minute(m), flow=FLOW, records=m, data_ms=ms) for m, ms in enumerate([0, 90_000, 4000])),
+        verifications=(VerifyReport(flow=FLOW, equal=False, partitions=(proof,), differences=(altered,)),),
         verified_at=minute(1),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mirrorlake.lag.forecast import Earliest, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.verdict import Judgement, Sample, Verdict, completeness, judge, percentiles, worst
+from tests.builders import NOON, sample
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 HOUR_MS = 3_600_000
 
 
@@ -25,13 +25,12 @@ def looks(
     positions: Sequence[int], lags: Sequence[int | None], *, every_s: float = 100, waiting_since: datetime | None = None
 ) -> list[Sample]:
     return [
-        Sample(
-            observed_at=at(100 + index * every_s),
-            position=position,
-            end_position=None if lag is None else position + lag,
-            offset_lag=lag,
-            waiting_since=waiting_since if lag else None,
-            time_lag_ms=0 if lag == 0 else None,
+        sample(
+            at(100 + index * every_s),
+            position,
+            None if lag is None else position + lag,
+            waiting=waiting_since if lag else None,
+            lag_ms=0 if lag == 0 else None,
         )
         for index, (position, lag) in enumerate(zip(positions, lags, strict=True))
     ]
@@ -99,7 +98,7 @@ def windows(draw: st.DrawFn) -> list[Sample]:
     for moved, produced, pause in steps:
         position, end, now = max(0, position + moved), end + produced, now + pause
         position = min(position, end)
-        samples.append(Sample(observed_at=at(now), position=position, end_position=end, offset_lag=end - position))
+        samples.append(sample(at(now), position, end))
     return samples
 
 
@@ -110,16 +109,9 @@ def test_nothing_waiting_now_is_ok_and_a_shift_of_offsets_or_time_changes_no_ver
     now = window[-1].observed_at + timedelta(seconds=later)
     found = judge(window, now=now)
     assert judge(window, now=now, current_lag=0).verdict is Verdict.OK
-    moved = [
-        Sample(
-            observed_at=one.observed_at + timedelta(days=1),
-            position=one.position + 1_000_000,
-            end_position=(one.end_position or 0) + 1_000_000,
-            offset_lag=one.offset_lag,
-        )
-        for one in window
-    ]
-    assert judge(list(reversed(moved)), now=now + timedelta(days=1)).verdict is found.verdict
+    day, far = timedelta(days=1), 1_000_000
+    moved = [sample(one.observed_at + day, one.position + far, (one.end_position or 0) + far) for one in window]
+    assert judge(list(reversed(moved)), now=now + day).verdict is found.verdict
     if window[-1].offset_lag and len(window) >= 3:
         assert found.verdict is not Verdict.UNKNOWN
     if found.verdict in (Verdict.STALL, Verdict.WARNING):
@@ -137,13 +129,11 @@ def test_what_is_no_longer_looked_at_and_waited_is_a_stop(window: list[Sample]) 
 
 
 def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_back() -> None:
-    window = [
-        Sample(observed_at=at(s), position=10, end_position=12, offset_lag=2, time_lag_ms=0) for s in (0, 100, 200)
-    ]
+    window = [sample(at(s), 10, 12, lag_ms=0) for s in (0, 100, 200)]
     assert judge(window, now=at(210)).verdict is Verdict.OK
     assert judge(window, now=at(210)).offset_lag == 2
     assert catch_up(window).eta_ms == 0
-    in_future = [replace(sample, waiting_since=at(1000)) for sample in window]
+    in_future = [replace(one, waiting_since=at(1000)) for one in window]
     assert judge(in_future, now=at(210)).verdict is Verdict.STALL, "a timestamp ahead of the clock: its record waits"
 
 
@@ -172,7 +162,7 @@ def test_it_has_caught_up_at_its_eta_and_not_before(
     for index in range(count):
         s, lag = index * every_s, int(lag_at(index * every_s))
         end = 10_000_000 + produced_per_s * s
-        window.append(Sample(observed_at=at(s), position=end - lag, end_position=end, offset_lag=lag))
+        window.append(sample(at(s), end - lag, end))
     last_s = (count - 1) * every_s
     if lag_at(last_s) <= 0:
         return
@@ -191,10 +181,8 @@ def test_it_has_caught_up_at_its_eta_and_not_before(
 def test_nothing_waiting_has_caught_up_and_too_few_looks_say_so() -> None:
     assert catch_up(looks([5], [0])).eta_ms == 0
     assert catch_up([]).reason == "nothing was sampled yet"
-    assert (catch_up(looks([1, 2], [9, 8])).eta_ms, catch_up(looks([1, 2], [9, 8])).reason) == (
-        None,
-        "2 of at least 3 samples",
-    )
+    few = catch_up(looks([1, 2], [9, 8]))
+    assert (few.eta_ms, few.reason) == (None, "2 of at least 3 samples")
 
 
 def test_what_was_before_a_step_back_is_no_rate() -> None:
@@ -215,17 +203,7 @@ def test_what_stands_still_is_deleted_when_its_oldest_record_comes_of_age() -> N
 
 
 def test_what_keeps_pace_is_not_at_risk_but_it_is_said_how_long_it_could_rest() -> None:
-    window = [
-        Sample(
-            observed_at=at(s),
-            position=s,
-            end_position=s + 50,
-            offset_lag=50,
-            waiting_since=at(s - 60),
-            time_lag_ms=60_000,
-        )
-        for s in (0, 100, 200)
-    ]
+    window = [sample(at(s), s, s + 50, waiting=at(s - 60), lag_ms=60_000) for s in (0, 100, 200)]
     risk = retention_risk(window, now=at(200), retention_ms=HOUR_MS)
     assert (risk.at_risk, risk.left_ms, risk.soonest_ms) == (False, None, HOUR_MS - 60_000)
     for kept in (None, -1):
@@ -268,16 +246,7 @@ def test_what_is_left_is_never_less_than_if_nothing_moved(
     window: list[Sample], retention_s: int, offsets: list[int]
 ) -> None:
     held = [Earliest(observed_at=at(n * 10), offset=offset) for n, offset in enumerate(sorted(offsets))]
-    aged = [
-        Sample(
-            observed_at=one.observed_at,
-            position=one.position,
-            end_position=one.end_position,
-            offset_lag=one.offset_lag,
-            waiting_since=NOON if one.offset_lag else None,
-        )
-        for one in window
-    ]
+    aged = [replace(one, waiting_since=NOON if one.offset_lag else None) for one in window]
     risk = retention_risk(aged, now=window[-1].observed_at, retention_ms=retention_s * 1000, earliest=held)
     if risk.left_ms is not None:
         assert risk.soonest_ms is not None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.request import urlopen
@@ -28,24 +27,14 @@ from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.services import Wiring
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
+from tests.builders import NOON, hop_place, ledger_record, run, sample
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-@contextmanager
-def serving(registry: CollectorRegistry) -> Iterator[str]:
-    server = MetricsServer(registry, port=0).start()
-    try:
-        yield f"http://127.0.0.1:{server.port}/metrics"
-    finally:
-        server.stop()
 
 
 def scrape(url: str) -> Series:
@@ -57,6 +46,14 @@ def scrape(url: str) -> Series:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def scraped(metrics: Metrics) -> Series:
+    server = MetricsServer(metrics.registry, port=0).start()
+    try:
+        return scrape(f"http://127.0.0.1:{server.port}/metrics")
+    finally:
+        server.stop()
 
 
 def value(series: Series, name: str, **labels: str) -> float | None:
@@ -71,24 +68,14 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
             ("republished", None, "central", [60, 70, 80]),
             ("consumed", group, "central", [10, 10, 10]),
         ):
-            place = HopPlace(
-                flow=FLOW,
-                source="east",
-                topic="orders",
-                generation=1,
-                partition=partition,
-                hop=hop,
-                group_id=name,
-                cluster=cluster,
-            )
+            place = hop_place(hop, name, partition=partition, cluster=cluster)
             windows[place] = [
-                Sample(
-                    observed_at=NOON + timedelta(seconds=10 * index),
-                    position=position,
-                    end_position=100,
-                    offset_lag=100 - position,
-                    waiting_since=None if position == 100 else NOON - timedelta(seconds=partition),
-                    time_lag_ms=0 if position == 100 else (10 * index + partition) * 1000,
+                sample(
+                    NOON + timedelta(seconds=10 * index),
+                    position,
+                    100,
+                    waiting=None if position == 100 else NOON - timedelta(seconds=partition),
+                    lag_ms=0 if position == 100 else (10 * index + partition) * 1000,
                 )
                 for index, position in enumerate(positions)
             ]
@@ -104,8 +91,7 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
 def test_a_scrape_reads_what_the_figures_say() -> None:
     metrics = Metrics()
     metrics.show(figures())
-    with serving(metrics.registry) as url:
-        series = scrape(url)
+    series = scraped(metrics)
     hop = {"flow": FLOW, "cluster_name": "east", "topic": "orders", "partition": "1", "hop": "republished"}
     group = {"cluster_name": "central", "group": "billing", "topic": "orders", "partition": "1", "flow": FLOW}
     whole = {"cluster_name": "central", "group": "billing", "flow": FLOW}
@@ -143,8 +129,7 @@ def test_what_is_gone_or_not_known_has_no_series() -> None:
     unknown = replace(first, judgement=replace(first.judgement, offset_lag=None, time_lag_ms=None))
     assert first.place.hop == second.place.hop == "consumed"
     metrics.show(replace(figures(), lag=replace(figures().lag, hops=(unknown, second)), gaps={}))
-    with serving(metrics.registry) as url:
-        series = scrape(url)
+    series = scraped(metrics)
     names = {name for name, _ in series}
     assert "mirrorlake_gap_offsets" not in names
     assert "mirrorlake_position" not in names
@@ -156,8 +141,7 @@ def test_what_is_gone_or_not_known_has_no_series() -> None:
 def test_the_number_of_series_is_bounded_and_the_worst_stay() -> None:
     by_topic = Metrics(per_partition=False)
     by_topic.show(figures(partitions=5))
-    with serving(by_topic.registry) as url:
-        series = scrape(url)
+    series = scraped(by_topic)
     assert {dict(labels).get("partition", "") for _, labels in series} == {""}
     place = {"flow": FLOW, "cluster_name": "east", "topic": "orders", "partition": "", "hop": "republished"}
     assert value(series, "mirrorlake_offset_lag", **place) == 100
@@ -167,8 +151,7 @@ def test_the_number_of_series_is_bounded_and_the_worst_stay() -> None:
 
     few = Metrics(most_series=4)
     few.show(figures(partitions=5))
-    with serving(few.registry) as url:
-        series = scrape(url)
+    series = scraped(few)
     assert value(series, "mirrorlake_metrics_series_left_out") == 11
     assert sum(name == "kafka_consumergroup_group_lag" for name, _ in series) == 4, "the groups stand still"
 
@@ -176,8 +159,7 @@ def test_the_number_of_series_is_bounded_and_the_worst_stay() -> None:
 def test_names_of_others_are_labels_and_nothing_else() -> None:
     metrics, evil = Metrics(), 'a"} 1\nevil{x="'
     metrics.show(figures(group=evil))
-    with serving(metrics.registry) as url:
-        series = scrape(url)
+    series = scraped(metrics)
     assert {dict(labels)["group"] for name, labels in series if name == "kafka_consumergroup_group_lag"} == {evil}
     assert not [name for name, _ in series if name.startswith("evil")]
 
@@ -221,29 +203,13 @@ def test_batches_are_counted_by_the_names_of_their_queries() -> None:
     assert streams == {"land east", f"republish {FLOW}"}
 
 
-def run(topic: str, count: int) -> Run:
-    return Run(
-        source=SourcePartition(topic, 1, 0),
-        target=TopicPartition(f"east.{topic}", 0),
-        first_upstream=0,
-        last_upstream=count - 1,
-        first_downstream=0,
-        count=count,
-    )
+def run_of(topic: str, count: int) -> Run:
+    return run(0, count - 1, source=SourcePartition(topic, 1, 0))
 
 
 def test_confirmed_records_are_counted_by_topic_and_a_failure_is_swallowed(caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics()
-    record = LedgerRecord(
-        flow=FLOW,
-        lane=0,
-        lanes=1,
-        epoch=1,
-        owner="o",
-        seq=0,
-        checkpoint=1,
-        runs=(run("orders", 5), run("clicks", 2), run("orders", 3)),
-    )
+    record = ledger_record(runs=(run_of("orders", 5), run_of("clicks", 2), run_of("orders", 3)))
     committed(metrics)([record, record])
     found = metrics.registry.get_sample_value("mirrorlake_republished_records_total", {"flow": FLOW, "topic": "orders"})
     assert found == 16
@@ -383,9 +349,7 @@ def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
     with measured(made, port=None) as metrics:
         assert metrics is not None
         assert len(streams.listeners) == 1
-        made.on_commit(
-            [LedgerRecord(flow=FLOW, lane=0, lanes=1, epoch=1, owner="o", seq=0, checkpoint=1, runs=(run("a", 4),))]
-        )
+        made.on_commit([ledger_record(runs=(run_of("a", 4),))])
         series = scrape(f"http://127.0.0.1:{port}/metrics")
         assert value(series, "mirrorlake_republished_records_total", flow=FLOW, topic="a") == 4
     assert (streams.listeners, made.on_commit) == ([], unheard)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.mm2 import (
     Checkpoint,
     Heartbeat,
@@ -22,6 +21,7 @@ from mirrorlake.model.mm2 import (
     syncs_of,
 )
 from mirrorlake.model.offset_map import Run
+from tests.builders import run_over
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -29,11 +29,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
 
 # Printed by the Java classes of connect-mirror-client.
 GOLDEN = [
-    (
-        OffsetSync("orders", 3, 1234567890123, 42),
-        "00066f726465727300000003",
-        "0000011f71fb04cb000000000000002a",
-    ),
+    (OffsetSync("orders", 3, 1234567890123, 42), "00066f726465727300000003", "0000011f71fb04cb000000000000002a"),
     (
         Checkpoint("billing", "A.orders", 3, 1000, 987),
         "000762696c6c696e670008412e6f726465727300000003",
@@ -191,16 +187,7 @@ def runs(draw: st.DrawFn) -> Run:
     offsets = [draw(st.integers(0, 1000))]
     for step in steps:
         offsets.append(offsets[-1] + step)
-    holes = tuple((a + 1, b - a - 1) for a, b in itertools.pairwise(offsets) if b - a > 1)
-    return Run(
-        source=SourcePartition("orders", 1, 0),
-        target=TopicPartition("east.orders", 0),
-        first_upstream=offsets[0],
-        last_upstream=offsets[-1],
-        first_downstream=draw(st.integers(0, 1000)),
-        count=len(offsets),
-        holes=holes,
-    )
+    return run_over(offsets, draw(st.integers(0, 1000)))
 
 
 @given(runs(), st.integers(1, 20))

@@ -16,9 +16,9 @@ from mirrorlake.model.offset_map import (
     OffsetMap,
     Run,
     UnknownPartition,
-    holes_between,
     standing_at,
 )
+from tests.builders import run, run_over
 
 SOURCE, TARGET = SourcePartition("orders", 1, 3), TopicPartition("east.orders", 3)
 
@@ -35,17 +35,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Run], dict[int, int]]:
             upstream += gap
             offsets.append(upstream)
             upstream += 1
-        runs.append(
-            Run(
-                source=SOURCE,
-                target=TARGET,
-                first_upstream=offsets[0],
-                last_upstream=offsets[-1],
-                first_downstream=downstream,
-                count=len(offsets),
-                holes=holes_between(offsets),
-            )
-        )
+        runs.append(run_over(offsets, downstream, source=SOURCE))
         truth |= {offset: downstream + index for index, offset in enumerate(offsets)}
         downstream += len(offsets) + draw(st.integers(0, 3))
         upstream += draw(st.integers(0, 4))
@@ -120,17 +110,7 @@ def spread_histories(draw: st.DrawFn) -> tuple[list[Run], Placed]:
         for place, offsets in chunk.items():
             # Another source partition may have written to the target partition in between.
             ends[place] += draw(st.integers(0, 3))
-            runs.append(
-                Run(
-                    source=SOURCE,
-                    target=TopicPartition("east.orders", place),
-                    first_upstream=offsets[0],
-                    last_upstream=offsets[-1],
-                    first_downstream=ends[place],
-                    count=len(offsets),
-                    holes=holes_between(offsets),
-                )
-            )
+            runs.append(run_over(offsets, ends[place], source=SOURCE, target=TopicPartition("east.orders", place)))
             truth |= {offset: (place, ends[place] + i) for i, offset in enumerate(offsets)}
             ends[place] += len(offsets)
     return draw(st.permutations(runs)), truth
@@ -167,28 +147,14 @@ def test_law_f_a_record_in_two_partitions_is_refused(history: tuple[list[Run], P
     runs, truth = history
     assume(truth)
     offset = data.draw(st.sampled_from(sorted(truth)))
-    twice = Run(
-        source=SOURCE,
-        target=TopicPartition("east.orders", 9),
-        first_upstream=offset,
-        last_upstream=offset,
-        first_downstream=0,
-        count=1,
-    )
+    twice = run(offset, offset, 0, source=SOURCE, target=TopicPartition("east.orders", 9))
     with pytest.raises(ValueError, match="law F"):
         OffsetMap([*runs, twice])
 
 
 def test_a_hole_between_two_sources_of_one_target_partition_names_no_upstream_offset() -> None:
-    other = Run(
-        source=SourcePartition("clicks", 1, 0),
-        target=TARGET,
-        first_upstream=70,
-        last_upstream=79,
-        first_downstream=20,
-        count=10,
-    )
-    runs = [_run(0, 9, 0), other, _run(10, 19, 40)]
+    other = run(70, 79, 20, source=SourcePartition("clicks", 1, 0), target=TARGET)
+    runs = [run(0, 9, 0, source=SOURCE), other, run(10, 19, 40, source=SOURCE)]
     assert standing_at(runs, 25) == Exact(75, SourcePartition("clicks", 1, 0))
     assert standing_at(runs, 15) == InHole(None)
     assert standing_at(runs, 35) == InHole(None)
@@ -196,21 +162,10 @@ def test_a_hole_between_two_sources_of_one_target_partition_names_no_upstream_of
     assert standing_at(runs, 50) == NotYetRepublished(50)
 
 
-def _run(first: int, last: int, downstream: int) -> Run:
-    return Run(
-        source=SOURCE,
-        target=TARGET,
-        first_upstream=first,
-        last_upstream=last,
-        first_downstream=downstream,
-        count=last - first + 1,
-    )
-
-
 @pytest.mark.law("A")
 def test_law_a_a_hole_between_records_of_other_regions_has_one_answer() -> None:
     """Four records of another region lie between the two runs: `translate` and `groups` both stop before them."""
-    runs = [_run(0, 4, 0), _run(6, 9, 9)]
+    runs = [run(0, 4, 0, source=SOURCE), run(6, 9, 9, source=SOURCE)]
     group = Contribution(flow="f", source=SOURCE, upstream_offset=5, last_read=4, first_unread=9)
     assert OffsetMap(runs).translate(5) == InHole(5)
     assert position_among([group]) == 5
@@ -219,13 +174,13 @@ def test_law_a_a_hole_between_records_of_other_regions_has_one_answer() -> None:
 @pytest.mark.law("F")
 def test_law_f_a_stretch_that_was_sent_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="law F"):
-        OffsetMap([_run(0, 9, 0), _run(5, 14, 10)])
+        OffsetMap([run(0, 9, 0, source=SOURCE), run(5, 14, 10, source=SOURCE)])
 
 
 @pytest.mark.law("B")
 def test_law_b_runs_that_go_backwards_are_refused() -> None:
     with pytest.raises(ValueError, match="law B"):
-        OffsetMap([_run(0, 9, 100), _run(10, 19, 50)])
+        OffsetMap([run(0, 9, 100, source=SOURCE), run(10, 19, 50, source=SOURCE)])
 
 
 def test_a_run_that_does_not_add_up_is_refused() -> None:
@@ -235,4 +190,7 @@ def test_a_run_that_does_not_add_up_is_refused() -> None:
 
 def test_an_empty_map_knows_no_partition() -> None:
     assert OffsetMap([]).translate(5) == UnknownPartition()
-    assert OffsetMap([_run(0, 1, 0)]).translate_back(0, partition=TopicPartition("other", 0)) == UnknownPartition()
+    assert (
+        OffsetMap([run(0, 1, 0, source=SOURCE)]).translate_back(0, partition=TopicPartition("other", 0))
+        == UnknownPartition()
+    )

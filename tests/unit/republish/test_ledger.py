@@ -13,9 +13,10 @@ from mirrorlake.errors import SafetyError
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord, supersedes
-from mirrorlake.model.offset_map import Run, holes_between
+from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 from mirrorlake.republish.start import Start
+from tests.builders import ledger_record, run, run_over
 
 topics = st.text("abcXYZ019._-", min_size=1, max_size=20)
 sources = st.builds(SourcePartition, topics, st.integers(1, 9), st.integers(0, 500))
@@ -24,15 +25,8 @@ sources = st.builds(SourcePartition, topics, st.integers(1, 9), st.integers(0, 5
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
     offsets = sorted(draw(st.sets(st.integers(0, 2**60), min_size=1, max_size=30)))
-    return Run(
-        source=draw(sources),
-        target=TopicPartition(draw(topics), draw(st.integers(0, 500))),
-        first_upstream=offsets[0],
-        last_upstream=offsets[-1],
-        first_downstream=draw(st.integers(0, 2**60)),
-        count=len(offsets),
-        holes=holes_between(offsets),
-    )
+    source, target = draw(sources), TopicPartition(draw(topics), draw(st.integers(0, 500)))
+    return run_over(offsets, draw(st.integers(0, 2**60)), source=source, target=target)
 
 
 @pytest.mark.law("F")
@@ -91,13 +85,8 @@ def test_law_f_an_epoch_is_above_every_possible_one(known: list[int], now: int) 
 
 
 def record(lane: int, epoch: int, seq: int, *, lanes: int = 2, sent: bool = False) -> LedgerRecord:
-    runs: tuple[Run, ...] = ()
-    if sent:
-        source, target = SourcePartition("t", 1, lane), TopicPartition("t", lane)
-        runs = (Run(source=source, target=target, first_upstream=0, last_upstream=0, first_downstream=0, count=1),)
-    return LedgerRecord(
-        flow="f", lane=lane, lanes=lanes, epoch=epoch, owner=str(epoch), seq=seq, checkpoint=1, runs=runs
-    )
+    runs = (run(0, 0, source=SourcePartition("t", 1, lane)),) if sent else ()
+    return ledger_record(flow="f", lane=lane, lanes=lanes, epoch=epoch, owner=str(epoch), seq=seq, runs=runs)
 
 
 @pytest.mark.law("F")

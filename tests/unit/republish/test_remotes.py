@@ -28,6 +28,7 @@ from mirrorlake.model.remotes import (
 from mirrorlake.republish import quarantine
 from mirrorlake.republish.fencing import merged_positions, merged_remotes
 from mirrorlake.republish.quarantine import Quarantine
+from tests.builders import ledger_record
 from tests.unit.values import NOON
 
 A, B = SourcePartition("a", 1, 0), SourcePartition("b", 1, 0)
@@ -72,14 +73,9 @@ def test_law_f_source_topics_that_share_a_remote_topic_wait_together() -> None:
     known = {"a": Remote("all", "1"), "b": Remote("all", "1")}
     [held] = found_lost(known, {"all": "2"}, all_in_one)
     assert held.topics == ("a", "b")
-    kept = settle(
-        held=[held],
-        choices=[Choice(flow="f", remote="all", known="0", action=SEND_AGAIN)],
-        known=known,
-        positions={A: 5},
-        found={"all": "2"},
-        remote_topic=all_in_one,
-    )
+    earlier = [Choice(flow="f", remote="all", known="0", action=SEND_AGAIN)]
+    there = {"known": known, "positions": {A: 5}, "found": {"all": "2"}, "remote_topic": all_in_one}
+    kept = settle(held=[held], choices=earlier, **there)
     assert kept == Settled(positions={A: 5}, remotes=known, held=(held,)), "a choice of an earlier loss settles nothing"
 
 
@@ -88,17 +84,8 @@ def test_law_f_source_topics_that_share_a_remote_topic_wait_together() -> None:
 @pytest.mark.parametrize("claims", [1, 2, 3])
 def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_choice(action: str, claims: int) -> None:
     def record(lane: int, epoch: int, positions: Positions, remotes: Mapping[str, Remote]) -> LedgerRecord:
-        return LedgerRecord(
-            flow="f",
-            lane=lane,
-            lanes=3,
-            epoch=epoch,
-            owner=str(epoch),
-            seq=epoch,
-            checkpoint=1,
-            positions=positions,
-            remotes=remotes,
-        )
+        held = {"positions": positions, "remotes": remotes}
+        return ledger_record(flow="f", lane=lane, lanes=3, epoch=epoch, owner=str(epoch), seq=epoch, **held)
 
     before = {"a": Remote("east.a", "1"), "b": Remote("east.b", "2")}
     sent = {A: 50, B: 70}
@@ -111,14 +98,8 @@ def test_law_f_an_owner_that_dies_between_two_claims_leaves_no_doubt_about_a_cho
     choice = Choice(flow="f", remote="east.a", known="1", action=action)
     for epoch in (2, 3):
         known, positions = merged_remotes(ledger), merged_positions(ledger)
-        settled = settle(
-            held=found_lost(known, there),
-            choices=[choice],
-            known=known,
-            positions=positions,
-            found=there,
-            remote_topic=own,
-        )
+        ends = {"known": known, "positions": positions, "found": there, "remote_topic": own}
+        settled = settle(held=found_lost(known, there), choices=[choice], **ends)
         for lane in range(claims if epoch == 2 else 3):
             ledger[lane] = record(lane, epoch, settled.positions, settled.remotes)
     expected = {B: 70} if action == SEND_AGAIN else sent
