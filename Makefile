@@ -16,7 +16,7 @@ help: ## show this list
 env: $(INSTALLED) ## build .venv from the lock (again only when the lock changes)
 
 demo: env ## two local Kafka clusters, a mirror between them, and a look at the result
-	$(BIN)/mirrorlake demo --conf $(CONF)
+	$(BIN)/python notebooks/demo --conf $(CONF)
 
 lab: env ## JupyterLab with the notebooks
 	$(BIN)/jupyter lab --notebook-dir=notebooks

@@ -14,8 +14,7 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.progress.bars import display_here
 from mirrorlake.progress.board import Display
 from mirrorlake.progress.lines import LOGGER, LogLines
-from mirrorlake.render import Shown, table
-from mirrorlake.render import document as as_json
+from mirrorlake.render import Shown, document, table
 
 
 class Output:
@@ -35,21 +34,26 @@ class Output:
         """Pick the progress display: log lines only beside a JSON document, bars at a terminal."""
         return LogLines() if self.as_json else display_here()
 
-    def document(self, document: Any) -> None:
-        """Print the document under `--json`."""
+    def document(self, content: Any) -> None:
+        """Print the one document under `--json`."""
         if self.as_json:
-            sys.stdout.write(json.dumps(as_json(document), default=str) + "\n")
+            sys.stdout.write(json.dumps(document(content), default=str) + "\n")
 
     def say(self, text: str = "") -> None:
         """Print a line for people."""
         if not self.as_json:
             self._people.print(text, markup=False)
 
+    def answer(self, value: Shown, **more: Any) -> None:
+        """Print a value: its document with `more` under `--json`, its tables for people."""
+        self.document({**document(value), **more})
+        self.show(value)
+
     def show(self, value: Shown) -> None:
         """Print a value for people, every row of it."""
         self.say(value.to_text(rows=None))
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
         """Print a table for people, for rows that are not a value of their own (see `show`)."""
         self.say(table(title, columns, rows).text(rows=None))
 

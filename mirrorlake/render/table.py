@@ -22,7 +22,7 @@ from mirrorlake.render.numbers import NOTHING, count, duration, moment, plural
 MOST_ROWS = 50
 MOST_CHARACTERS = 300
 # Not quantities: people copy them into commands.
-_COPIED = ("offset", "partition", "position", "generation")
+_COPIED = ("offset", "partition", "position", "generation", "pid")
 
 _LINE = "var(--jp-border-color2,rgba(128,128,128,.4))"
 _FRAME = (

@@ -1,25 +1,37 @@
-"""`mirrorlake lag`: how far each hop is behind now or was over a time, and the SQL views of it."""
+"""Lag: status, lag, sample, report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
+from mirrorlake.cli.command import Flow, Invocation, command
 from mirrorlake.cli.output import Output
+from mirrorlake.cli.stopping import in_background
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.verdict import Verdict
 
 if TYPE_CHECKING:
-    pass
+    from mirrorlake.lag.sampler import SampledMoment
+
+_HOPS = {"landed": 0, "republished": 1, "consumed": 2}
 
 
+@command()
+def status(cli: Invocation, flow: Flow = None) -> int:
+    """Show source end, landed, republished, lags and verdict per flow and partition."""
+    cli.answer(cli.mirror.status(flow))
+    return 0
+
+
+@command()
 def lag(
-    conf: Conf = DEFAULT_CONF,
-    flow: Annotated[str | None, typer.Option("--flow", help="The flow; all flows without it.")] = None,
+    cli: Invocation,
+    flow: Flow = None,
     since: Annotated[
         str | None, typer.Option("--since", help="What was sampled since then, like 1h; a fresh look without it.")
     ] = None,
@@ -29,39 +41,32 @@ def lag(
     verdict: Annotated[
         bool, typer.Option("--verdict", help="Judge the newest samples by rule; exit 1 when one is worse than OK.")
     ] = False,
-    as_json: Json = False,
 ) -> int:
     """Show offset lag and time lag of each hop: source end, landed, republished, consumed by each group."""
-    from mirrorlake.mirror import load
-
-    mirror, output = load(conf), Output(as_json=as_json)
-    told = mirror.lag if flow is None else mirror.lag_of(flow)
+    mirror = cli.mirror
+    known = mirror.lag if flow is None else mirror.lag_of(flow)
     if views:
         if not mirror.lake.is_catalog:
             raise UsageError(
                 "the lake is a path, where views end with the session",
                 remedy="mirror.create_views() in the notebook or the program that asks",
             )
-        created = told.create_views()
-        output.document({"views": created})
-        output.say(f"created: {', '.join(created)}")
+        created = known.create_views()
+        cli.document({"views": created})
+        cli.say(f"created: {', '.join(created)}")
         return 0
     if verdict:
-        judged = told.verdict()
-        output.document(judged.as_dict())
-        output.say(str(judged))
+        judged = known.verdict()
+        cli.answer(judged)
         return 0 if judged.verdict <= Verdict.OK and not judged.at_risk else 1
-    frame = told.now() if since is None else told.over(since)
+    frame = known.now() if since is None else known.over(since)
     rows = sorted(
         frame.collect(), key=lambda r: (r.flow, r.topic, r.generation, r.partition, _HOPS[r.hop], r.group_id or "")
     )
-    output.document({"lag": [_document(row) for row in rows]})
-    if not as_json:
-        _show(output, rows)
+    cli.document({"lag": [_document(row) for row in rows]})
+    if not cli.as_json:
+        _show(cli, rows)
     return 0
-
-
-_HOPS = {"landed": 0, "republished": 1, "consumed": 2}
 
 
 def _document(row: Any) -> dict[str, Any]:
@@ -87,3 +92,59 @@ def _show(output: Output, rows: Iterable[Any]) -> None:
     output.table("lag", columns, table)
     if any(row[-2] is None for row in table):
         output.say("–: not known; the records that wait are not landed yet, or a cluster did not answer")
+
+
+@command()
+def sample(
+    cli: Invocation,
+    once: Annotated[bool, typer.Option("--once", help="Look once; without it, stay on until SIGTERM.")] = False,
+    every: Annotated[
+        str | None, typer.Option("--every", help="Time between two looks, like 30s; that of the settings without it.")
+    ] = None,
+) -> int:
+    """Write positions of all clusters, groups and flows to the lake where they have changed, for lag over time."""
+    if once and every is not None:
+        raise UsageError("--every and --once exclude each other", remedy="mirrorlake sample --every 30s")
+    mirror, failed = cli.mirror, [0]
+
+    def tell(seen: SampledMoment) -> None:
+        failed[0] = len(seen.unanswered)
+        if once:
+            cli.document(as_document(seen))
+        cli.say(str(seen))
+
+    in_background(lambda stop: mirror.sample(once=once, every=every, stop=stop, tell=tell))
+    return 4 if once and failed[0] else 0
+
+
+def as_document(seen: SampledMoment) -> dict[str, object]:
+    """Return a sample as `--json` prints it: a look by its count of positions."""
+    columns = ("subject", "name", "changed", "complete", "took_ms", "error")
+    return {
+        "observed_at": seen.observed_at,
+        "changed": seen.changed,
+        "looks": [
+            {**{name: getattr(look, name) for name in columns}, "positions": len(look.positions)} for look in seen.looks
+        ],
+    }
+
+
+@command()
+def report(
+    cli: Invocation,
+    out: Annotated[Path, typer.Option("--out", help="The file to write; an existing one is replaced.")] = Path(
+        "report.html"
+    ),
+    since: Annotated[str, typer.Option("--since", help="How far back the page goes, like 24h.")] = "24h",
+    flow: Flow = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare source, relay and target first, as `mirrorlake verify` does.")
+    ] = False,
+) -> int:
+    """Write a report on lag, latency, RPO and verdicts: one HTML file that needs no network and no script."""
+    found = cli.mirror.report(since=since, flow=flow, verify=verify)
+    path = found.write(out)
+    cli.document(found.as_dict() | {"path": str(path)})
+    cli.say(f"{found}\nwritten to {path}")
+    is_well = found.verdict.verdict <= Verdict.OK and not found.verdict.at_risk
+    return 0 if is_well and all(one.equal for one in found.verifications) else 1

@@ -1,80 +1,74 @@
-"""The command `offsets`: the exact counterpart of one offset, or of a reader's positions."""
+"""Offsets and groups: the exact counterpart of a position, and where each consumer group goes on at the target."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json, OneFlow
-from mirrorlake.cli.output import Output
+from mirrorlake.cli.command import Generation, Invocation, OneFlow, command
 from mirrorlake.errors import UsageError
+from mirrorlake.render import document
 
 if TYPE_CHECKING:
-    from mirrorlake.mirror import Mirror
+    from mirrorlake.model.groups import GroupPosition
 
 
+@command()
 def offsets(
+    cli: Invocation,
     flow: OneFlow,
     topic: Annotated[str | None, typer.Option("--topic", help="Source topic; the remote topic with --reverse.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", min=0)] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0)] = None,
-    conf: Conf = DEFAULT_CONF,
     reverse: Annotated[bool, typer.Option("--reverse", help="From a downstream offset to the upstream one.")] = False,
-    generation: Annotated[
-        int | None, typer.Option("--generation", help="Life of a topic that was created again; default: the newest.")
-    ] = None,
+    generation: Generation = None,
     positions: Annotated[
         str | None, typer.Option("--positions", help="A JSON file of positions (- for standard input) to translate.")
     ] = None,
     spark_checkpoint: Annotated[
         str | None, typer.Option("--spark-checkpoint", help="A Spark query's checkpoint location to translate.")
     ] = None,
-    as_json: Json = False,
 ) -> int:
     """Show the exact counterpart of an offset, or the reason why there is none; or where a reader's positions go on."""
-    from mirrorlake.mirror import load
+    from mirrorlake.model.offset_map import Exact
 
-    output = Output(as_json=as_json)
     if positions is not None or spark_checkpoint is not None:
-        return _positions(load(conf), flow, positions, spark_checkpoint, output)
+        return _positions(cli, flow, positions, spark_checkpoint)
     if topic is None or partition is None or offset is None:
         raise UsageError(
             "no offset is given",
             remedy="add --topic, --partition and --offset; or --positions FILE; or --spark-checkpoint PATH",
         )
-    from mirrorlake.model.offset_map import Exact
-
-    found = load(conf).translate(
+    found = cli.mirror.translate(
         flow, topic=topic, partition=partition, offset=offset, generation=generation, reverse=reverse
     )
     other = found.offset if isinstance(found, Exact) else None
     place = found.partition if isinstance(found, Exact) else None
-    document: dict[str, Any] = {
-        "status": found.status,
-        "upstream_offset": other if reverse else offset,
-        "downstream_offset": offset if reverse else other,
-        "topic": place.topic if place else topic,
-        "partition": place.partition if place else partition,
-    }
-    document |= {key: value for key, value in asdict(found).items() if key not in ("offset", "partition", "status")}
-    output.document(document)
+    more = {key: value for key, value in document(found).items() if key not in ("offset", "partition", "status")}
+    cli.document(
+        {
+            "status": found.status,
+            "upstream_offset": other if reverse else offset,
+            "downstream_offset": offset if reverse else other,
+            "topic": place.topic if place else topic,
+            "partition": place.partition if place else partition,
+            **more,
+        }
+    )
     direction = "<-" if reverse else "->"
-    output.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found.sheet().summary()}")
+    cli.say(f"{topic}-{partition}@{offset} {direction} {f'{place}@{other}' if place else found.sheet().summary()}")
     return 0
 
 
-def _positions(mirror: Mirror, flow: str, file: str | None, checkpoint: str | None, output: Output) -> int:
-    if checkpoint is not None:
-        moved = mirror[flow].offsets.move_spark_query(checkpoint)
-    else:
-        moved = mirror[flow].offsets.move_positions(_read(str(file)))
-    output.document({"positions": moved.document, "held": [_held(resume) for resume in moved.held]})
-    output.show(moved)
+def _positions(cli: Invocation, flow: str, file: str | None, checkpoint: str | None) -> int:
+    known = cli.mirror[flow].offsets
+    moved = known.move_positions(_read(str(file))) if checkpoint is None else known.move_spark_query(checkpoint)
+    cli.document({"positions": moved.document, "held": [_held(resume) for resume in moved.held]})
+    cli.show(moved)
     return 1 if moved.held else 0
 
 
@@ -89,3 +83,45 @@ def _read(file: str) -> Any:
         return json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} holds no JSON: {error}", remedy='name a file like {"orders": {"0": 17}}') from error
+
+
+@command()
+def groups(
+    cli: Invocation,
+    flow: OneFlow,
+    apply: Annotated[bool, typer.Option("--apply", help="Set the positions of groups inactive on the target.")] = False,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Take positions from the lake: the source is lost.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 when a group is to be moved or is held back.")] = False,
+) -> int:
+    """Show where each consumer group would go on at the target and why some are held back; with --apply, move them."""
+    mirror = cli.mirror
+    plan = mirror.apply_groups(flow, recorded=recorded) if apply else mirror.plan_groups(flow, recorded=recorded)
+    cli.document({"flow": flow, "applied": apply, "groups": [_group(position) for position in plan]})
+    if mirror.config.flow(flow).source in mirror.config.lake_clusters:
+        cli.say(f"{flow}: nobody consumes from a lake cluster, so there are no groups to carry over")
+        return 0
+    cli.show(plan)
+    if apply:
+        cli.say(f"{len(plan.moves)} position(s) moved")
+    return 1 if check and (plan.held or (plan.moves and not apply)) else 0
+
+
+def _group(position: GroupPosition) -> dict[str, Any]:
+    resume = position.resume
+    return {
+        "group": position.group,
+        "topic": resume.source.topic,
+        "generation": resume.source.generation,
+        "partition": resume.source.partition,
+        "upstream_offset": resume.upstream_offset,
+        "remote_topic": resume.target.topic,
+        "remote_partition": resume.target.partition,
+        "downstream_offset": resume.downstream_offset,
+        "target_offset": position.target_offset,
+        "action": position.action,
+        "reason": position.reason,
+        "exact": resume.exact,
+        "records_again": resume.records_again,
+    }

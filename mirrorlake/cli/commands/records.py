@@ -1,23 +1,22 @@
-"""The commands `records` and `passport`: look at records on any side, and follow one of them everywhere."""
+"""Records: browse them on any side, follow one everywhere, find conflicts, and see what is quarantined."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from mirrorlake.cli.options import DEFAULT_CONF, Conf, Json
-from mirrorlake.cli.output import Output
+from mirrorlake.cli.command import Generation, Invocation, OneFlow, command
 
 Cluster = Annotated[str, typer.Option("--cluster", help="The alias of the cluster: a source or a target.")]
 Topic = Annotated[str, typer.Option("--topic", help="The topic, as it is called there.")]
 Partition = Annotated[int, typer.Option("--partition", min=0)]
-Generation = Annotated[
-    int | None, typer.Option("--generation", help="Life of a topic that was created again; default: the newest.")
-]
 
 
+@command()
 def records(
+    cli: Invocation,
     cluster: Cluster,
     topic: Topic,
     partition: Partition = 0,
@@ -26,15 +25,11 @@ def records(
     count: Annotated[int, typer.Option("--count", min=1, max=1000, help="The most records.")] = 20,
     relay: Annotated[bool, typer.Option("--relay", help="Read what was landed from the cluster instead.")] = False,
     generation: Generation = None,
-    conf: Conf = DEFAULT_CONF,
-    as_json: Json = False,
 ) -> int:
     """Show records of one partition of a cluster, or of its relay, by offset or time."""
     from mirrorlake.config.values import moment
-    from mirrorlake.mirror import load
 
-    output = Output(as_json=as_json)
-    page = load(conf).browse(
+    page = cli.mirror.browse(
         cluster,
         topic,
         partition,
@@ -44,26 +39,82 @@ def records(
         relay=relay,
         generation=generation,
     )
-    output.document(page.as_dict())
+    cli.document(page)
     # Every record, but not megabytes of each.
-    output.say(page.to_text(rows=count))
+    cli.say(page.to_text(rows=count))
     return 0
 
 
+@command()
 def passport(
+    cli: Invocation,
     cluster: Cluster,
     topic: Topic,
     offset: Annotated[int, typer.Option("--offset", min=0, help="The offset, on this cluster.")],
     partition: Partition = 0,
     generation: Generation = None,
-    conf: Conf = DEFAULT_CONF,
-    as_json: Json = False,
 ) -> int:
     """Follow one record from its source through the relay to every target; exit 1 where it is not accounted for."""
-    from mirrorlake.mirror import load
-
-    output = Output(as_json=as_json)
-    found = load(conf).passport(cluster, topic, partition, offset, generation=generation)
-    output.document(found.as_dict())
-    output.show(found)
+    found = cli.mirror.passport(cluster, topic, partition, offset, generation=generation)
+    cli.answer(found)
     return 0 if found.accounted_for else 1
+
+
+@command()
+def conflicts(
+    cli: Invocation,
+    topic: Annotated[str, typer.Option("--topic", help="The topic, as it is called where its records are produced.")],
+    within: Annotated[str, typer.Option("--within", help="The most time between the two records.")] = "5 minutes",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most pairs to show.")] = 1000,
+) -> int:
+    """List records with the same key that two regions wrote within a time; exit 1 where there are any."""
+    frame = cli.mirror.conflicts(topic, within=within).orderBy("first_timestamp", "first_source").limit(limit)
+    found = [row.asDict() for row in frame.collect()]
+    cli.document(
+        {"topic": topic, "within": within, "conflicts": [one | {"key": bytes(one["key"]).hex()} for one in found]}
+    )
+    rows = [
+        (
+            bytes(one["key"]),
+            _place(one, "first"),
+            _place(one, "second"),
+            timedelta(milliseconds=one["apart_ms"]),
+            one["same_value"],
+        )
+        for one in found
+    ]
+    columns = ["key", "first", "second", "apart", "same value"]
+    cli.table(f"{topic}: {len(found)} conflict(s) within {within}", columns, rows)
+    return 1 if found else 0
+
+
+def _place(row: dict[str, object], side: str) -> str:
+    return f"{row[f'{side}_source']} {row[f'{side}_topic']}-{row[f'{side}_partition']}@{row[f'{side}_offset']}"
+
+
+@command()
+def quarantine(
+    cli: Invocation,
+    flow: OneFlow,
+    redrive: Annotated[
+        bool, typer.Option("--redrive", help="Send the records through the flow's present rules, each once.")
+    ] = False,
+) -> int:
+    """Show the records that no rule could judge, by topic and reason; with --redrive send them again."""
+    held = cli.mirror.quarantine(flow)
+    if redrive:
+        done = held.redrive()
+        cli.document(done)
+        cli.say(
+            f"{flow}: {done.sent:,} record(s) sent, {done.filtered:,} filtered, {done.still_quarantined:,} quarantined again"
+        )
+        return 1 if done.still_quarantined else 0
+    found = held.summary()
+    cli.document({"flow": flow, "quarantined": found})
+    if found:
+        columns = ["topic", "rule", "reason", "records", "first offset", "last offset"]
+        cli.table(f"quarantined by {flow}", columns, found)
+        cli.say(f"mend the rule or the cause, then: mirrorlake quarantine --flow '{flow}' --redrive")
+    else:
+        cli.say(f"{flow}: nothing is quarantined")
+    return 0

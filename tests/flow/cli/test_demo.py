@@ -22,7 +22,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path: Path) -> None:
     conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"127.0.0.1:{free_ports(1)[0]}", conf.read_text()))
     with (tmp_path / "demo.log").open("wb") as log:
         demo = subprocess.Popen(
-            [sys.executable, "-m", "mirrorlake", "demo", "--conf", "conf/demo.yml", "--records", "2000"],
+            [sys.executable, str(ROOT / "notebooks" / "demo"), "--conf", "conf/demo.yml", "--records", "2000"],
             cwd=tmp_path,
             stdout=log,
             stderr=subprocess.STDOUT,

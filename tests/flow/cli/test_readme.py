@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def as_run_here(line: str) -> list[str]:
     words = shlex.split(line)
     if words == ["make", "demo"]:
-        return [sys.executable, "-m", "mirrorlake", "demo", "--conf", "conf/demo.yml", "--records", "2000"]
+        return [sys.executable, str(ROOT / "notebooks" / "demo"), "--conf", "conf/demo.yml", "--records", "2000"]
     if words[0] == "spark-submit":
         at = words.index("--packages")
         local = ["--jars", ",".join(map(str, jars("spark"))), "--master", "local[2]"]

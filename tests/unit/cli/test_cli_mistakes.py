@@ -128,10 +128,10 @@ def test_no_foreign_error_reaches_the_user_bare(
     path.write_text(GOOD)
     foreign = type(name, (Exception,), {"__module__": module})
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise foreign(*([text] if text else []))
 
-    monkeypatch.setattr("mirrorlake.cli.app._mirror", fail)
+    monkeypatch.setattr("mirrorlake.mirror.load", fail)
     code, out, err = run(capsys, "verify", "--conf", str(path), "--json")
     told = json.loads(out)
     assert (code, told["exit_code"]) == (4, 4)

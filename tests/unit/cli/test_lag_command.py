@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.cli import main
-from mirrorlake.cli.commands.lag import _document, _show
-from mirrorlake.cli.commands.sample import as_document
+from mirrorlake.cli.commands.lag import _document, _show, as_document
 from mirrorlake.cli.output import Output
 from mirrorlake.lag.sampler import Look, SampledMoment
 from mirrorlake.lake.samples import Key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,21 +15,17 @@ from mirrorlake.sandbox.detached import loopback_listener
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports, is_free
 from mirrorlake.sandbox.traffic import SAMPLE_TOPICS
 
-FOLDER = "demo"
-MARKER = ".mirrorlake-demo"
-_MARKER_TEXT = "This lake was made by `mirrorlake demo`, which replaces it at its next run.\n"
-_PREFIX = "mirrorlake-demo-"
-_LOCK = "lock"
+FOLDER, MARKER = "demo", ".mirrorlake-demo"
+_PREFIX, _LOCK = "mirrorlake-demo-", "lock"
 
 
-def demo_clusters(config: MirrorConfig) -> tuple[MirrorConfig, dict[str, tuple[str, str]]]:
+def with_free_ports(config: MirrorConfig) -> tuple[MirrorConfig, dict[str, tuple[str, str]]]:
     """Return the settings with addresses on which brokers can be started, and what was changed: `alias -> (old, new)`.
 
     Raises:
         UsageError: an address is not on this machine, or a source has no topic that the demo could fill.
     """
-    clusters = dict(config.clusters)
-    moved = {}
+    clusters, moved = dict(config.clusters), {}
     for alias in sorted({*config.sources, *config.targets}):
         wanted = config.cluster(alias).servers()
         try:
@@ -38,35 +34,28 @@ def demo_clusters(config: MirrorConfig) -> tuple[MirrorConfig, dict[str, tuple[s
             raise UsageError(
                 f"the demo starts its own brokers, and {alias} is at {wanted}",
                 consequence="nothing was started",
-                remedy="mirrorlake demo --conf conf/demo.yml; for existing clusters: mirrorlake run",
+                remedy="make demo CONF=conf/demo.yml; for existing clusters: mirrorlake run",
                 alias=alias,
             ) from error
-        port = listener.port if is_free(listener.port) else free_ports(1)[0]
-        address = f"{LOOPBACK}:{port}"
+        address = f"{LOOPBACK}:{listener.port if is_free(listener.port) else free_ports(1)[0]}"
         clusters[alias] = clusters[alias].model_copy(update={"bootstrap_servers": (address,)})
-        if port != listener.port:
+        if not address.endswith(f":{listener.port}"):
             moved[alias] = (wanted, address)
     for alias in config.sources:
-        topics_for(config, alias)
+        if not sample_topics(config, alias):
+            raise UsageError(
+                f"no flow takes one of the demo's topics from {alias}",
+                consequence="nothing was started",
+                remedy=f"let a flow's `topics` match one of: {', '.join(SAMPLE_TOPICS)}",
+                alias=alias,
+            )
     return config.model_copy(update={"clusters": clusters}), moved
 
 
-def topics_for(config: MirrorConfig, source: str) -> Mapping[str, int]:
-    """Return the sample topics that some flow takes from a source.
-
-    Raises:
-        UsageError: there is none.
-    """
+def sample_topics(config: MirrorConfig, source: str) -> dict[str, int]:
+    """Return the sample topics that some flow takes from a source, with their partitions."""
     flows = config.flows_from(source)
-    topics = {name: count for name, count in SAMPLE_TOPICS.items() if any(flow.carries(name) for flow in flows)}
-    if not topics:
-        raise UsageError(
-            f"no flow takes one of the demo's topics from {source}",
-            consequence="nothing was started",
-            remedy=f"let a flow's `topics` match one of: {', '.join(SAMPLE_TOPICS)}",
-            alias=source,
-        )
-    return topics
+    return {name: count for name, count in SAMPLE_TOPICS.items() if any(flow.carries(name) for flow in flows)}
 
 
 def claim_lake(config: MirrorConfig) -> Path:
@@ -85,9 +74,8 @@ def claim_lake(config: MirrorConfig) -> Path:
             consequence="nothing was started",
             remedy="set lake.root to a folder such as ./lake",
         )
-    parent = Path(location)
-    root = parent / FOLDER
-    for place in (parent, root):
+    root = Path(location) / FOLDER
+    for place in (root.parent, root):
         if place.exists() and not place.is_dir():
             raise UsageError(
                 f"{place} is not a folder", consequence="nothing was started", remedy="set lake.root to a folder"
@@ -98,23 +86,15 @@ def claim_lake(config: MirrorConfig) -> Path:
             consequence="nothing was started, and the folder was left as it is",
             remedy="set lake.root in the demo's settings to another folder, or move this one away",
         )
-    if (parent / MARKER).is_file():
-        # Earlier releases put the demo's lake there itself.
-        _clear(parent)
-        (parent / MARKER).unlink()
     root.mkdir(parents=True, exist_ok=True)
     # First, and never removed: a demo that is killed while it clears the folder must find it its own next time.
-    (root / MARKER).write_text(_MARKER_TEXT)
-    _clear(root)
-    return root
-
-
-def _clear(root: Path) -> None:
+    (root / MARKER).write_text("This lake was made by `make demo`, which replaces it at its next run.\n")
     for entry in root.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         elif entry.name != MARKER:
             entry.unlink()
+    return root
 
 
 @contextmanager
@@ -125,17 +105,12 @@ def scratch_directory() -> Iterator[Path]:
     with (place / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for other in place.parent.glob(f"{_PREFIX}*"):
-            if other != place and _is_abandoned(other):
-                shutil.rmtree(other, ignore_errors=True)
+            # Where this fails, it belongs to another user or to a running demo, or is not locked yet: leave it alone.
+            with suppress(OSError), (other / _LOCK).open() as held:
+                if other != place:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(other, ignore_errors=True)
         try:
             yield place
         finally:
             shutil.rmtree(place, ignore_errors=True)
-
-
-def _is_abandoned(place: Path) -> bool:
-    # It belongs to another user or to a running demo, or is not locked yet: leave it alone.
-    with suppress(OSError), (place / _LOCK).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False

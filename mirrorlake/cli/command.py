@@ -1,0 +1,83 @@
+"""What every command shares: the options `--conf` and `--json`, the mirror of its settings file, and how it answers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property, wraps
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from mirrorlake.cli.output import Output
+
+if TYPE_CHECKING:
+    from mirrorlake.mirror import Mirror
+
+app = typer.Typer(
+    name="mirrorlake",
+    help="Mirror Kafka topics between clusters through Delta Lake, exactly once, with an exact offset map.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    epilog="Exit codes: 0 fine, 1 finding, 2 bad use or configuration, 3 refused for safety, 4 a cluster or store failed.",
+)
+
+Conf = Annotated[Path, typer.Option("--conf", help="The settings file.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
+]
+Flow = Annotated[str | None, typer.Option("--flow", help="The flow, e.g. 'east->central'; all flows without it.")]
+OneFlow = Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")]
+Source = Annotated[str, typer.Option("--source", help="The alias of the source cluster.")]
+Generation = Annotated[
+    int | None, typer.Option("--generation", help="Life of a topic that was created again; default: the newest.")
+]
+DEFAULT_CONF = Path("conf/mirror.yml")
+
+Command = TypeVar("Command", bound=Callable[..., int])
+
+
+class Invocation(Output):
+    """One command that was given: its settings file, and how it speaks."""
+
+    def __init__(self, conf: Path, *, as_json: bool) -> None:
+        super().__init__(as_json=as_json)
+        self.conf = conf
+
+    @cached_property
+    def mirror(self) -> Mirror:
+        """The mirror of the settings file; nothing is started and no cluster is asked for it."""
+        from mirrorlake.mirror import load
+
+        return load(self.conf, display=self.display)
+
+
+def command(into: typer.Typer = app, *, conf: Path = DEFAULT_CONF) -> Callable[[Command], Command]:
+    """Make a function a command: it gets an `Invocation` first, then its own options, and returns the exit code.
+
+    Args:
+        into: the commands that it joins.
+        conf: the settings file where `--conf` is not given.
+    """
+
+    def join(function: Command) -> Command:
+        signature = inspect.signature(function, eval_str=True)
+        options = [
+            *(option.replace(kind=Parameter.KEYWORD_ONLY) for option in list(signature.parameters.values())[1:]),
+            Parameter("conf", Parameter.KEYWORD_ONLY, default=conf, annotation=Conf),
+            Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
+        ]
+
+        @wraps(function)
+        def run(*, conf: Path, as_json: bool, **given: Any) -> int:
+            return function(Invocation(conf, as_json=as_json), **given)
+
+        run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # typer reads it
+        run.__annotations__ = {option.name: option.annotation for option in options}
+        into.command()(run)
+        return function
+
+    return join

@@ -1,0 +1,55 @@
+"""`mirrorlake sandbox up / down / status`: real brokers on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mirrorlake.cli.command import Invocation, app, command
+
+if TYPE_CHECKING:
+    from mirrorlake.sandbox import SandboxRow
+
+sandbox = typer.Typer(help="Real local brokers for the clusters of a settings file.", no_args_is_help=True)
+app.add_typer(sandbox, name="sandbox")
+
+StateDirectory = Annotated[Path, typer.Option("--state", help="Where brokers keep data, logs and pids.")]
+_STATE = Path(".mirrorlake/sandbox")
+
+
+@command(sandbox)
+def up(cli: Invocation, state: StateDirectory = _STATE) -> int:
+    """Start a broker for every cluster of the file; the brokers stay on until down."""
+    from mirrorlake.config.load import load
+    from mirrorlake.sandbox import Sandbox
+
+    clusters = load(cli.conf).clusters
+    return _show(cli, Sandbox(state).up({alias: one.servers() for alias, one in clusters.items() if not one.is_lake}))
+
+
+@command(sandbox)
+def down(
+    cli: Invocation,
+    state: StateDirectory = _STATE,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the brokers' data, too.")] = False,
+) -> int:
+    """Stop the brokers; their data is kept."""
+    from mirrorlake.sandbox import Sandbox
+
+    return _show(cli, Sandbox(state).down(purge=purge))
+
+
+@command(sandbox)
+def status(cli: Invocation, state: StateDirectory = _STATE) -> int:
+    """Show which brokers run."""
+    from mirrorlake.sandbox import Sandbox
+
+    return _show(cli, Sandbox(state).status())
+
+
+def _show(cli: Invocation, rows: list[SandboxRow]) -> int:
+    cli.document({"clusters": rows})
+    cli.table("sandbox", ["alias", "address", "pid", "state", "log"], rows)
+    return 0

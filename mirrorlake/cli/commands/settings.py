@@ -1,0 +1,198 @@
+"""Settings: plan, apply, doctor, rules, history; and from MirrorMaker 2, import-mm2 and takeover."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrorlake.cli.command import Flow, Invocation, Json, OneFlow, app, command
+from mirrorlake.cli.output import Output
+from mirrorlake.errors import ConfigError, UsageError
+
+
+@command()
+def plan(
+    cli: Invocation,
+    flow: Flow = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 when there is something to change.")] = False,
+) -> int:
+    """Show what apply would change on the targets and in the lake; changes nothing."""
+    changes = cli.mirror.plan(flow)
+    cli.answer(changes)
+    return 1 if check and changes else 0
+
+
+@command()
+def apply(cli: Invocation, flow: Flow = None) -> int:
+    """Carry out what plan shows, and put the settings in force for running mirrors."""
+    changes = cli.mirror.apply(flow)
+    cli.answer(changes, applied=True)
+    if done := sum(change.action != "held" for change in changes.changes):
+        cli.say(f"{done} change(s) applied")
+    return 0
+
+
+@command()
+def doctor(cli: Invocation) -> int:
+    """Check settings, Java, clusters, permissions, sizes, retention and the lake; name the failing layer and the fix."""
+    found = cli.mirror.doctor()
+    cli.document({"findings": found})
+    cli.show(found)
+    if any(not one.ok and one.layer in ("cluster", "lake") for one in found):
+        return 4
+    return 0 if all(one.ok for one in found) else 1
+
+
+@command()
+def rules(
+    cli: Invocation,
+    flow: OneFlow,
+    newest: Annotated[
+        int | None, typer.Option("--try", min=1, help="Apply the rules to the newest N records of --topic.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="A source topic, for --try.")] = None,
+) -> int:
+    """Show the rules of a flow with their versions; with --try, what they would do to records of the relay."""
+    if (newest is None) != (topic is None):
+        raise UsageError("--try and --topic belong together", remedy="write --try 1000 --topic orders")
+    handle = cli.mirror[flow]
+    found = handle.rules()
+    cli.show(found)
+    if newest is None or topic is None:
+        cli.document({"flow": flow, "rules": found})
+        return 0
+    trial = handle.try_rules(topic, newest)
+    cli.show(trial)
+    cli.document({"flow": flow, "rules": found, "trial": trial})
+    return 0
+
+
+@command()
+def history(
+    cli: Invocation,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Show what was at this time, like 2026-01-01T00:00:00Z.")
+    ] = None,
+    start: Annotated[str | None, typer.Option("--from", help="Show what changed after this time.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="… and up to this one; now without it.")] = None,
+    back: Annotated[str | None, typer.Option("--back", help="Show the plan back to this time.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry the plan back out.")] = False,
+) -> int:
+    """Show configurations, partitions, ACLs and group positions over time, and the plan back."""
+    if sum(option is not None for option in (at, start, back)) != 1:
+        raise UsageError(
+            "one of --at, --from and --back is needed", remedy="mirrorlake history --from 2026-01-01T00:00:00Z"
+        )
+    if (apply and back is None) or (end is not None and start is None):
+        raise UsageError("--apply needs --back, and --to needs --from", remedy="mirrorlake history --help")
+    from mirrorlake.config.values import moment
+
+    times = {name: moment(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
+    known = cli.mirror.history
+    if "at" in times:
+        cli.answer(known.at(times["at"]))
+    elif "from" in times:
+        changes = known.between(times["from"], times.get("to", datetime.now(timezone.utc)))
+        cli.document({"changes": changes})
+        cli.show(changes)
+    else:
+        plan_back = known.plan_back(times["back"])
+        if apply:
+            cli.mirror.apply(plan=plan_back)
+        cli.answer(plan_back, applied=apply)
+        if plan_back:
+            cli.say(f"{len(plan_back)} change(s) {'applied' if apply else 'to apply with --apply'}")
+    return 0
+
+
+@app.command()
+def import_mm2(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="MirrorMaker 2's properties, connector configurations (JSON), or Strimzi's KafkaMirrorMaker2."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the settings there instead of printing them.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Turn a MirrorMaker 2 file into a settings file, and tell what became of every key."""
+    from mirrorlake.config.load import loads
+    from mirrorlake.config.mm2.importer import import_mm2
+
+    cli, found = Output(as_json=as_json), import_mm2(file)
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists already", consequence="nothing was written", remedy="name another file")
+    text = f"# Imported from {file.name}; conf/example.yml explains every setting.\n\n{found.yaml}"
+    faults = list(found.open)
+    try:
+        loads(text, path=out or file)
+    except ConfigError as error:
+        faults += [str(fault) for fault in error.faults]
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+    written = None if out is None else str(out)
+    cli.document(
+        {
+            "settings": found.settings,
+            "report": found.report,
+            "notes": found.notes,
+            "faults": faults,
+            "written": written,
+        }
+    )
+    if out is None:
+        cli.say(text)
+    lines = [(line.status, f"{line.key}: {line.detail}") for line in found.report]
+    for status, said in (*lines, *(("note", note) for note in found.notes), *(("to be mended", one) for one in faults)):
+        cli.note(f"{status:>14}  {said}")
+    if out is not None:
+        settle = "settle what is named above, then " if faults else ""
+        cli.say(f"{out} written; next: {settle}mirrorlake doctor --conf {out}")
+    return 1 if faults else 0
+
+
+@command()
+def takeover(
+    cli: Invocation,
+    flow: OneFlow,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry it out; without it, only show the plan.")] = False,
+    connector: Annotated[
+        str, typer.Option("--connector", help="The source connector's name, on a Connect cluster.")
+    ] = "MirrorSourceConnector",
+    offsets_topic: Annotated[
+        str | None,
+        typer.Option("--offsets-topic", help="Connect's offsets topic; default: mm2-offsets.SOURCE.internal."),
+    ] = None,
+    connect_group: Annotated[
+        str | None,
+        typer.Option(
+            "--connect-group", help="The workers' group; default: SOURCE-mm2; empty where Connect stays on without MM2."
+        ),
+    ] = None,
+    trust_stored: Annotated[
+        bool,
+        typer.Option(
+            "--trust-stored", help="Go on at MM2's stored offsets where the records on the target cannot tell."
+        ),
+    ] = False,
+) -> int:
+    """Go on where a stopped MirrorMaker 2 ended: nothing copied again, nothing skipped."""
+    from mirrorlake.mm2.survey import OtherMirror
+
+    other = OtherMirror(connector=connector, offsets_topic=offsets_topic, group=connect_group)
+    found = cli.mirror.takeover(flow, other=other, trust_stored=trust_stored)
+    applied = apply and not found.refused
+    if applied:
+        cli.mirror.apply_takeover(found)
+    cli.answer(found, refused=found.refused, applied=applied)
+    if found.refused:
+        return 3
+    done = f"taken over; next: mirrorlake run --flow '{flow}'" if applied else "nothing changed; --apply carries it out"
+    cli.say(f"{len(found.partitions)} partition(s): {done}")
+    return 0

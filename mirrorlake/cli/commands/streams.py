@@ -1,0 +1,148 @@
+"""Streams: land, republish, run, publish; and what holds them back, pause and resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrorlake.cli.command import Flow, Invocation, OneFlow, Source, command
+from mirrorlake.cli.stopping import in_background
+
+Once = Annotated[
+    bool, typer.Option("--once", help="Drain the records so far and stop; without it, stay on until SIGTERM.")
+]
+Rebuild = Annotated[
+    bool, typer.Option("--rebuild-checkpoint", help="Make a new checkpoint location after the old one was lost.")
+]
+
+
+@command()
+def land(cli: Invocation, source: Source, once: Once = False, rebuild_checkpoint: Rebuild = False) -> int:
+    """Land the topics of one source cluster in its relay."""
+    mirror = cli.mirror
+    cli.answer(
+        in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
+    )
+    return 0
+
+
+@command()
+def republish(
+    cli: Invocation,
+    flow: OneFlow,
+    once: Once = False,
+    rebuild_checkpoint: Rebuild = False,
+    restore_ledger: Annotated[
+        bool,
+        typer.Option(
+            "--restore-ledger", help="Start from the furthest position in ledger and lake after the ledger was lost."
+        ),
+    ] = False,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="A remote topic that was deleted or created again; with a way on.")
+    ] = None,
+    send_again: Annotated[
+        bool, typer.Option("--send-again", help="With --topic: send everything again from the relay.")
+    ] = False,
+    accept_empty: Annotated[
+        bool, typer.Option("--accept-empty", help="With --topic: go on there with what has not been sent yet.")
+    ] = False,
+) -> int:
+    """Republish one flow from the relay into its target."""
+    mirror = cli.mirror
+    done = in_background(
+        lambda stop: mirror.republish(
+            flow,
+            once=once,
+            stop=stop,
+            rebuild_checkpoint=rebuild_checkpoint,
+            restore_ledger=restore_ledger,
+            topic=topic,
+            send_again=send_again,
+            accept_empty=accept_empty,
+        )
+    )
+    cli.answer(done)
+    return 0
+
+
+@command()
+def run(
+    cli: Invocation,
+    flow: Flow = None,
+    once: Once = False,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Serve metrics for Prometheus at this port.")
+    ] = None,
+) -> int:
+    """Land every source and republish every flow."""
+    mirror = cli.mirror
+    done = in_background(lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port))
+    cli.document(done._asdict())
+    cli.show(done)
+    return 0
+
+
+@command()
+def publish(
+    cli: Invocation,
+    file: Annotated[Path, typer.Argument(help="JSON lines, or Parquet (*.parquet).")],
+    topic: Annotated[str, typer.Option("--topic", help="The topic.")],
+    key: Annotated[str | None, typer.Option("--key", help="The field that is the records' key.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="The lake cluster; optional where there is only one.")
+    ] = None,
+    batch_id: Annotated[
+        str | None, typer.Option("--batch-id", help="A name for the batch; repeated, it publishes nothing again.")
+    ] = None,
+) -> int:
+    """Publish a file of records into a lake cluster, all of it or nothing; flows carry it to their targets."""
+    done = cli.mirror.publish_file(file, topic=topic, key=key, cluster=cluster, batch_id=batch_id)
+    cli.document(done)
+    cli.table(done.cluster, ["topic", "partition", "first offset", "last offset"], done.partitions)
+    again = "; the batch had been published before, nothing was done" if done.repeated else ""
+    cli.say(f"{done.cluster}: {done.records:,} records published{again}")
+    return 0
+
+
+PausedCluster = Annotated[str | None, typer.Option("--cluster", help="Neither read from nor write to this cluster.")]
+PausedFlow = Annotated[str | None, typer.Option("--flow", help="Stop republishing in this flow; landing goes on.")]
+PausedTopic = Annotated[str | None, typer.Option("--topic", help="With --flow: hold back this source topic only.")]
+Reason = Annotated[str, typer.Option("--reason", help="Shown wherever the pause is.")]
+
+
+@command()
+def pause(
+    cli: Invocation,
+    cluster: PausedCluster = None,
+    flow: PausedFlow = None,
+    topic: PausedTopic = None,
+    reason: Reason = "",
+) -> int:
+    """Pause a cluster, a flow or a topic; running mirrors hear it within seconds, and no cluster is asked."""
+    cli.answer(cli.mirror.pause(cluster=cluster, flow=flow, topic=topic, reason=reason))
+    return 0
+
+
+@command()
+def resume(
+    cli: Invocation,
+    cluster: PausedCluster = None,
+    flow: PausedFlow = None,
+    topic: PausedTopic = None,
+    reason: Reason = "",
+) -> int:
+    """End a pause, or start a parked stream again; what was held back is sent in order, without a gap or a repeat."""
+    before = cli.mirror.parked()
+    ended = cli.mirror.resume(cluster=cluster, flow=flow, topic=topic, reason=reason)
+    started = [before[name] for name in sorted(before.keys() - cli.mirror.parked().keys())]
+    cli.document({"resumed": ended is not None or bool(started), "pause": ended, "parked": started})
+    for one in started:
+        cli.say(f"{one.stream} is started again by the running mirror; it was parked: {one.cause}")
+    if ended is not None:
+        cli.say(f"{ended.subject} goes on; it was paused by {ended.who}")
+    elif not started:
+        cli.say("it was not paused, and nothing of it was parked")
+    return 0

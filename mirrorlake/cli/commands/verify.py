@@ -1,0 +1,80 @@
+"""Proof and mending: verify, the runs that were logged, repair of a relay, rebuild of a merged topic."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from mirrorlake.cli.command import Flow, Invocation, Source, command
+
+_COLUMNS = ("began_at", "name", "equal", "verified", "differences", "seconds", "records_per_second", "run_id")
+
+
+@command()
+def verify(cli: Invocation, flow: Flow = None) -> int:
+    """Compare source, relay and target, by count and by content, and list every difference."""
+    found = cli.mirror.verify(flow)
+    cli.answer(found)
+    return 0 if found.equal else 1
+
+
+@command()
+def runs(
+    cli: Invocation,
+    kind: Annotated[str | None, typer.Option("--kind", help="verification or benchmark; both without it.")] = None,
+    flow: Flow = None,
+    newest: Annotated[int, typer.Option("--newest", min=1, help="How many.")] = 20,
+) -> int:
+    """Show verifications and benchmarks that were logged to MLflow, newest first."""
+    found = cli.mirror.runs(kind=kind, flow=flow, newest=newest)
+    if cli.as_json:
+        cli.document({"runs": json.loads(found.to_json(orient="records", date_format="iso"))})
+        return 0
+    shown = [name for name in _COLUMNS if name in found.columns]
+    rows = [tuple(_cell(value) for value in row) for row in found[shown].itertuples(index=False)]
+    cli.table("runs", [name.replace("_", " ") for name in shown], rows)
+    if not rows:
+        cli.say("no run yet; next: mirrorlake verify")
+    return 0
+
+
+def _cell(value: object) -> object:
+    # pandas has no whole numbers beside missing ones.
+    if isinstance(value, float):
+        return None if value != value else int(value) if value == int(value) else round(value, 1)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}Z"
+    return value if isinstance(value, int) else str(value)
+
+
+@command()
+def repair(
+    cli: Invocation,
+    source: Source,
+    check: Annotated[bool, typer.Option("--check", help="Only look; exit 1 where a record is held twice.")] = False,
+) -> int:
+    """Remove the records that the relay of a source holds more than once; exit 1 where some are left."""
+    done = cli.mirror.repair(source, check=check)
+    cli.answer(done)
+    return 1 if done.left else 0
+
+
+@command()
+def rebuild(
+    cli: Invocation,
+    like: Annotated[str, typer.Option("--like", help="The target whose order is recorded.")],
+    target: Annotated[str, typer.Option("--target", help="The target that gets it.")],
+    apply: Annotated[bool, typer.Option("--apply", help="Send it; without it, only show.")] = False,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Take the order from the lake alone: that target is lost.")
+    ] = False,
+) -> int:
+    """Give a target the merged topics of another one in the order in which they stand there."""
+    plan = cli.mirror.plan_rebuild(like=like, target=target, recorded=recorded)
+    sent = cli.mirror.apply_rebuild(plan) if apply else 0
+    cli.answer(plan, applied=apply, sent=sent)
+    cli.say(f"{sent:,} record(s) sent; next: mirrorlake run" if apply else f"{plan.waiting:,} record(s) would be sent")
+    return 0
