@@ -14,23 +14,17 @@ from pyspark.sql.window import Window
 
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import KnownTopic
-from mirrorlake.lake.rows import Row, position_row
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.lake.times import from_micros
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import TopicPlace
 from mirrorlake.model.own_commits import CommitHistory, Freedom, Held, may_move
-from mirrorlake.offsets.shared_partitions import Family
+from mirrorlake.offsets.shared_partitions import Family, FamilyPositions, Positions
 from mirrorlake.offsets.web import ways_of
 
 SET = "group_set"
 """The kind of a position that mirrorlake set; written before it is set, so that a death between the two leaves no echo."""
-
-Positions = Mapping[tuple[str, SourcePartition], Committed]
-FamilyPositions = Mapping[str, Positions]
-"""What groups have committed on the sources of a flow and of those that share its remote topics, by flow."""
 
 Site = tuple[str, str, SourcePartition]
 """A group, the alias of a cluster, and a partition there."""
@@ -39,62 +33,49 @@ _KEY = ("group_id", "source", "topic", "generation", "partition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class OwnCommits:
     """What groups have read, and where they stay.
 
-    Attributes:
-        readers: the positions that tell what they have read, by group, flow and source partition.
-        stands: those of the flow's source that are translated, whoever set them; None where they are the groups' own.
-        kept: what is not translated, because the group may not be moved there.
-        freedoms: why.
+    `readers` are the positions that tell what they have read; `translated` are those of the flow's source that are
+    translated, whoever set them. `staying` are not: there the group may not be moved, and why.
     """
 
-    readers: Mapping[str, Mapping[str, Mapping[SourcePartition, int]]]
-    stands: Mapping[str, Mapping[SourcePartition, int]] | None = None
-    kept: Mapping[tuple[str, TopicPartition], Resume] = field(default_factory=dict)
-    freedoms: Mapping[tuple[str, TopicPartition], Freedom] = field(default_factory=dict)
+    readers: FamilyPositions
+    translated: Positions
+    staying: Mapping[tuple[str, TopicPartition], tuple[Resume, Freedom]] = field(default_factory=dict)
 
 
-def progress_of(lake: Lake, kin: Family, positions: FamilyPositions, *, now: datetime) -> Progress:
-    """Tell groups' own progress from what mirrorlake set, where clusters mirror each other.
-
-    Args:
-        lake: the lake.
-        kin: the flow, and those that belong to it.
-        positions: what groups have committed, by flow.
-        now: the time of the look.
-    """
-    readers: dict[str, dict[str, dict[SourcePartition, int]]] = {}
-    if not kin.web:
-        for name, held_there in positions.items():
-            for (group, source), committed in held_there.items():
-                readers.setdefault(group, {}).setdefault(name, {})[source] = committed.offset
-        return Progress(readers=readers)
+def read_own_commits(lake: Lake, kin: Family, positions: FamilyPositions, *, now: datetime) -> OwnCommits:
+    """Tell what groups committed themselves from what mirrorlake set, where clusters mirror each other."""
     flow = kin.flows[0]
     mine = positions.get(flow.name, {})
+    if not kin.web:
+        return OwnCommits(readers=positions, translated=mine)
     aliases = {each.name: each.source for each in kin.all_flows}
     groups = {group for group, _ in mine}
-    sites = {
-        (group, aliases[name], source): committed.offset
-        for name, held_there in positions.items()
-        for (group, source), committed in held_there.items()
+    sites = [
+        (name, group, source, committed)
+        for name, here in positions.items()
+        for (group, source), committed in here.items()
         if group in groups
-    }
-    held = held_by(sites, histories(lake, aliases.values(), groups), now=now)
-    for name, held_there in positions.items():
-        for (group, source), committed in held_there.items():
-            here = held.get(group, {}).get((TopicPlace(aliases[name], source.topic), source.partition))
-            if here is None:
-                continue
-            # Where it would be moved it has read what is before its position, or skipped it already: it is never moved back.
-            if here.own_since is not None or aliases[name] == flow.target:
-                readers.setdefault(group, {}).setdefault(name, {})[source] = committed.offset
+    ]
+    histories = _histories(lake, aliases.values(), groups)
+    held: dict[str, dict[tuple[TopicPlace, int], Held]] = {}
+    for name, group, source, committed in sites:
+        history = histories.get((group, aliases[name], source), CommitHistory({}))
+        place = TopicPlace(aliases[name], source.topic)
+        held.setdefault(group, {})[place, source.partition] = history.held(committed.offset, now=now)
+    readers: dict[str, dict[tuple[str, SourcePartition], Committed]] = {}
+    for name, group, source, committed in sites:
+        is_own = held[group][TopicPlace(aliases[name], source.topic), source.partition].own_since is not None
+        # Where it would be moved it has read what is before its position, or skipped it already: it is never moved back.
+        if is_own or aliases[name] == flow.target:
+            readers.setdefault(name, {})[group, source] = committed
     ways = ways_of(kin)
-    stands: dict[str, dict[SourcePartition, int]] = {}
-    kept: dict[tuple[str, TopicPartition], Resume] = {}
-    freedoms: dict[tuple[str, TopicPartition], Freedom] = {}
+    translated: dict[tuple[str, SourcePartition], Committed] = {}
+    staying: dict[tuple[str, TopicPartition], tuple[Resume, Freedom]] = {}
     for (group, source), committed in mine.items():
-        goal, target = TopicPlace(flow.target, flow.remote_topic(source.topic)), flow.remote_topic(source.topic)
+        goal = TopicPlace(flow.target, flow.remote_topic(source.topic))
         related = {
             place: one
             for (place, partition), one in held[group].items()
@@ -102,19 +83,19 @@ def progress_of(lake: Lake, kin: Family, positions: FamilyPositions, *, now: dat
         }
         freedom = may_move(goal, related)
         if freedom.is_free:
-            stands.setdefault(group, {})[source] = committed.offset
+            translated[group, source] = committed
             continue
-        key = group, TopicPartition(target, source.partition)
-        freedoms[key] = freedom
-        kept[key] = Resume(
-            source=source, upstream_offset=committed.offset, target=key[1], downstream_offset=None, exact=True
+        target = TopicPartition(goal.topic, source.partition)
+        stays = Resume(
+            source=source, upstream_offset=committed.offset, target=target, downstream_offset=None, exact=True
         )
-    return Progress(readers=readers, stands=stands, kept=kept, freedoms=freedoms)
+        staying[group, target] = stays, freedom
+    return OwnCommits(readers=readers, translated=translated, staying=staying)
 
 
-def histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[Site, CommitHistory]:
+def _histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict[Site, CommitHistory]:
     """Read what is recorded of the positions of groups: which ones mirrorlake set, and since when others stand there."""
-    groups = sorted(set(groups))
+    groups = sorted(groups)
     if not groups:
         return {}
     rows = lake.meta(POSITIONS).where(
@@ -144,45 +125,6 @@ def histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dict
         set_at.setdefault(_site(row), {})[int(row.position)] = from_micros(row.last_at)
     seen_at = {_site(row): (from_micros(row.seen["at"]), int(row.seen.position)) for row in seen.collect()}
     return {site: CommitHistory(set_at.get(site, {}), seen_at.get(site)) for site in set_at.keys() | seen_at.keys()}
-
-
-def held_by(
-    positions: Mapping[Site, int], recorded: Mapping[Site, CommitHistory], *, now: datetime
-) -> dict[str, dict[tuple[TopicPlace, int], Held]]:
-    """Return whose each position is, by group and by place and partition."""
-    found: dict[str, dict[tuple[TopicPlace, int], Held]] = {}
-    for site, offset in positions.items():
-        group, alias, source = site
-        held = recorded.get(site, CommitHistory({})).held(offset, now=now)
-        found.setdefault(group, {})[TopicPlace(alias, source.topic), source.partition] = held
-    return found
-
-
-def set_rows(
-    alias: str,
-    flow: str,
-    moves: Iterable[tuple[str, TopicPartition, int]],
-    *,
-    known: Mapping[str, KnownTopic],
-    at: datetime,
-) -> list[Row]:
-    """Return the rows of `positions` that say what mirrorlake sets on a cluster.
-
-    Args:
-        alias: the cluster.
-        flow: the flow that does it.
-        moves: group, partition and position.
-        known: the topics there, as they live.
-        at: when.
-    """
-
-    def life(tp: TopicPartition, offset: int) -> SourcePartition:
-        topic = known.get(tp.topic)
-        return SourcePartition(tp.topic, topic.generation_at(tp.partition, offset) if topic else 1, tp.partition)
-
-    return [
-        position_row(alias, life(tp, offset), SET, offset, at, flow=flow, group=group) for group, tp, offset in moves
-    ]
 
 
 def _site(row: object) -> Site:

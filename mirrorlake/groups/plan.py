@@ -1,126 +1,86 @@
 """Groups: read consumer groups' positions on the source, translate them, show a plan, and set what may be set.
 
+A group's offset has five shapes on its way, one after another:
+
+    Committed       what it committed on a source            groups/committed.py
+    Contribution    what stands of that on a target          offsets/resume.py (clusters that mirror each other: offsets/web.py)
+    Resume          where it goes on there, and why          offsets/resume.py
+    GroupPosition   move, in step, or hold                   here
+    a row           of `positions` and of `checkpoints`      groups/records.py
+
 Law A (never ahead): a position on the target never skips a record that the group has not read on the source.
-Law G (shown first): `plan_groups` changes nothing; applying its plan twice moves a group once.
+Law G (shown first): a plan changes nothing; applying it twice moves a group once.
 Law H: the source's groups are read, never written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime
 
 from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import GroupActive
-from mirrorlake.groups.own_commits import FamilyPositions, Positions, progress_of
+from mirrorlake.groups.committed import family_positions
+from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
-from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Committed, Groups
+from mirrorlake.kafka.mm2_writer import Mm2Writer, tell_checkpoints
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.groups import GroupPlan, GroupPosition, decide, stays
-from mirrorlake.offsets.known_map import KnownMaps
-from mirrorlake.offsets.resume import Ends, resume_readers
-from mirrorlake.offsets.shared_partitions import Family
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSides:
-    """Both clusters as groups are read and set there."""
-
-    source: Groups
-    target: Groups
-    source_admin: ClusterAdmin
-    target_admin: ClusterAdmin
-
-
-def source_positions(
-    lake: Lake, flow: FlowConfig, *, groups: Groups, admin: ClusterAdmin, selection: NameMatcher
-) -> Positions:
-    """Read the commits of selected groups on the topics that a flow carries, by group and source partition.
-
-    Groups of every protocol count, with and without members; a group that committed on none of the topics is left out, and
-    so are the mirror's own.
-
-    Raises:
-        ClusterError: the source does not answer or does not allow the look.
-    """
-    names = [name for name in groups.states() if selection.matches(name) and not name.startswith("mirrorlake.")]
-    if not names:
-        return {}
-    known = SourceTopics(lake, flow.source).load()
-    # A topic that was created again and not landed since would be read with the old life's map.
-    states = {
-        name: state
-        for name, state in admin.describe(known).items()
-        if flow.carries(name) and state.topic_id == known[name].topic_id
-    }
-    partitions = [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
-    return {
-        (
-            group,
-            SourcePartition(tp.topic, known[tp.topic].generation_at(tp.partition, position.offset), tp.partition),
-        ): position
-        for group, committed in groups.committed(names, partitions).items()
-        for tp, position in committed.items()
-    }
+from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets.resume import resume_readers
+from mirrorlake.offsets.shared_partitions import FamilyPositions, Positions, family
 
 
 def plan_groups(
     lake: Lake,
-    kin: Family,
+    flow: FlowConfig,
     positions: FamilyPositions,
+    clusters: Clusters,
     *,
-    maps: Callable[[], KnownMaps],
-    sides: GroupSides,
-    ends: Ends,
     now: datetime,
+    recorded: bool = False,
 ) -> GroupPlan:
-    """Return where each group of a flow would go on at the target, and what is held back; changes nothing.
+    """Plan where each group of a flow goes on at the target, and what is held back; changes nothing.
 
     Args:
         lake: the lake.
-        kin: the flow, and those that share remote topics with it.
-        positions: from `source_positions` or `recorded_positions`, by flow.
-        maps: reads the flows' runs, their ledgers' newest included.
-        sides: both clusters of the flow.
-        ends: the target, and the sources that are not lost.
+        flow: the flow.
+        positions: from `family_positions`.
+        clusters: the clusters of the settings.
         now: the time of the look.
+        recorded: the flow's source is lost and is not asked.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
     """
-    flow = kin.flows[0].name
-    progress = progress_of(lake, kin, positions, now=now)
-    resumes = resume_readers(lake, kin, progress.readers, maps=maps, ends=ends, stands=progress.stands)
-    resumes |= progress.kept
-    active = sides.target.active()
-    targets = {resume.target for resume in resumes.values()}
-    existing = sides.target_admin.describe({tp.topic for tp in targets})
-    targets = {tp for tp in targets if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
-    held = sides.target.committed({group for group, _ in resumes}, targets)
-    rows = []
-    for (group, _), resume in sorted(resumes.items(), key=lambda item: (item[0][0], item[1].source, item[0][1])):
+    kin = family(lake, flow, clusters.config.flows)
+    own = read_own_commits(lake, kin, positions, now=now)
+    lost = {flow.source} if recorded else set[str]()
+    resumes = resume_readers(lake, kin, own.readers, clusters, translated=own.translated, lost=lost)
+    target = clusters.groups(flow.target)
+    active = target.active()
+    wanted = {tp for _, tp in (*resumes, *own.staying)}
+    existing = clusters.admin(flow.target).describe({tp.topic for tp in wanted})
+    wanted = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
+    held = target.committed({group for group, _ in (*resumes, *own.staying)}, wanted)
+
+    def on_target(group: str, resume: Resume) -> int | None:
         there = held[group].get(resume.target)
-        # Text that the group left with its position; another flow's group may have decided here.
-        left = positions.get(flow, {}).get((group, resume.source))
-        freedom = progress.freedoms.get((group, resume.target))
-        if freedom is not None:
-            rows.append(stays(group, resume, freedom, target_offset=there.offset if there else None))
-            continue
-        rows.append(
-            decide(
-                group,
-                resume,
-                metadata=left.metadata if left is not None and left.offset == resume.upstream_offset else "",
-                target_offset=there.offset if there else None,
-                is_active=group in active,
-            )
-        )
-    return GroupPlan(flow, tuple(rows))
+        return there.offset if there else None
+
+    mine = positions.get(flow.name, {})
+    rows = [
+        stays(group, resume, freedom, target_offset=on_target(group, resume))
+        for (group, _), (resume, freedom) in own.staying.items()
+    ]
+    for (group, _), resume in resumes.items():
+        # Text that the group left with its position; another flow's position may have decided here.
+        left = mine.get((group, resume.source))
+        metadata = left.metadata if left is not None and left.offset == resume.upstream_offset else ""
+        there = on_target(group, resume)
+        rows.append(decide(group, resume, metadata=metadata, target_offset=there, is_active=group in active))
+    return GroupPlan(flow.name, tuple(sorted(rows, key=lambda row: (row.group, row.resume.source, row.resume.target))))
 
 
 def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
@@ -138,17 +98,17 @@ def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
     done = plan
     for group, moves in by_group.items():
         now = target.committed([group], [move.resume.target for move in moves])[group]
-        moved = {
+        to = {
             move.resume.target: Committed(move.resume.downstream_offset, move.metadata)
             for move in moves
             if move.resume.downstream_offset is not None
         }
         planned = {move.resume.target: move.target_offset for move in moves}
-        if any(tp in now and now[tp].offset not in (planned[tp], to.offset) for tp, to in moved.items()):
+        if any(tp in now and now[tp].offset not in (planned[tp], goal.offset) for tp, goal in to.items()):
             done = done.holding(group, "it has committed on the target since the plan was made")
             continue
         try:
-            target.commit(group, moved)
+            target.commit(group, to)
         except GroupActive:
             done = done.holding(group, "it has got members on the target since the plan was made")
     return done
@@ -158,30 +118,31 @@ class GroupSync:
     """Keep a flow's groups in step, pass after pass; a pass in which nothing moved costs two requests a group.
 
     Args:
-        look: returns the positions on the sources.
-        plan: makes the plan for them.
-        target: the target's groups.
-        records: what is written to the lake.
-        sources: the flows whose groups are recorded, with the aliases of their sources.
-        tell: is shown each plan as it was carried out, for MirrorMaker 2's checkpoints.
+        lake: the lake.
+        flow: the flow.
+        clusters: the clusters of the settings.
+        now: the clock, in UTC.
+        recorded: take the groups' positions from the lake, where the source is lost.
+        checkpoints: writes MirrorMaker 2's checkpoints of each plan that was carried out; None where none are asked for.
     """
 
     def __init__(
         self,
+        lake: Lake,
+        flow: FlowConfig,
+        clusters: Clusters,
         *,
-        look: Callable[[], FamilyPositions],
-        plan: Callable[[FamilyPositions], GroupPlan],
-        target: Groups,
-        records: GroupRecords,
-        sources: Mapping[str, str],
-        tell: Callable[[GroupPlan], object] = len,
+        now: Callable[[], datetime],
+        recorded: bool = False,
+        checkpoints: Mm2Writer | None = None,
     ) -> None:
-        self._look = look
-        self._plan = plan
-        self._target = target
-        self._records = records
-        self._sources = sources
-        self._tell = tell
+        self._lake = lake
+        self._flow = flow
+        self._clusters = clusters
+        self._now = now
+        self._recorded = recorded
+        self._checkpoints = checkpoints
+        self._records = GroupRecords(lake, flow, now)
         # Nothing to do for a flow without groups, the commonest of all.
         self._settled: FamilyPositions | None = {}
 
@@ -191,12 +152,12 @@ class GroupSync:
 
     def apply(self) -> GroupPlan:
         """Carry out the plan of this moment and record it."""
-        at = self._records.now()
+        at = self._now()
         return self._carry_out(self._look(), at)
 
     def once(self) -> None:
         """Do one pass, unless every group stood exactly where it should and none has committed since."""
-        at = self._records.now()
+        at = self._now()
         positions = self._look()
         if positions == self._settled:
             return
@@ -205,13 +166,26 @@ class GroupSync:
         is_settled = not done.held and all(position.resume.exact for position in done)
         self._settled = positions if is_settled else None
 
+    def _look(self) -> FamilyPositions:
+        return family_positions(self._lake, self._flow, self._clusters, recorded=self._recorded)
+
+    def _plan(self, positions: FamilyPositions) -> GroupPlan:
+        # Nobody consumes from a lake cluster.
+        if self._clusters.config.cluster(self._flow.source).is_lake:
+            return GroupPlan(self._flow.name, ())
+        return plan_groups(self._lake, self._flow, positions, self._clusters, now=self._now(), recorded=self._recorded)
+
     def _carry_out(self, positions: FamilyPositions, at: datetime) -> GroupPlan:
         plan = self._plan(positions)
         self._records.about_to_set(plan)
-        done = apply_groups(plan, target=self._target)
-        here: dict[str, Positions] = {}
-        for name, alias in self._sources.items():
-            here[alias] = {**here.get(alias, {}), **positions.get(name, {})}
-        self._records.write(done, here, at=at)
-        self._tell(done)
+        done = apply_groups(plan, target=self._clusters.groups(self._flow.target))
+        flows = (
+            [each for each in self._clusters.config.flows if each.adds_hops] if self._flow.adds_hops else [self._flow]
+        )
+        by_alias: dict[str, Positions] = {}
+        for each in flows:
+            by_alias[each.source] = {**by_alias.get(each.source, {}), **positions.get(each.name, {})}
+        self._records.write(done, by_alias, at=at)
+        if self._checkpoints is not None:
+            tell_checkpoints(self._checkpoints, done)
         return done

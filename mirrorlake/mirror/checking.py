@@ -73,12 +73,7 @@ class Checking(Part):
             for target in {each.target for each in chosen}
         }
         self.lake.create_all({each.source for flows in beside.values() for each in flows})
-        cuts = {
-            target: take_cut(
-                flows, target=self.admin(target), sources=self._wiring.source, maps=self._wiring.known_maps
-            )
-            for target, flows in beside.items()
-        }
+        cuts = {target: take_cut(self.lake, flows, self._wiring) for target, flows in beside.items()}
         relays = Relays(self.lake, {each.source for flows in beside.values() for each in flows})
         views = self._wiring.views(self.config.flows)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -52,9 +51,7 @@ class Asking(Part):
     def move_positions(self, flow: str, document: Any) -> MovedPositions:
         """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
         settings = self.config.flow(flow)
-        kin = self._wiring.family(settings)
-        maps = partial(self._wiring.family_maps, kin)
-        return move_positions(self.lake, kin, document, maps=maps, ends=self._wiring.ends(kin))
+        return move_positions(self.lake, settings, document, self._wiring)
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
         """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""

@@ -35,14 +35,35 @@ class Resume:
     records_again: int | None = 0
     reason: str = ""
 
+    @classmethod
+    def of(cls, decides: Contribution, target: TopicPartition, *, reason: str) -> Resume:
+        """Say nothing safe yet of a target partition, for a reason."""
+        return cls(
+            source=decides.source,
+            upstream_offset=decides.upstream_offset,
+            target=target,
+            downstream_offset=None,
+            exact=False,
+            reason=reason,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionCheck:
+    """What can be said of one position on the source: `again` records before it are not republished yet (None: unknown)."""
+
+    is_safe: bool = True
+    exact: bool = True
+    again: int | None = 0
+    reason: str = ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
     """What one source partition of one flow contributes to a target partition, as one reader has read it.
 
     `last_read` is the downstream offset of the last record that the reader has read, `first_unread` of the first that it has
-    not; None where there is none. `is_committed` is false where the reader has no position on the source partition: it then
-    has read nothing of it.
+    not; None where there is none.
     """
 
     flow: str
@@ -50,7 +71,10 @@ class Contribution:
     upstream_offset: int
     last_read: int | None = None
     first_unread: int | None = None
-    is_committed: bool = True
+    check: PositionCheck = PositionCheck()
+
+    def __str__(self) -> str:
+        return f"{self.source}@{self.upstream_offset} of {self.flow}"
 
 
 def position_among(contributions: Sequence[Contribution], *, known_to: int | None = None) -> int | None:
@@ -212,6 +236,10 @@ class GroupPlan(Shown):
     def held(self) -> tuple[GroupPosition, ...]:
         """What is held back, with its reason."""
         return tuple(position for position in self.positions if position.action == "hold")
+
+    def translated(self) -> list[GroupPosition]:
+        """List the positions that could be translated, moved or not."""
+        return [one for one in self.positions if one.is_translated and one.resume.downstream_offset is not None]
 
     def holding(self, group: str, reason: str) -> GroupPlan:
         """Return the plan with the moves of one group held back."""

@@ -28,7 +28,7 @@ Span = tuple[int, int]
 END = 2**63 - 1
 
 
-class Carried:
+class CopiedSpans:
     """What one flow brought from one partition to another: stretches `(first upstream, first downstream, records)`.
 
     Args:
@@ -130,7 +130,7 @@ class Interleaved:
 
     def __init__(
         self,
-        carried: Mapping[tuple[TopicPlace, TopicPlace], Carried],
+        carried: Mapping[tuple[TopicPlace, TopicPlace], CopiedSpans],
         ways: Mapping[tuple[TopicPlace, TopicPlace], Sequence[TopicPlace]],
     ) -> None:
         self._carried = carried
@@ -182,12 +182,12 @@ class Interleaved:
         ended = [flow for (start, end), flow in self._carried.items() if end == source and start not in passing]
         return bool(without((carried.position, position), merged(one for flow in ended for one in flow.taken())))
 
-    def _hops(self, origin: TopicPlace, place: TopicPlace) -> list[Carried] | None:
+    def _hops(self, origin: TopicPlace, place: TopicPlace) -> list[CopiedSpans] | None:
         way = [origin] if origin == place else self._ways.get((origin, place))
         if way is None:
             return None
         hops = [self._carried.get(pair) for pair in pairwise(way)]
-        return [hop if hop is not None else Carried([], position=0) for hop in hops]
+        return [hop if hop is not None else CopiedSpans([], position=0) for hop in hops]
 
     def _unread(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> list[Span] | None:
         """Return which offsets of an origin the reader has read on no cluster; None where it could read none of them."""
@@ -223,7 +223,7 @@ class Interleaved:
             last_read = None if last_read is None else last_read + 1
         return Standing(origin, None if last_read is None else last_read - 1, first_unread)
 
-    def _first_hop(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> Carried | None:
+    def _first_hop(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> CopiedSpans | None:
         """Return the flow that first takes the records of an origin to where the reader reads."""
         for place in sorted(read):
             if place != origin and (hops := self._hops(origin, place)):
@@ -270,7 +270,7 @@ class Interleaved:
         return sum(last - first for first, last in spans)
 
 
-def _along(hops: Sequence[Carried], offset: int) -> int | None:
+def _along(hops: Sequence[CopiedSpans], offset: int) -> int | None:
     place: int | None = offset
     for hop in hops:
         place = None if place is None else hop.place(place)

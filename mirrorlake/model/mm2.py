@@ -293,8 +293,8 @@ def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
             one.resume.downstream_offset,
             one.metadata,
         )
-        for one in plan
-        if one.is_translated and one.resume.downstream_offset is not None
+        for one in plan.translated()
+        if one.resume.downstream_offset is not None
     ]
 
 

@@ -6,19 +6,21 @@ Their positions are translated as those of consumer groups are (law A), and come
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import UsageError
+from mirrorlake.kafka.groups import Committed
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import kafka_positions, last_kafka_offsets
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
-from mirrorlake.offsets.known_map import KnownMaps
-from mirrorlake.offsets.resume import Ends, resume_readers
-from mirrorlake.offsets.shared_partitions import Family
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets.resume import resume_readers
+from mirrorlake.offsets.shared_partitions import family
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 
 _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'
@@ -76,24 +78,20 @@ def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str,
     return found
 
 
-def move_positions(
-    lake: Lake, kin: Family, document: Any, *, maps: Callable[[], KnownMaps], ends: Ends
-) -> MovedPositions:
-    """Return where a reader with these positions (next offset to read) goes on at the target.
+def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Clusters) -> MovedPositions:
+    """Find where a reader with these positions (next offset to read) goes on at the target of a flow.
 
     Args:
         lake: the lake.
-        kin: the flow, and those that share remote topics with it, whose records the reader has not read.
+        flow: the flow.
         document: Spark's `startingOffsets`, where -2 is the earliest and -1 the latest and stay so; or a list of `topic`,
             `partition`, `offset`.
-        maps: reads the flows' runs.
-        ends: the clusters.
+        clusters: the clusters of the settings.
 
     Raises:
         UsageError: the document has another shape, names a topic that the flow does not carry, or says earliest or latest of a
             source partition whose records stand in other partitions of the target.
     """
-    flow = kin.flows[0]
     is_spark = isinstance(document, Mapping)
     given = _given(document)
     stray = sorted({tp.topic for tp in given if not flow.carries(tp.topic)})
@@ -115,10 +113,9 @@ def move_positions(
             f"{flow.name} places records in other partitions than the source, and earliest or latest of one says nothing there",
             remedy="give offsets of all partitions",
         )
-    readers = {"": {flow.name: {sources[tp]: offset for tp, offset in given.items() if offset >= 0}}}
-    resumes = {
-        target: resume for (_, target), resume in resume_readers(lake, kin, readers, maps=maps, ends=ends).items()
-    }
+    readers = {flow.name: {("", sources[tp]): Committed(offset) for tp, offset in given.items() if offset >= 0}}
+    found = resume_readers(lake, family(lake, flow, clusters.config.flows), readers, clusters)
+    resumes = {target: resume for (_, target), resume in found.items()}
     moved |= {
         target: resume.downstream_offset for target, resume in resumes.items() if resume.downstream_offset is not None
     }

@@ -1,18 +1,16 @@
-"""The offset map as it is now: the tables `offset_map` and `withheld`, and what the ledgers know beyond them.
+"""The offset map of this moment: the tables `offset_map` and `withheld`, and what the ledgers know beyond them.
 
-The ledger is the truth and the tables its copies (DESIGN 9): while a republisher runs, or after one was killed, the
-newest runs stand in the ledger only. What is known is what was known at the call: no later append comes into it.
-Runs into remote topics that were deleted since are left out (law A).
+The ledger is the truth and the tables its copies (DESIGN 9): while a republisher runs, or after one was killed, the newest
+runs stand in the ledger only. Later appends do not come in. Runs into remote topics that were deleted are left out (law A).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,14 +18,15 @@ from pyspark.sql import functions as F
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.lives import lives_of
+from mirrorlake.lake.lives import Lives, lives_of
 from mirrorlake.lake.metadata import carried_topics
 from mirrorlake.lake.schema import OFFSET_MAP, WITHHELD, TableSchema
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets.shared_partitions import Family
 from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
 from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows, withheld_rows
 from mirrorlake.republish.settling import look_at_remotes
@@ -49,13 +48,9 @@ class KnownMaps:
     begins: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
 
     def hindrance(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
-        """Return why a reader cannot go on in a remote topic that was lost; empty where none was lost (law A).
+        """Return why a reader at `offset` cannot go on in a remote topic that was lost; empty where none was lost (law A).
 
-        Args:
-            flow: the flow.
-            source: what the reader reads.
-            offset: the next offset it reads.
-            republished_from: the first upstream offset that stands in the present topic, None where there is none yet.
+        `republished_from` is the first upstream offset that stands in the present topic, None where it holds none yet.
         """
         for one in self.held:
             if one.flow == flow and source.topic in one.topics:
@@ -65,112 +60,99 @@ class KnownMaps:
             return ""
         return f"records between {offset} and {begins} stood in an earlier life of the topic that was deleted"
 
+    def __add__(self, other: KnownMaps) -> KnownMaps:
+        return KnownMaps(
+            runs=self.runs.unionByName(other.runs),
+            withheld=self.withheld.unionByName(other.withheld),
+            positions={**self.positions, **other.positions},
+            held=self.held + other.held,
+            begins={**self.begins, **other.begins},
+        )
 
-def known_maps(
-    lake: Lake,
-    flows: Iterable[FlowConfig],
-    *,
-    admins: Mapping[str, ClusterAdmin],
-    ledger: Callable[[FlowConfig], LedgerReader],
-) -> KnownMaps:
-    """Read table and ledgers of the flows; the ledgers side by side.
+
+def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> KnownMaps:
+    """Read table and ledgers of the flows; the ledgers in parallel.
 
     Raises:
         ClusterError: a target does not answer.
     """
     flows = list(flows)
-    runs, withheld = lake.meta(OFFSET_MAP), lake.meta(WITHHELD)
-    held = _held(lake)
-
-    def read(
-        flow: FlowConfig,
-    ) -> tuple[dict[SourcePartition, int], list[HeldTopic], dict[str, list[dict[str, Any]]], bool]:
-        def lacks(table: TableSchema, record: LedgerRecord) -> bool:
-            return record.seq > held.get((table.name, flow.name, record.lane), -1)
-
-        newer: list[LedgerRecord] = []
-        trimmed = False
-        with closing(ledger(flow)) as reader:
-            last = read_lanes(reader, admins[flow.target], flow.ledger_topic)
-            for lane, newest in last.items():
-                # `withheld` is written after `offset_map`: what it holds, that one holds, too.
-                if newest is not None and lacks(WITHHELD, newest) and (newest.withheld or lacks(OFFSET_MAP, newest)):
-                    records = [record for _, record in reader.since(lane, 0)]
-                    known = max(held.get((table.name, flow.name, lane), -1) for table in (OFFSET_MAP, WITHHELD))
-                    trimmed |= bool(records) and records[0].seq > known + 1
-                    newer += records
-        rows = {
-            OFFSET_MAP.name: map_rows(flow.name, [record for record in newer if lacks(OFFSET_MAP, record)]),
-            WITHHELD.name: withheld_rows(flow.name, [record for record in newer if lacks(WITHHELD, record)]),
-        }
-        positions = merged_positions(last)
-        lost, _ = look_at_remotes(flow, admins[flow.target], merged_remotes(last), positions)
-        return positions, lost, rows, trimmed
-
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        found = list(pool.map(read, flows))
-        # A ledger is trimmed as soon as the tables hold its records: they may have moved there since the tables were read.
-        if any(trimmed for *_, trimmed in found) and (now_held := _held(lake)) != held:
-            held = now_held
-            found = list(pool.map(read, flows))
-    names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
-
-    def whole(frame: DataFrame, table: TableSchema) -> DataFrame:
-        rows = [row for _, _, newer, _ in found for row in newer[table.name]]
-        # A frame reads its table when it is asked, and a running flow has appended by then what stands in `rows` already.
-        upto = [(flow, lane, seq) for (name, flow, lane), seq in held.items() if name == table.name]
-        bounds = lake.spark.createDataFrame(upto, "flow string, lane int, known_seq bigint")
-        frame = (
-            frame.join(F.broadcast(bounds), ["flow", "lane"]).where("ledger_seq <= known_seq").select(*frame.columns)
-        )
-        return frame.unionByName(lake.spark.createDataFrame(rows, table.ddl)) if rows else frame
-
-    lives = replace(lives_of(lake, flows), held=tuple(one for _, lost, *_ in found for one in lost))
-    return KnownMaps(
-        runs=lives.standing(whole(runs, OFFSET_MAP)).join(F.broadcast(names), "flow"),
-        withheld=lives.in_force(whole(withheld, WITHHELD), partial(carried_topics, lake)).join(
-            F.broadcast(names.select("flow")), "flow"
-        ),
-        positions={flow.name: positions for flow, (positions, *_) in zip(flows, found, strict=True)},
-        held=lives.held,
-        begins=beginnings(lake, flows) if lives else {},
+    copied = _Copied.read(lake)
+    tails = _read_ledgers(copied, flows, clusters)
+    # A ledger is trimmed as soon as the tables hold its records: they may have moved there since the tables were read.
+    if any(tail.is_trimmed for tail in tails) and (now_copied := _Copied.read(lake)) != copied:
+        copied, tails = now_copied, _read_ledgers(now_copied, flows, clusters)
+    by_flow = list(zip(flows, tails, strict=True))
+    runs = [row for flow, tail in by_flow for row in map_rows(flow.name, copied.lacking(OFFSET_MAP, flow, tail.newer))]
+    kept = [
+        row for flow, tail in by_flow for row in withheld_rows(flow.name, copied.lacking(WITHHELD, flow, tail.newer))
+    ]
+    lives = replace(lives_of(lake, flows), held=tuple(one for tail in tails for one in tail.lost))
+    return _of_flows(
+        lake,
+        flows,
+        lives,
+        runs=copied.upto(lake, OFFSET_MAP, runs),
+        withheld=copied.upto(lake, WITHHELD, kept),
+        positions={flow.name: tail.positions for flow, tail in by_flow},
     )
 
 
-def with_recorded(
-    known: Callable[[Iterable[FlowConfig]], KnownMaps], lake: Lake, flows: Iterable[FlowConfig], *, target: str
-) -> KnownMaps:
-    """Read the maps of the flows into a target, and of flows into other clusters what can be read of them.
+def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
+    """Read the maps from the tables alone, for when a target is lost and its ledgers with it."""
+    flows = list(flows)
+    return _of_flows(
+        lake,
+        flows,
+        lives_of(lake, flows),
+        runs=lake.meta(OFFSET_MAP),
+        withheld=lake.meta(WITHHELD),
+        positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
+    )
 
-    What a cluster that does not answer would know more counts as not read (law A), so the tables alone are safe there.
+
+def family_maps(lake: Lake, kin: Family, clusters: Clusters) -> KnownMaps:
+    """Read the maps that tell where readers of a family's remote topics go on.
+
+    What another cluster that does not answer would know counts as not read (law A), so the tables alone are safe there.
 
     Raises:
-        ClusterError: the target itself does not answer.
+        ClusterError: the family's target does not answer.
     """
-    flows = list(flows)
-    into = [flow for flow in flows if flow.target == target]
-    others = {
-        flow.target: [each for each in flows if each.target == flow.target] for flow in flows if flow.target != target
-    }
-    found = known(into)
-    for beside in others.values():
+    into: dict[str, list[FlowConfig]] = {}
+    for flow in kin.all_flows:
+        into.setdefault(flow.target, []).append(flow)
+    found = known_maps(lake, into.pop(kin.flows[0].target), clusters)
+    for elsewhere in into.values():
         try:
-            more = known(beside)
+            found += known_maps(lake, elsewhere, clusters)
         except ClusterError:
-            more = recorded_maps(lake, beside)
-        found = replace(
-            found,
-            runs=found.runs.unionByName(more.runs),
-            withheld=found.withheld.unionByName(more.withheld),
-            positions={**found.positions, **more.positions},
-            held=found.held + more.held,
-            begins={**found.begins, **more.begins},
-        )
+            found += recorded_maps(lake, elsewhere)
     return found
 
 
-def beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
-    """Return from where on remote topics that were lost hold records, by flow, as it was chosen last."""
+def _of_flows(
+    lake: Lake,
+    flows: Sequence[FlowConfig],
+    lives: Lives,
+    *,
+    runs: DataFrame,
+    withheld: DataFrame,
+    positions: Mapping[str, Mapping[SourcePartition, int]],
+) -> KnownMaps:
+    sources = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
+    in_force = lives.in_force(withheld, partial(carried_topics, lake))
+    return KnownMaps(
+        runs=lives.standing(runs).join(F.broadcast(sources), "flow"),
+        withheld=in_force.join(F.broadcast(sources.select("flow")), "flow"),
+        positions=positions,
+        held=lives.held,
+        begins=_beginnings(lake, flows) if lives else {},
+    )
+
+
+def _beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[SourcePartition, int]]:
+    """Find from where on remote topics that were lost hold records, by flow, as it was chosen last."""
     rows = lake.ask(
         "SELECT flow, topic, generation, partition, max_by(position, observed_at) AS begins FROM {positions} "
         "WHERE kind = :kind AND array_contains(:flows, flow) GROUP BY flow, topic, generation, partition",
@@ -183,24 +165,69 @@ def beginnings(lake: Lake, flows: Iterable[FlowConfig]) -> dict[str, dict[Source
     return found
 
 
-def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
-    """Read the maps from the tables alone, for when a target is lost and its ledgers with it."""
-    flows = list(flows)
-    names = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
-    lives = lives_of(lake, flows)
-    return KnownMaps(
-        runs=lives.standing(lake.meta(OFFSET_MAP)).join(F.broadcast(names), "flow"),
-        withheld=lives.in_force(lake.meta(WITHHELD), partial(carried_topics, lake)).join(
-            F.broadcast(names.select("flow")), "flow"
-        ),
-        positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
-        begins=beginnings(lake, flows) if lives else {},
-    )
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """The newest ledger record that the tables hold, by table, flow and lane."""
+
+    seqs: Mapping[tuple[str, str, int], int]
+
+    @classmethod
+    def read(cls, lake: Lake) -> _Copied:
+        rows = lake.ask(
+            "SELECT 'offset_map' AS name, flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane "
+            "UNION ALL SELECT 'withheld', flow, lane, max(ledger_seq) FROM {withheld} GROUP BY flow, lane"
+        )
+        return cls({(row.name, row.flow, row.lane): int(row.seq) for row in rows})
+
+    def last(self, table: TableSchema, flow: FlowConfig, lane: int) -> int:
+        return self.seqs.get((table.name, flow.name, lane), -1)
+
+    def lacking(self, table: TableSchema, flow: FlowConfig, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
+        return [record for record in records if record.seq > self.last(table, flow, record.lane)]
+
+    def upto(self, lake: Lake, table: TableSchema, newer: Sequence[object]) -> DataFrame:
+        """Return the rows that the table held when it was looked at, and newer ones from the ledgers.
+
+        A frame reads its table when it is asked, and a running flow has appended by then what `newer` holds already.
+        """
+        frame = lake.meta(table)
+        known = [(flow, lane, seq) for (name, flow, lane), seq in self.seqs.items() if name == table.name]
+        bounds = lake.spark.createDataFrame(known, "flow string, lane int, known_seq bigint")
+        held = frame.join(F.broadcast(bounds), ["flow", "lane"]).where("ledger_seq <= known_seq").select(*frame.columns)
+        return held.unionByName(lake.spark.createDataFrame(newer, table.ddl)) if newer else held
 
 
-def _held(lake: Lake) -> dict[tuple[str, str, int], int]:
-    rows = lake.ask(
-        "SELECT 'offset_map' AS name, flow, lane, max(ledger_seq) AS seq FROM {offset_map} GROUP BY flow, lane "
-        "UNION ALL SELECT 'withheld', flow, lane, max(ledger_seq) FROM {withheld} GROUP BY flow, lane"
-    )
-    return {(row.name, row.flow, row.lane): int(row.seq) for row in rows}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LedgerTail:
+    """What a flow's ledger says; `newer` holds records that a table lacks, `is_trimmed` where some before them are gone."""
+
+    positions: Mapping[SourcePartition, int]
+    lost: Sequence[HeldTopic]
+    newer: Sequence[LedgerRecord]
+    is_trimmed: bool
+
+
+def _read_ledgers(copied: _Copied, flows: Sequence[FlowConfig], clusters: Clusters) -> list[_LedgerTail]:
+    # Opened here: clients of one cluster are shared, and threads would open them twice.
+    admins = [clusters.admin(flow.target) for flow in flows]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return list(pool.map(partial(_read_ledger, copied, clusters), flows, admins))
+
+
+def _read_ledger(copied: _Copied, clusters: Clusters, flow: FlowConfig, target: ClusterAdmin) -> _LedgerTail:
+    newer: list[LedgerRecord] = []
+    is_trimmed = False
+    with closing(clusters.ledger(flow)) as reader:
+        last = read_lanes(reader, target, flow.ledger_topic)
+        for lane, newest in last.items():
+            if newest is None:
+                continue
+            in_map, in_withheld = copied.last(OFFSET_MAP, flow, lane), copied.last(WITHHELD, flow, lane)
+            # `withheld` is written after `offset_map`: what it holds, that one holds, too.
+            if newest.seq > in_withheld and (newest.withheld or newest.seq > in_map):
+                records = [record for _, record in reader.since(lane, 0)]
+                is_trimmed |= bool(records) and records[0].seq > max(in_map, in_withheld) + 1
+                newer += records
+    positions = merged_positions(last)
+    lost, _ = look_at_remotes(flow, target, merged_remotes(last), positions)
+    return _LedgerTail(positions=positions, lost=lost, newer=newer, is_trimmed=is_trimmed)

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets.known_map import KnownMaps, known_maps, recorded_maps
 from mirrorlake.offsets.merge_order import Stretch, in_recorded_order, remaining
-from mirrorlake.offsets.shared_partitions import family, known_to
+from mirrorlake.offsets.shared_partitions import family, settled_ends
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import Answer, Sheet, badge, plural, table
 from mirrorlake.render.encoder import by_fields
@@ -28,56 +28,31 @@ from mirrorlake.republish.in_order import InOrder
 
 log = logging.getLogger(__name__)
 
-Positions = Mapping[str, Mapping[SourcePartition, int]]
+Sent = Mapping[str, Mapping[SourcePartition, int]]
+"""The next upstream offset that each flow sends, by flow and source partition."""
 
 # Settings that do not decide which records stand in which remote topic and partition; all others must be the same.
 _FREE = {"name", "target", "groups", "exclude_groups", "sync", "mm2", "delivery", "start", "lanes", "feeder"}
 _FREE |= {"chunk_records", "chunk_bytes", "producer", "trigger"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedOrder:
-    """The maps of the flows whose order is repeated; `known_to` as in `offsets.shared_partitions`, empty where all is known."""
-
-    maps: KnownMaps
-    known_to: Mapping[TopicPartition, int]
-
-
-def recorded_order(
-    lake: Lake,
-    flows: Iterable[FlowConfig],
-    *,
-    beside: Iterable[FlowConfig],
-    target: ClusterAdmin,
-    maps: Callable[[], KnownMaps],
-) -> RecordedOrder:
-    """Return the order at a target as far as it is certain, whatever is under way there.
-
-    Args:
-        lake: the lake.
-        flows: the flows whose order is asked for.
-        beside: all flows of the settings.
-        target: their target.
-        maps: reads their maps and ledgers.
-
-    Raises:
-        SafetyError: a transaction is under way for long, or one of the flows delivers at least once.
-    """
-    beside, ends = list(beside), dict[TopicPartition, int]()
+def _certain_to(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> dict[TopicPartition, int]:
+    """Find up to which offset the order at a target is certain, whatever is under way there; nothing for what never changes."""
+    ends: dict[TopicPartition, int] = {}
     for flow in flows:
-        kin = family(lake, flow, beside)
-        if kin.remotes():
-            found = known_to(target, kin)
-            if not found and target.describe(kin.remotes()):
+        kin, target = family(lake, flow, clusters.config.flows), clusters.admin(flow.target)
+        if remotes := kin.remotes():
+            found = settled_ends(target, remotes, kin.flows)
+            if not found and target.describe(remotes):
                 raise SafetyError(
-                    f"the order at {flow.target} is not certain: a transaction of {flow.name} or of a flow beside it is under "
-                    "way, or one delivers at least once",
+                    f"the order at {flow.target} is not certain: a transaction of {flow.name} or of another flow into its "
+                    "topics is under way, or one delivers at least once",
                     consequence="nothing was sent",
                     remedy=f"stop the flows into {flow.target}, wait a minute, and run the same command again",
                     flow=flow.name,
                 )
             ends |= found
-    return RecordedOrder(maps=maps(), known_to=ends)
+    return ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,26 +136,31 @@ def _makes_the_same(flow: FlowConfig, other: FlowConfig) -> bool:
     return all(getattr(flow, key) == getattr(other, key) for key in FlowConfig.model_fields if key not in _FREE)
 
 
-def make_rebuild_plan(
-    flows: Mapping[str, FlowConfig], order: RecordedOrder, sent: Positions, *, like: str, target: str
-) -> RebuildPlan:
+def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str, recorded: bool) -> RebuildPlan:
     """Plan what a rebuild would send, without changing anything.
 
     Args:
-        flows: from `counterparts`.
-        order: of their counterparts.
-        sent: the next upstream offset that each of the flows sends, by flow and source partition.
+        lake: the lake.
+        clusters: the clusters of the settings.
         like: the target whose order is recorded.
         target: the target that gets it.
+        recorded: take the order from the lake alone, where `like` is lost.
 
     Raises:
-        UsageError: a flow spreads source partitions over several target partitions.
-        SafetyError: the target holds more than the beginning of the recorded order.
+        UsageError: no flow has a counterpart, or a flow spreads source partitions over several target partitions.
+        SafetyError: the target holds more than the beginning of the recorded order, or that order is not certain yet.
     """
+    flows = counterparts(clusters.config.flows, like=like, target=target)
+    references = list(flows.values())
+    lake.create_all({flow.source for flow in references})
+    # Before the maps: what is committed below these ends is in them.
+    certain = {} if recorded else _certain_to(lake, references, clusters)
+    maps = recorded_maps(lake, references) if recorded else known_maps(lake, references, clusters)
+    sent = known_maps(lake, [clusters.config.flow(name) for name in flows], clusters).positions
     names = {reference.name: flow for flow, reference in flows.items()}
     columns = ["source_topic", "generation", "source_partition", "target_topic", "target_partition"]
     columns += ["flow", "first_upstream", "last_upstream", "first_downstream", "record_count"]
-    rows = order.maps.runs.select(*columns).distinct().collect()
+    rows = maps.runs.select(*columns).distinct().collect()
     stretches = [
         Stretch(
             flow=names[row.flow],
@@ -195,7 +175,7 @@ def make_rebuild_plan(
         if row.flow in names
         # A run is dense, so it lies on one side of what is certain.
         and row.first_downstream
-        < order.known_to.get(TopicPartition(row.target_topic, row.target_partition), row.first_downstream + 1)
+        < certain.get(TopicPartition(row.target_topic, row.target_partition), row.first_downstream + 1)
     ]
     reached = {(flow, source): position for flow in flows for source, position in sent[flow].items()}
     try:
@@ -208,7 +188,7 @@ def make_rebuild_plan(
         ) from None
     try:
         left = remaining(ordered, reached)
-        _refuse_ahead(flows, order.maps, sent, left)
+        _refuse_ahead(flows, maps, sent, left)
     except ValueError as problem:
         raise SafetyError(
             f"{target} does not hold the beginning of the order at {like}: {problem}",
@@ -238,7 +218,7 @@ def make_rebuild_plan(
     )
 
 
-def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Positions, left: Iterable[Stretch]) -> None:
+def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Sent, left: Iterable[Stretch]) -> None:
     """Raise where a flow sent records that its counterpart has not, into a partition that still lacks earlier ones."""
     lacking = {one.target for one in left}
     for flow, reference in flows.items():

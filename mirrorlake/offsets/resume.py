@@ -9,160 +9,148 @@ merged topic). All that the reader reads on any of their sources count, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.offset_map import SOURCE_KEY, read_and_unread, read_from
-from mirrorlake.lake.read_to import read_to
-from mirrorlake.lake.schema import POSITIONS
+from mirrorlake.lake.offset_map import read_and_unread, read_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.groups import Contribution, Resume, limiting, position_among
-from mirrorlake.offsets.known_map import KnownMaps
-from mirrorlake.offsets.shared_partitions import Family, known_to
-from mirrorlake.offsets.web import Asked, Readers, Verdict, Web, asked_of
-from mirrorlake.topics.sources import TopicSource
+from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets.known_map import KnownMaps, family_maps
+from mirrorlake.offsets.position_check import Asked, PositionChecker
+from mirrorlake.offsets.shared_partitions import Family, FamilyPositions, Positions, settled_ends
+from mirrorlake.offsets.web import Web
 
-_SOURCES = "topic string, generation int, partition int, offset bigint"
+_POINTS = "topic string, generation int, partition int, offset bigint"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """The clusters that positions are checked against; a source that is lost is left out."""
-
-    sources: Mapping[str, TopicSource]
-    target: ClusterAdmin
+Resumes = dict[tuple[str, TopicPartition], Resume]
+"""Where readers go on, by reader and target partition."""
 
 
 def resume_readers(
     lake: Lake,
     kin: Family,
-    readers: Readers,
+    readers: FamilyPositions,
+    clusters: Clusters,
     *,
-    maps: Callable[[], KnownMaps],
-    ends: Ends,
-    stands: Mapping[str, Mapping[SourcePartition, int]] | None = None,
-) -> dict[tuple[str, TopicPartition], Resume]:
-    """Return where readers go on, by reader and target partition of the family's first flow.
+    translated: Positions | None = None,
+    lost: Collection[str] = (),
+) -> Resumes:
+    """Find where readers go on at the target of a family's first flow.
 
     Args:
         lake: the lake.
         kin: the flow, and those that share remote topics with it.
-        readers: their positions on the sources of these flows.
-        maps: reads the flows' runs, their ledgers' newest included.
-        ends: the clusters.
-        stands: where clusters mirror each other, the positions on the flow's source to translate, whoever set them; None
+        readers: what the readers have read on the sources of these flows.
+        clusters: the clusters of the settings.
+        translated: where clusters mirror each other, the positions on the flow's source to translate, whoever set them; None
             where they are the readers' own.
+        lost: sources that are not asked.
 
     Raises:
         ClusterError: a cluster does not answer.
     """
-    if stands is None:
-        stands = {reader: positions.get(kin.flows[0].name, {}) for reader, positions in readers.items()}
-    if not any(stands.values()):
+    flow = kin.flows[0]
+    translated = readers.get(flow.name, {}) if translated is None else translated
+    if not translated:
         return {}
     # Before the maps: what is committed below these ends is in them.
-    known = known_to(ends.target, kin)
-    looking = _Looking(lake, kin, maps(), ends=ends, known=known)
-    return looking.resume_in_web(stands, readers) if kin.web else looking.resume(readers)
+    known = settled_ends(clusters.admin(flow.target), kin.remotes(), kin.flows)
+    look = _Look(lake, kin, family_maps(lake, kin, clusters), clusters, known=known, lost=lost)
+    return look.resume_in_web(translated, readers) if kin.web else look.resume(readers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """One position of one source partition: the verdict, and what stands of it by target partition."""
-
-    verdict: Verdict
-    places: Mapping[TopicPartition, tuple[int | None, int | None]]
-
-
-class _Looking:
+class _Look:
     def __init__(
-        self, lake: Lake, kin: Family, maps: KnownMaps, *, ends: Ends, known: Mapping[TopicPartition, int]
+        self,
+        lake: Lake,
+        kin: Family,
+        maps: KnownMaps,
+        clusters: Clusters,
+        *,
+        known: Mapping[TopicPartition, int],
+        lost: Collection[str],
     ) -> None:
         self._lake = lake
         self._kin = kin
         self._maps = maps
-        self._ends = ends
+        self._clusters = clusters
+        self._target = clusters.admin(kin.flows[0].target)
         self._known = known
+        self._lost = lost
         self._first: Mapping[TopicPartition, int] = {}
 
-    def resume(self, readers: Readers) -> dict[tuple[str, TopicPartition], Resume]:
-        asked: dict[str, set[tuple[Asked, bool]]] = {flow.name: set() for flow in self._kin.flows}
-        by_reader: dict[str, list[tuple[str, Asked, bool]]] = {}
-        for reader, positions in readers.items():
-            for flow in self._kin.flows:
-                for source, offset, is_committed in self._completed(flow, positions.get(flow.name, {})):
-                    asked[flow.name].add(((source, offset), is_committed))
-                    by_reader.setdefault(reader, []).append((flow.name, (source, offset), is_committed))
-        seen = {flow.name: self._look(flow, {one for one, _ in asked[flow.name]}) for flow in self._kin.flows}
-        rows: dict[tuple[str, TopicPartition], list[tuple[Contribution, Verdict]]] = {}
-        for reader, held in by_reader.items():
-            for name, one, is_committed in held:
-                found = seen[name][one]
-                for target, (last_read, first_unread) in found.places.items():
-                    contribution = Contribution(
-                        flow=name,
-                        source=one[0],
-                        upstream_offset=one[1],
+    def resume(self, readers: FamilyPositions) -> Resumes:
+        rows: dict[tuple[str, TopicPartition], list[Contribution]] = {}
+        for flow in self._kin.flows:
+            asked = list(self._completed(flow, readers.get(flow.name, {})))
+            places, checks = self._look(flow, {one for _, one in asked})
+            for reader, (source, offset) in asked:
+                for target, (last_read, first_unread) in places[source, offset].items():
+                    one = Contribution(
+                        flow=flow.name,
+                        source=source,
+                        upstream_offset=offset,
                         last_read=last_read,
                         first_unread=first_unread,
-                        is_committed=is_committed,
+                        check=checks[source, offset],
                     )
-                    rows.setdefault((reader, target), []).append((contribution, found.verdict))
+                    rows.setdefault((reader, target), []).append(one)
         mine = self._kin.flows[0].name
+        committed = readers.get(mine, {})
         rows = {
-            key: parts for key, parts in rows.items() if any(one.flow == mine and one.is_committed for one, _ in parts)
+            key: parts
+            for key, parts in rows.items()
+            if any(one.flow == mine and (key[0], one.source) in committed for one in parts)
         }
         bare = {
             target
             for (_, target), parts in rows.items()
-            if all(one.last_read is None and one.first_unread is None for one, _ in parts)
+            if all(one.last_read is None and one.first_unread is None for one in parts)
         }
-        existing = self._ends.target.describe({tp.topic for tp in bare})
-        self._first = self._ends.target.earliest(
+        existing = self._target.describe({tp.topic for tp in bare})
+        self._first = self._target.earliest(
             tp for tp in bare if tp.topic in existing and tp.partition < existing[tp.topic].partitions
         )
-        found_rows = {key: self._row(key[1], parts) for key, parts in rows.items()}
-        return self._counted(found_rows, rows)
+        return self._with_records_again({key: self._row(key[1], parts) for key, parts in rows.items()}, rows)
 
-    def resume_in_web(
-        self, stands: Mapping[str, Mapping[SourcePartition, int]], readers: Readers
-    ) -> dict[tuple[str, TopicPartition], Resume]:
-        """Return where readers go on where clusters mirror each other; their positions are those they committed themselves."""
-        asked = {flow.name: asked_of(readers, flow.name) for flow in self._kin.flows}
-        seen = {flow.name: self._look(flow, asked[flow.name]) for flow in self._kin.flows}
-        verdicts = {(name, one): found.verdict for name, looked in seen.items() for one, found in looked.items()}
-        web = Web(self._kin, self._maps, target=self._ends.target, known=self._known)
-        return web.resume(stands, readers, verdicts)
+    def resume_in_web(self, translated: Positions, readers: FamilyPositions) -> Resumes:
+        """Find where readers go on where clusters mirror each other; `readers` are the positions they committed themselves."""
+        checks: dict[tuple[str, Asked], PositionCheck] = {}
+        for flow in self._kin.flows:
+            asked = {(source, held.offset) for (_, source), held in readers.get(flow.name, {}).items()}
+            _, found = self._look(flow, asked)
+            checks |= {(flow.name, one): check for one, check in found.items()}
+        return Web(self._kin, self._maps, target=self._target, known=self._known).resume(translated, readers, checks)
 
-    def _completed(
-        self, flow: FlowConfig, positions: Mapping[SourcePartition, int]
-    ) -> Iterable[tuple[SourcePartition, int, bool]]:
-        """Yield the positions, and 0 for partitions of the same topics that share a target partition and have none."""
-        yield from ((source, offset, True) for source, offset in positions.items())
-        shared = self._kin.remotes()
-        for topic, generation in {(source.topic, source.generation) for source in positions}:
-            if flow.remote_topic(topic) not in shared or topic not in self._kin.topics[flow.name]:
-                continue
-            for partition in range(self._kin.topics[flow.name][topic].partitions):
-                source = SourcePartition(topic, generation, partition)
-                if source not in positions:
-                    yield source, 0, False
+    def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, Asked]]:
+        """Yield the positions by reader, and 0 for partitions of the same topics that share a target partition and have none."""
+        for (reader, source), held in positions.items():
+            yield reader, (source, held.offset)
+        shared, topics = self._kin.remotes(), self._kin.topics[flow.name]
+        for reader, topic, generation in sorted({(reader, s.topic, s.generation) for reader, s in positions}):
+            if topic in topics and flow.remote_topic(topic) in shared:
+                for partition in range(topics[topic].partitions):
+                    source = SourcePartition(topic, generation, partition)
+                    if (reader, source) not in positions:
+                        yield reader, (source, 0)
 
-    def _look(self, flow: FlowConfig, asked: set[Asked]) -> dict[Asked, _Seen]:
+    def _look(
+        self, flow: FlowConfig, asked: set[Asked]
+    ) -> tuple[dict[Asked, dict[TopicPartition, tuple[int | None, int | None]]], dict[Asked, PositionCheck]]:
+        """Return what stands of each position by target partition (last read, first unread), and what can be said of it."""
         if not asked:
-            return {}
-        rows = [(s.topic, s.generation, s.partition, offset) for s, offset in sorted(asked)]
+            return {}, {}
+        points = [(s.topic, s.generation, s.partition, offset) for s, offset in sorted(asked)]
         runs = self._maps.runs.where(F.col("flow") == flow.name)
         places: dict[Asked, dict[TopicPartition, tuple[int | None, int | None]]] = {}
         begins: dict[Asked, int | None] = {}
-        for row in read_and_unread(self._lake.spark.createDataFrame(rows, _SOURCES), runs).collect():
+        for row in read_and_unread(self._lake.spark.createDataFrame(points, _POINTS), runs).collect():
             one = SourcePartition(row.topic, row.generation, row.partition), int(row.offset)
             begins[one] = row.republished_from
             # Records yet to come may stand in any of these, and a reader must have a position there before they do.
@@ -170,208 +158,78 @@ class _Looking:
             mine = places.setdefault(one, {TopicPartition(remote, p): (None, None) for p in candidates})
             if row.target_topic is not None:
                 mine[TopicPartition(row.target_topic, row.target_partition)] = row.last_read, row.first_unread
-        inside = {
-            one: (first := begins[one]) is not None
-            and one[1] >= first
-            and any(unread is not None for _, unread in places[one].values())
-            for one in asked
+        unsure = {
+            one: first
+            for one, first in begins.items()
+            if first is None or one[1] < first or all(unread is None for _, unread in places[one].values())
         }
-        source = self._ends.sources.get(flow.source)
-        unsure = {one: begins[one] for one in asked if not inside[one]}
-        judge = _Judge(self._lake, flow, unsure, maps=self._maps, source=source)
-        return {
-            one: _Seen(Verdict() if inside[one] else judge.verdict(*one, begins[one]), places[one]) for one in asked
-        }
+        source = None if flow.source in self._lost else self._clusters.source(flow.source)
+        checker = PositionChecker(self._lake, flow, unsure, maps=self._maps, source=source)
+        return places, {one: checker.check(*one) if one in unsure else PositionCheck() for one in begins}
 
-    def _row(self, target: TopicPartition, parts: list[tuple[Contribution, Verdict]]) -> Resume:
-        contributions = [one for one, _ in parts]
-        verdicts = [verdict for _, verdict in parts]
-        decides = limiting(contributions)
-        unsafe = next(((one, verdict) for one, verdict in parts if not verdict.is_safe), None)
+    def _row(self, target: TopicPartition, parts: Sequence[Contribution]) -> Resume:
+        decides = limiting(parts)
         several = len(parts) > 1
+        unsafe = next((one for one in parts if not one.check.is_safe), None)
         if unsafe is not None:
-            one, verdict = unsafe
-            return _said(one, target, None, reason=f"{_named(one)}: {verdict.reason}" if several else verdict.reason)
+            reason = f"{unsafe}: {unsafe.check.reason}" if several else unsafe.check.reason
+            return Resume.of(unsafe, target, reason=reason)
         if several and target not in self._known:
             flows = [flow.name for flow in self._kin.flows if flow.delivery != "exactly_once"]
             why = f"{', '.join(flows)} delivers at least once" if flows else "a transaction is under way"
-            return _said(
-                decides,
-                target,
-                None,
-                reason=f"{len(parts)} source partitions feed {target} and {why}: not all records are known",
-            )
-        bound = self._known[target] if several else None
-        position = position_among(contributions, known_to=bound)
-        if position is None and target not in self._first:
-            return _said(decides, target, None, reason=f"{target} does not exist on {self._kin.flows[0].target} yet")
-        position = self._first[target] if position is None else position
-        read_to_here = max((one.last_read for one in contributions if one.last_read is not None), default=-1)
-        exact = all(verdict.exact for verdict in verdicts) and read_to_here < position
-        counts = [verdict.again for verdict in verdicts]
-        again = None if None in counts else sum(count for count in counts if count is not None)
-        reason = next((verdict.reason for verdict in verdicts if verdict.reason), "")
+            reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
+            return Resume.of(decides, target, reason=reason)
+        position = position_among(parts, known_to=self._known[target] if several else None)
+        if position is None:
+            if target not in self._first:
+                reason = f"{target} does not exist on {self._kin.flows[0].target} yet"
+                return Resume.of(decides, target, reason=reason)
+            position = self._first[target]
+        read_to_here = max((one.last_read for one in parts if one.last_read is not None), default=-1)
+        counts = [one.check.again for one in parts]
+        reason = next((one.check.reason for one in parts if one.check.reason), "")
         if several:
-            reason = f"{len(parts)} source partitions feed {target}; {_named(decides)} decides" + (
-                reason and f"; {reason}"
-            )
-        return replace(_said(decides, target, position, reason=reason), exact=exact, records_again=again)
+            reason = f"{len(parts)} source partitions feed {target}; {decides} decides" + (reason and f"; {reason}")
+        return replace(
+            Resume.of(decides, target, reason=reason),
+            downstream_offset=position,
+            exact=all(one.check.exact for one in parts) and read_to_here < position,
+            records_again=None if None in counts else sum(count for count in counts if count is not None),
+        )
 
-    def _counted(
-        self,
-        found: dict[tuple[str, TopicPartition], Resume],
-        rows: Mapping[tuple[str, TopicPartition], list[tuple[Contribution, Verdict]]],
-    ) -> dict[tuple[str, TopicPartition], Resume]:
+    def _with_records_again(
+        self, found: Resumes, rows: Mapping[tuple[str, TopicPartition], Sequence[Contribution]]
+    ) -> Resumes:
         """Add how many records each reader reads again because they stand after one that it has not read."""
-        asked: dict[str, set[tuple[Any, ...]]] = {}
+        asked: dict[str, dict[_ReadPast, list[tuple[str, TopicPartition]]]] = {}
         for key, resume in found.items():
-            for one, _ in rows[key]:
-                place = resume.downstream_offset
+            target, place = resume.target, resume.downstream_offset
+            for one in rows[key]:
                 if place is not None and one.last_read is not None and one.last_read >= place:
-                    source = one.source.topic, one.source.generation, one.source.partition
-                    row = (*source, one.upstream_offset, key[1].topic, key[1].partition, place)
-                    asked.setdefault(one.flow, set()).add(row)
-        again: dict[tuple[Any, ...], int] = {}
-        for name, points in asked.items():
-            columns = f"{_SOURCES}, target_topic string, target_partition int, place bigint"
-            frame = self._lake.spark.createDataFrame(sorted(points), columns)
+                    s = one.source
+                    here = s.topic, s.generation, s.partition, one.upstream_offset
+                    past = _ReadPast(*here, target.topic, target.partition, place)
+                    asked.setdefault(one.flow, {}).setdefault(past, []).append(key)
+        for name, held in asked.items():
+            frame = self._lake.spark.createDataFrame(sorted(held), _READ_PAST)
             for row in read_from(frame, self._maps.runs.where(F.col("flow") == name)).collect():
-                again[(name, *row[:-1])] = int(row.records_again)
-        counted = dict(found)
-        for key, resume in found.items():
-            more = sum(
-                again.get(
-                    (
-                        one.flow,
-                        *(one.source.topic, one.source.generation, one.source.partition, one.upstream_offset),
-                        *(key[1].topic, key[1].partition, resume.downstream_offset),
-                    ),
-                    0,
-                )
-                for one, _ in rows[key]
-            )
-            if more and resume.records_again is not None:
-                counted[key] = replace(resume, records_again=resume.records_again + more)
-        return counted
+                for key in held[_ReadPast(*row[:-1])]:
+                    counted = found[key].records_again
+                    if counted is not None:
+                        found[key] = replace(found[key], records_again=counted + int(row.records_again))
+        return found
 
 
-def _named(one: Contribution) -> str:
-    return f"{one.source}@{one.upstream_offset} of {one.flow}"
+class _ReadPast(NamedTuple):
+    """A position whose reader has read records at or after the `place` on the target where it goes on."""
+
+    topic: str
+    generation: int
+    partition: int
+    offset: int
+    target_topic: str
+    target_partition: int
+    place: int
 
 
-def _said(one: Contribution, target: TopicPartition, downstream: int | None, *, reason: str) -> Resume:
-    return Resume(
-        source=one.source,
-        upstream_offset=one.upstream_offset,
-        target=target,
-        downstream_offset=downstream,
-        exact=False,
-        reason=reason,
-    )
-
-
-class _Judge:
-    """Decide about positions outside of the map, with one look at relay and source for all of them."""
-
-    def __init__(
-        self,
-        lake: Lake,
-        flow: FlowConfig,
-        unsure: Mapping[Asked, int | None],
-        *,
-        maps: KnownMaps,
-        source: TopicSource | None,
-    ) -> None:
-        self._lake = lake
-        self._flow = flow
-        self._maps = maps
-        self._republished = maps.positions[flow.name]
-        sources = sorted({source for source, _ in unsure})
-        self._read_to = read_to(lake, flow.source) if sources else {}
-        self._begun = self._landing_begun() if sources else {}
-        there = [TopicPartition(source.topic, source.partition) for source in sources]
-        self._earliest: Mapping[TopicPartition, int] = {}
-        if there and source is not None:
-            existing = source.describe({tp.topic for tp in there})
-            there = [tp for tp in there if tp.topic in existing and tp.partition < existing[tp.topic].partitions]
-            self._earliest = source.earliest(there)
-        self._spans = self._landed_between(unsure)
-
-    def verdict(self, source: SourcePartition, offset: int, republished_from: int | None) -> Verdict:
-        """Return the verdict on one position."""
-        if hindrance := self._maps.hindrance(self._flow.name, source, offset, republished_from):
-            return Verdict(is_safe=False, reason=hindrance)
-        if republished_from is not None and offset < republished_from:
-            return self._before_the_first(source, offset)
-        return self._behind_the_end(source, offset)
-
-    def _behind_the_end(self, source: SourcePartition, offset: int) -> Verdict:
-        """The reader is at or ahead of what was republished: it waits there for what it has already read."""
-        seen = self._read_to.get(TopicPartition(source.topic, source.partition), 0)
-        waiting, last = self._spans.get((source, offset), (0, -1))
-        if waiting == 0 and offset <= max(seen, last + 1, self._republished.get(source, 0)):
-            return Verdict()
-        if offset > max(seen, last + 1):
-            reason = "ahead of what was landed; it waits at the last republished position"
-            return Verdict(exact=False, again=None, reason=reason)
-        reason = "ahead of what was republished; it waits at the last republished position"
-        return Verdict(exact=False, again=waiting, reason=reason)
-
-    def _before_the_first(self, source: SourcePartition, offset: int) -> Verdict:
-        """The reader stands before everything that was republished: fine, where nothing it could still read is skipped."""
-        tp = TopicPartition(source.topic, source.partition)
-        waiting, _ = self._spans.get((source, offset), (0, -1))
-        readable_from = max(offset, self._earliest.get(tp, offset))
-        if waiting == 0 and readable_from >= self._begun.get(source, 2**63):
-            return Verdict()
-        reason = f"records between {offset} and the first republished one were never republished by this flow"
-        return Verdict(is_safe=False, reason=reason)
-
-    def _landing_begun(self) -> dict[SourcePartition, int]:
-        samples = self._lake.meta(POSITIONS).where((F.col("source") == self._flow.source) & (F.col("kind") == "landed"))
-        rows = samples.groupBy(*SOURCE_KEY).agg(F.min("position").alias("first")).collect()
-        return {SourcePartition(row.topic, row.generation, row.partition): int(row["first"]) for row in rows}
-
-    def _landed_between(self, unsure: Mapping[Asked, int | None]) -> dict[Asked, tuple[int, int]]:
-        """Return how many landed records lie between each position and what was republished, and the last landed offset.
-
-        Past what was republished these are records that the reader has read and the target lacks; before the first that
-        was republished, records that it has not read and never will there.
-        """
-        rows = [
-            (s.topic, s.generation, s.partition, offset, offset, first)
-            if first is not None and offset < first
-            else (s.topic, s.generation, s.partition, offset, self._republished.get(s, 0), offset)
-            for (s, offset), first in unsure.items()
-        ]
-        if not rows or not self._lake.exists(self._lake.relay_location(self._flow.source)):
-            return {}
-        schema = "topic string, generation int, partition int, at bigint, low bigint, high bigint"
-        spans = F.broadcast(self._lake.spark.createDataFrame(rows, schema))
-        relay: DataFrame = self._lake.relay(self._flow.source).select(*SOURCE_KEY, "offset")
-        inside = F.col("offset").between(F.col("low"), F.col("high") - 1)
-        counted = (
-            relay.join(spans, list(SOURCE_KEY))
-            .where(F.col("offset") >= F.col("low"))
-            .groupBy(*SOURCE_KEY, "at")
-            .agg(F.count_if(inside).alias("records"), F.max("offset").alias("last"))
-            .join(self._withheld_between(spans), [*SOURCE_KEY, "at"], "left")
-        )
-        return {
-            (SourcePartition(row.topic, row.generation, row.partition), int(row["at"])): (
-                int(row.records) - int(row.withheld or 0),
-                int(row["last"]),
-            )
-            for row in counted.collect()
-        }
-
-    def _withheld_between(self, spans: DataFrame) -> DataFrame:
-        """Return how many records of each span the flow's rules withheld: nobody waits for those."""
-        common = F.expr("greatest(0, least(high, part.first + part.length) - greatest(low, part.first))")
-        return (
-            self._maps.withheld.where(F.col("flow") == self._flow.name)
-            .select(*SOURCE_KEY, F.explode("ranges").alias("part"))
-            .join(spans, list(SOURCE_KEY))
-            .groupBy(*SOURCE_KEY, "at")
-            .agg(F.sum(common).alias("withheld"))
-        )
+_READ_PAST = f"{_POINTS}, target_topic string, target_partition int, place bigint"

@@ -14,14 +14,21 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.kafka.groups import Committed
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 log = logging.getLogger(__name__)
 
 # A commit takes milliseconds; a transaction whose sender died stays open until its time-out, a minute.
 _PATIENCE_S = 10.0
+
+Positions = Mapping[tuple[str, SourcePartition], Committed]
+"""What readers have committed on one source, by reader and source partition."""
+
+FamilyPositions = Mapping[str, Positions]
+"""What readers have committed on the sources of a family's flows, by flow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +56,7 @@ class Family:
 
 
 def family(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> Family:
-    """Return a flow and those of `beside` that share a remote topic with it, or mirror clusters to each other with it."""
+    """Find the flows of `beside` that share a remote topic with a flow, or mirror clusters to each other with it."""
     beside = list(beside)
     known: dict[str, dict[str, KnownTopic]] = {}
 
@@ -73,25 +80,14 @@ def family(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> Family
     return Family(flows=tuple(flows), topics=topics, web=web)
 
 
-def known_to(target: ClusterAdmin, kin: Family) -> dict[TopicPartition, int]:
-    """Return up to which downstream offset the ledgers know every record of the shared remote topics.
-
-    Ask before the ledgers are read (see `settled_ends`).
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
-    return settled_ends(target, kin.remotes(), kin.flows)
-
-
 def settled_ends(
     target: ClusterAdmin, remotes: Iterable[str], flows: Iterable[FlowConfig]
 ) -> dict[TopicPartition, int]:
-    """Return up to which downstream offset the ledgers of the flows, read afterwards, know every record of remote topics.
+    """Return up to which downstream offset the ledgers of the flows know every record of remote topics.
 
-    A record below the last stable offset was committed, and so was the ledger record of its transaction, whose own marker
-    may come a moment later and is waited for. Nothing is returned where a transaction stays open, and for flows that
-    deliver at least once: what they have under way cannot be told from what is known.
+    Ask before the ledgers are read. A record below the last stable offset was committed, and so was the ledger record of its
+    transaction, whose own marker may come a moment later and is waited for. Nothing is returned where a transaction stays
+    open, and for flows that deliver at least once: what they have under way cannot be told from what is known.
 
     Raises:
         ClusterError: the target does not answer.

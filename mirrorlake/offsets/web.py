@@ -6,8 +6,8 @@ skipped; all maps of the web together tell which of them a reader has read (`mir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from pyspark.sql import functions as F
@@ -16,38 +16,17 @@ from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.offset_map import segments
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.groups import Resume
-from mirrorlake.model.interleaved import END, Answer, Carried, Interleaved
+from mirrorlake.model.groups import PositionCheck, Resume
+from mirrorlake.model.interleaved import END, CopiedSpans, Interleaved
 from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, arrival, tree_from, way
 from mirrorlake.offsets.known_map import KnownMaps
-from mirrorlake.offsets.shared_partitions import Family
+from mirrorlake.offsets.position_check import Asked
+from mirrorlake.offsets.shared_partitions import Family, FamilyPositions, Positions
 from mirrorlake.rules.hop_header import RULE
 from mirrorlake.topics.group_refusal import refused
 
-Readers = Mapping[str, Mapping[str, Mapping[SourcePartition, int]]]
-"""Positions (next offset to read) by reader, flow and source partition."""
-
-Asked = tuple[SourcePartition, int]
-"""A source partition and the next offset that a reader reads there."""
-
 _Key = tuple[str, str, int]
 """A flow, its source topic and its partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What can be said of one position on the source: `again` records lie ahead of what was republished."""
-
-    is_safe: bool = True
-    exact: bool = True
-    again: int | None = 0
-    reason: str = ""
-
-
-def asked_of(readers: Readers, flow: str) -> set[Asked]:
-    """Return the positions of all readers on the source of a flow."""
-    return {asked for positions in readers.values() for asked in positions.get(flow, {}).items()}
-
 
 Hops = Mapping[tuple[TopicPlace, TopicPlace], FlowConfig]
 """The flow that leads from one place straight to another."""
@@ -86,14 +65,7 @@ def ways_of(kin: Family) -> Ways:
 
 
 class Web:
-    """The logs of a flow's remote topics and of all that feeds them.
-
-    Args:
-        kin: the flow and its web.
-        maps: of all of them.
-        target: the flow's target.
-        known: up to which downstream offset the ledgers know every record of the remote topics.
-    """
+    """The logs of a flow's remote topics and of all that feeds them; `known` is what `settled_ends` says of them."""
 
     def __init__(
         self, kin: Family, maps: KnownMaps, *, target: ClusterAdmin, known: Mapping[TopicPartition, int]
@@ -108,101 +80,94 @@ class Web:
         self._earliest: Mapping[TopicPartition, int] = {}
 
     def resume(
-        self,
-        stands: Mapping[str, Mapping[SourcePartition, int]],
-        readers: Readers,
-        verdicts: Mapping[tuple[str, Asked], Verdict],
+        self, translated: Positions, readers: FamilyPositions, checks: Mapping[tuple[str, Asked], PositionCheck]
     ) -> dict[tuple[str, TopicPartition], Resume]:
-        """Return where readers go on, by reader and target partition.
+        """Find where readers go on, by reader and target partition.
 
         Args:
-            stands: the positions to translate, on the flow's source, whoever set them, by reader.
-            readers: what they have committed themselves, on every cluster of the web, by flow.
-            verdicts: what is said of each position on the source of a flow into the remote topics.
+            translated: the positions to translate, on the flow's source, whoever set them.
+            readers: what the readers have committed themselves, on every cluster of the web.
+            checks: what is said of each position on the source of a flow into the remote topics.
         """
         flow = self._kin.flows[0]
         asked = {
-            (reader, TopicPartition(flow.remote_topic(source.topic), source.partition)): (source, offset)
-            for reader, held in stands.items()
-            for source, offset in held.items()
+            (reader, TopicPartition(flow.remote_topic(source.topic), source.partition)): (source, held.offset)
+            for (reader, source), held in translated.items()
         }
         wanted = {remote for _, remote in asked}
         existing = self._target.describe({tp.topic for tp in wanted})
         there = {tp for tp in wanted if tp.topic in existing and tp.partition < existing[tp.topic].partitions}
         self._earliest = self._target.earliest(there)
+        own: dict[tuple[str, int], list[tuple[str, Asked]]] = {}
+        for name, positions in readers.items():
+            for (reader, source), held in positions.items():
+                own.setdefault((reader, source.partition), []).append((name, (source, held.offset)))
         return {
-            (reader, remote): self._one(one, remote, readers.get(reader, {}), verdicts)
+            (reader, remote): self._one(one, remote, own.get((reader, remote.partition), ()), checks)
             for (reader, remote), one in asked.items()
         }
 
     def _one(
         self,
-        stands: Asked,
+        translated: Asked,
         remote: TopicPartition,
-        positions: Mapping[str, Mapping[SourcePartition, int]],
-        verdicts: Mapping[tuple[str, Asked], Verdict],
+        own: Sequence[tuple[str, Asked]],
+        checks: Mapping[tuple[str, Asked], PositionCheck],
     ) -> Resume:
         flow = self._kin.flows[0]
-        read, told = self._read(remote, positions, verdicts)
-        said = Resume(source=stands[0], upstream_offset=stands[1], target=remote, downstream_offset=None, exact=False)
-
-        def held(reason: str) -> Resume:
-            return replace(said, reason=reason)
-
-        why = refused(flow, self._kin.web)
-        unsafe = next((verdict for verdict in told if not verdict.is_safe), None)
-        if why or unsafe is not None:
-            return held(why or (unsafe.reason if unsafe is not None else ""))
-        if remote not in self._earliest:
-            return held(f"{remote} does not exist on {flow.target} yet")
-        if remote not in self._known:
-            return held(f"a transaction into {flow.target} is under way: not all records are known")
         goal = TopicPlace(flow.target, remote.topic)
+        read, checked = self._read(goal, own, checks)
+        source, offset = translated
+        held = Resume(source=source, upstream_offset=offset, target=remote, downstream_offset=None, exact=False)
+        why = refused(flow, self._kin.web) or next((one.reason for one in checked if not one.is_safe), None)
+        if why is not None:
+            return replace(held, reason=why)
+        if remote not in self._earliest:
+            return replace(held, reason=f"{remote} does not exist on {flow.target} yet")
+        if remote not in self._known:
+            return replace(held, reason=f"a transaction into {flow.target} is under way: not all records are known")
         answer = self._of(remote.partition).answer(goal, read, known_to=self._known[remote])
-        return self._told(said, answer, told, goal)
-
-    def _told(self, said: Resume, answer: Answer, told: list[Verdict], goal: TopicPlace) -> Resume:
-        earliest = self._earliest[said.target]
-        position = earliest if answer.position is None else max(answer.position, earliest)
-        waiting = [verdict.again for verdict in told]
+        earliest = self._earliest[remote]
+        waiting = [one.again for one in checked]
         again = None if None in waiting else answer.again + sum(count for count in waiting if count is not None)
-        reason = next((verdict.reason for verdict in told if verdict.reason), "")
+        reason = next((one.reason for one in checked if one.reason), "")
         if answer.again:
             whose = answer.decides
             first = f"{whose.alias}'s own record" if whose is not None else f"what {goal.alias} has not handed on yet"
             reason = f"the logs interleave: {first} is the first that it has not read" + (reason and f"; {reason}")
-        exact = all(verdict.exact for verdict in told) and not answer.again
-        return replace(said, downstream_offset=position, exact=exact, records_again=again, reason=reason)
+        return replace(
+            held,
+            downstream_offset=earliest if answer.position is None else max(answer.position, earliest),
+            exact=all(one.exact for one in checked) and not answer.again,
+            records_again=again,
+            reason=reason,
+        )
 
     def _read(
         self,
-        remote: TopicPartition,
-        positions: Mapping[str, Mapping[SourcePartition, int]],
-        verdicts: Mapping[tuple[str, Asked], Verdict],
-    ) -> tuple[dict[TopicPlace, int], list[Verdict]]:
+        goal: TopicPlace,
+        own: Sequence[tuple[str, Asked]],
+        checks: Mapping[tuple[str, Asked], PositionCheck],
+    ) -> tuple[dict[TopicPlace, int], list[PositionCheck]]:
         """Find what a reader has read by place, and what is said of its positions where they lead straight to the target."""
         flows = {flow.name: flow for flow in self._kin.all_flows}
         straight = {flow.name for flow in self._kin.flows}
         read: dict[TopicPlace, int] = {}
-        told: list[Verdict] = []
-        for name, held in positions.items():
-            for source, offset in held.items():
-                if source.partition != remote.partition:
-                    continue
-                flow = flows[name]
-                place, goal = TopicPlace(flow.source, source.topic), TopicPlace(flow.target, remote.topic)
-                read[place] = offset
-                if name in straight and flow.remote_topic(source.topic) == remote.topic:
-                    verdict = verdicts.get((name, (source, offset)), Verdict())
-                    # Copies at the end of the source need not be landed there: the maps know that they are copies.
-                    is_sure = verdict.is_safe and not self._of(remote.partition).may_follow(place, goal, offset)
-                    told.append(Verdict() if is_sure else verdict)
-        return dict(sorted(read.items())), told
+        checked: list[PositionCheck] = []
+        for name, (source, offset) in own:
+            place = TopicPlace(flows[name].source, source.topic)
+            read[place] = offset
+            if name in straight and flows[name].remote_topic(source.topic) == goal.topic:
+                check = checks.get((name, (source, offset)), PositionCheck())
+                # Copies at the end of the source need not be landed there: the maps know that they are copies.
+                is_sure = check.is_safe and not self._of(source.partition).may_follow(place, goal, offset)
+                checked.append(PositionCheck() if is_sure else check)
+        return dict(sorted(read.items())), checked
 
     def _of(self, partition: int) -> Interleaved:
         if partition not in self._logs:
-            carried = {
-                places: Carried(
+            copied = {
+                places: CopiedSpans(
                     self._stretches.get((flow.name, places[0].topic, partition), ()),
                     position=self._position(flow, places[0].topic, partition),
                     withheld=self._withheld.get((flow.name, places[0].topic, partition), ()),
@@ -210,7 +175,7 @@ class Web:
                 )
                 for places, flow in self._places.items()
             }
-            self._logs[partition] = Interleaved(carried, self._ways)
+            self._logs[partition] = Interleaved(copied, self._ways)
         return self._logs[partition]
 
     def _position(self, flow: FlowConfig, topic: str, partition: int) -> int:

@@ -6,8 +6,8 @@ passport says so in words, and says plainly where it does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,27 +21,20 @@ from mirrorlake.lake.lives import lives_of
 from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.withheld import QUARANTINED
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets.known_map import KnownMaps, known_maps
 from mirrorlake.offsets.translate import to_run
 from mirrorlake.records.browse import at_source, explain, landed_record, with_times
 from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
 
-Maps = Callable[[Sequence[FlowConfig]], KnownMaps]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """Where passports are looked up.
+    """Where passports are looked up: the lake, the ledgers of all flows, and what the settings say of them."""
 
-    Attributes:
-        lake: the lake.
-        flows: all flows of the settings.
-        maps: reads the offset map of flows, what only their ledgers know included.
-    """
-
-    lake: Lake
-    flows: Sequence[FlowConfig]
-    maps: Maps
+    def __init__(self, lake: Lake, clusters: Clusters) -> None:
+        self.lake = lake
+        self.flows = clusters.config.flows
+        self._clusters = clusters
 
     def passport(self, cluster: str, where: TopicPartition, offset: int, *, generation: int | None = None) -> Passport:
         """Return the passport of the record at an offset of a cluster, be it a source's or a remote topic's.
@@ -99,7 +92,7 @@ class Registry:
 
     def _known(self, flows: Sequence[FlowConfig]) -> KnownMaps | None:
         try:
-            return self.maps(flows)
+            return known_maps(self.lake, flows, self._clusters)
         except ClusterError:
             # A target that is away: what the tables hold is still true, only perhaps not the newest.
             return None

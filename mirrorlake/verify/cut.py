@@ -15,21 +15,20 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
-from mirrorlake.offsets.known_map import KnownMaps
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets.known_map import KnownMaps, known_maps
 from mirrorlake.offsets.shared_partitions import settled_ends
-from mirrorlake.topics.sources import TopicSource
 
 SOURCE_KEY = ["topic", "generation", "partition"]
 _KEY_DDL = "topic string, generation int, partition int"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
+class LandedCount:
     """What the relay holds of one source partition; `rows` is more than `records` where some stand there twice."""
 
     rows: int
@@ -45,9 +44,9 @@ class Relays:
         self._lake = lake
         self._versions = {alias: lake.version(lake.relay_location(alias)) for alias in sorted(set(aliases))}
         self._locks = {alias: threading.Lock() for alias in self._versions}
-        self._landed: dict[str, dict[SourcePartition, Landed]] = {}
+        self._landed: dict[str, dict[SourcePartition, LandedCount]] = {}
 
-    def landed(self, alias: str) -> Mapping[SourcePartition, Landed]:
+    def landed(self, alias: str) -> Mapping[SourcePartition, LandedCount]:
         """Count what the relay holds, per source partition."""
         with self._locks[alias]:
             if alias not in self._landed:
@@ -91,7 +90,7 @@ class Relays:
         ]
         return F.broadcast(self._lake.spark.createDataFrame(keys, _KEY_DDL)) if keys else None
 
-    def _count(self, alias: str) -> dict[SourcePartition, Landed]:
+    def _count(self, alias: str) -> dict[SourcePartition, LandedCount]:
         # A bit for each offset: to count distinct ones by grouping would send every offset through a shuffle.
         place = F.col("offset") + 1
         pieces = (
@@ -112,7 +111,7 @@ class Relays:
             whole("rows", F.sum), whole("records", F.sum), whole("first", F.min), whole("last", F.max)
         )
         return {
-            SourcePartition(row.topic, row.generation, row.partition): Landed(
+            SourcePartition(row.topic, row.generation, row.partition): LandedCount(
                 rows=row["rows"], records=row.records, first=row["first"], last=row["last"]
             )
             for row in found.collect()
@@ -120,7 +119,7 @@ class Relays:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class FixedCut:
     """What the ledgers of a target's flows hold, and up to which downstream offset that is complete.
 
     `flows` are those flows by name. A partition that `ends` lacks is compared up to the last offset that a ledger names.
@@ -131,20 +130,8 @@ class Cut:
     ends: Mapping[TopicPartition, int]
 
 
-def take_cut(
-    flows: Iterable[FlowConfig],
-    *,
-    target: ClusterAdmin,
-    sources: Callable[[str], TopicSource],
-    maps: Callable[[Iterable[FlowConfig]], KnownMaps],
-) -> Cut:
-    """Fix what is compared of one target; take the versions of the relays afterwards.
-
-    Args:
-        flows: all flows into the target.
-        target: its admin.
-        sources: gives a source by its alias.
-        maps: reads the offset maps of flows.
+def take_cut(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> FixedCut:
+    """Fix what is compared of one target: `flows` are all that lead there. Take the versions of the relays afterwards.
 
     Raises:
         ClusterError: the target does not answer.
@@ -153,14 +140,14 @@ def take_cut(
     remotes: set[str] = set()
     for alias in {flow.source for flow in flows}:
         try:
-            names = sources(alias).topic_names()
+            names = clusters.source(alias).topic_names()
         except ClusterError:
             # Another flow's source; its remote topics are compared up to where the ledgers go.
             continue
         for flow in flows:
             remotes |= {remote for name in names if flow.source == alias and (remote := _remote(flow, name))}
-    ends = settled_ends(target, remotes, flows)
-    return Cut(flows={flow.name: flow for flow in flows}, maps=maps(flows), ends=ends)
+    ends = settled_ends(clusters.admin(flows[0].target), remotes, flows)
+    return FixedCut(flows={flow.name: flow for flow in flows}, maps=known_maps(lake, flows, clusters), ends=ends)
 
 
 def _remote(flow: FlowConfig, topic: str) -> str | None:

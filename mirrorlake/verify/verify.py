@@ -3,7 +3,7 @@
 What is compared is a fixed cut (`verify/cut.py`), so flows may go on running. Records that rules changed on their way are
 compared with what the rules make of the relay's; those that older rules changed are checked for being there.
 
-Law E (accounted for): what was not compared is never called equal. Landed records that a flow has not republished are
+Law E (accounted for): what was not compared is never called equal. LandedCount records that a flow has not republished are
 differences of their own, and so are records that the relay holds twice.
 """
 
@@ -23,7 +23,7 @@ from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.verify.compare import Side, compare, held_by
-from mirrorlake.verify.cut import SOURCE_KEY, Cut, Landed, Relays
+from mirrorlake.verify.cut import SOURCE_KEY, FixedCut, LandedCount, Relays
 from mirrorlake.verify.due import Bounds, Tails, owed, still_waiting
 from mirrorlake.verify.expected import Views, expected_records
 
@@ -40,7 +40,7 @@ def verify_flow(
     lake: Lake,
     source: Side | None,
     target: Side,
-    cut: Cut,
+    cut: FixedCut,
     relays: Relays,
     views: Views,
     tails: Tails,
@@ -166,7 +166,7 @@ def _kept(withheld: DataFrame) -> dict[SourcePartition, tuple[int, int]]:
 
 
 def _against_source(
-    lake: Lake, source: Side, relay: DataFrame, landed: Mapping[SourcePartition, Landed]
+    lake: Lake, source: Side, relay: DataFrame, landed: Mapping[SourcePartition, LandedCount]
 ) -> list[Difference]:
     newest: dict[TopicPartition, SourcePartition] = {}
     for key in landed:
@@ -196,7 +196,7 @@ def _against_source(
     return compare(held, mine, keys=SOURCE_KEY, where="relay")
 
 
-def _not_dense(landed: Mapping[SourcePartition, Landed]) -> list[Difference]:
+def _not_dense(landed: Mapping[SourcePartition, LandedCount]) -> list[Difference]:
     """Name the published partitions whose offsets are not 0, 1, 2, ..."""
     return [
         Difference(where="relay", problem="missing", topic=key.topic, partition=key.partition, offset=held.first)
@@ -205,7 +205,7 @@ def _not_dense(landed: Mapping[SourcePartition, Landed]) -> list[Difference]:
     ]
 
 
-def _spans(target: Side, cut: Cut, pieces: Iterable[_Piece]) -> Spans:
+def _spans(target: Side, cut: FixedCut, pieces: Iterable[_Piece]) -> Spans:
     """Return which downstream offsets are compared of each target partition."""
     firsts: dict[TopicPartition, int] = {}
     mapped: dict[TopicPartition, int] = {}
@@ -224,7 +224,7 @@ def _against_target(
     lake: Lake,
     target: Side,
     spans: Spans,
-    cut: Cut,
+    cut: FixedCut,
     pieces: Iterable[_Piece],
     *,
     relays: Relays,
@@ -271,7 +271,7 @@ def _against_target(
     return gone + compare(wanted, held, keys=_PLACE, where="target")
 
 
-def _with_own_records(cut: Cut, pieces: Iterable[_Piece]) -> dict[str, list[str]]:
+def _with_own_records(cut: FixedCut, pieces: Iterable[_Piece]) -> dict[str, list[str]]:
     """Return the remote topics that the target itself may write to, each with the aliases that its flows come from.
 
     Every record that such a flow writes says so in its last hop (`model/loops/hops.py`); one without is the target's own, or
@@ -297,7 +297,7 @@ def _by_a_flow(shared: Mapping[str, Iterable[str]]) -> Column:
     return is_ours
 
 
-def _compared(cut: Cut, spans: Spans, mine: Iterable[_Piece], flow: str) -> dict[SourcePartition, int]:
+def _compared(cut: FixedCut, spans: Spans, mine: Iterable[_Piece], flow: str) -> dict[SourcePartition, int]:
     """Count the records of each source partition that were compared on the target: what it still holds, up to the cut."""
     bounds = {tp: span or (0, 0) for tp, span in spans.items()}
     counts: dict[SourcePartition, int] = {}
@@ -333,7 +333,7 @@ def _columns(piece: _Piece) -> tuple[Any, ...]:
 def _bounds(
     flow: FlowConfig,
     lake: Lake,
-    cut: Cut,
+    cut: FixedCut,
     landed: Iterable[SourcePartition],
     mine: Iterable[_Piece],
     kept: Mapping[SourcePartition, tuple[int, int]],

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import TopicDenied
-from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.lag.lag import Lag
@@ -18,9 +16,7 @@ from mirrorlake.lag.sampler import Sampler, SampleSites
 from mirrorlake.mirror.services.connections import local_session, utc_now
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.offsets import rebuild as rebuild_step
-from mirrorlake.offsets.known_map import recorded_maps
-from mirrorlake.offsets.rebuild import RebuildPlan
+from mirrorlake.offsets.rebuild import RebuildPlan, make_rebuild_plan
 from mirrorlake.records.browse import browse_cluster, browse_relay
 from mirrorlake.records.passport import Registry
 from mirrorlake.records.record import Page, Passport
@@ -68,14 +64,12 @@ class Wiring(Streams):
     def sample_sites(self) -> SampleSites:
         """Build the list of sites to sample from the settings as they are now."""
         admins = self.clusters()
-        for alias in admins.keys() - self._groups.keys():
-            self._groups[alias] = Groups(alias, self.reader_options(alias))
         return SampleSites(
             flows=self.config.flows,
             sampling=self.config.sampling,
             sources=self.sources(),
             admins=admins,
-            groups={alias: self._groups[alias] for alias in admins},
+            groups={alias: self.groups(alias) for alias in admins},
             ledger=self.ledger,
         )
 
@@ -94,18 +88,7 @@ class Wiring(Streams):
 
     def rebuild_plan(self, *, like: str, target: str, recorded: bool) -> RebuildPlan:
         """Plan the rebuild that gives a target the order of another; `recorded` reads that order from the lake alone."""
-        flows = rebuild_step.counterparts(self.config.flows, like=like, target=target)
-        references = list(flows.values())
-        self.lake.create_all({flow.source for flow in references})
-        if recorded:
-            order = rebuild_step.RecordedOrder(maps=recorded_maps(self.lake, references), known_to={})
-        else:
-            maps = partial(self.known_maps, references)
-            order = rebuild_step.recorded_order(
-                self.lake, references, beside=self.config.flows, target=self.admin(like), maps=maps
-            )
-        sent = self.known_maps([self.config.flow(name) for name in flows]).positions
-        return rebuild_step.make_rebuild_plan(flows, order, sent, like=like, target=target)
+        return make_rebuild_plan(self.lake, self, like=like, target=target, recorded=recorded)
 
     def source_side(self, alias: str) -> verify_step.Side | None:
         """Return a source as verify reads it; None for a lake cluster, whose relay is all there is."""
@@ -127,7 +110,7 @@ class Wiring(Streams):
         """Return the passport of a record."""
         self._may_be_seen(alias, where.topic)
         self._tables_made()
-        registry = Registry(lake=self.lake, flows=self.config.flows, maps=self.known_maps)
+        registry = Registry(self.lake, self)
         return registry.passport(alias, where, offset, generation=generation)
 
     def _may_be_seen(self, alias: str, topic: str) -> ClusterConfig:

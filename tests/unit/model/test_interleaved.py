@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.model.interleaved import Answer, Carried, Interleaved
+from mirrorlake.model.interleaved import Answer, CopiedSpans, Interleaved
 from mirrorlake.model.loops.routes import TopicPlace, forwards, tree_from, way
 from mirrorlake.model.own_commits import Held, last_own, may_move
 
@@ -82,7 +82,7 @@ class World:
 
     def maps(self) -> Interleaved:
         carried = {
-            (TopicPlace(source, TOPIC), TopicPlace(target, TOPIC)): Carried(
+            (TopicPlace(source, TOPIC), TopicPlace(target, TOPIC)): CopiedSpans(
                 self.stretches[source, target], position=self.done[source, target]
             )
             for source, target in self.edges
@@ -207,8 +207,8 @@ def test_copies_at_the_end_of_the_source_do_not_follow() -> None:
 @pytest.mark.law("A")
 def test_law_a_what_a_rule_kept_from_the_reader_is_not_read() -> None:
     here, there = TopicPlace("east", TOPIC), TopicPlace("west", TOPIC)
-    out = Carried([(0, 4, 2)], position=2)
-    back = Carried([(0, 2, 1), (2, 3, 2)], position=4, withheld=[(1, 2)])
+    out = CopiedSpans([(0, 4, 2)], position=2)
+    back = CopiedSpans([(0, 2, 1), (2, 3, 2)], position=4, withheld=[(1, 2)])
     maps = Interleaved(
         {(here, there): out, (there, here): back}, {(here, there): (here, there), (there, here): (there, here)}
     )
@@ -219,9 +219,9 @@ def test_law_a_what_a_rule_kept_from_the_reader_is_not_read() -> None:
 def test_law_a_what_came_before_the_way_back_began_is_not_read() -> None:
     here, there = TopicPlace("east", TOPIC), TopicPlace("west", TOPIC)
     ways = {(here, there): (here, there), (there, here): (there, here)}
-    out = Carried([(0, 4, 2)], position=2)
+    out = CopiedSpans([(0, 4, 2)], position=2)
     for whole, expected in ((True, 6), (False, 0)):
-        back = Carried([(2, 2, 2)], position=4, whole=whole)
+        back = CopiedSpans([(2, 2, 2)], position=4, whole=whole)
         maps = Interleaved({(here, there): out, (there, here): back}, ways)
         assert maps.answer(there, {here: 4}, known_to=6).position == expected
 

@@ -1,0 +1,100 @@
+"""What consumer groups have committed: read on their clusters, or as the lake last saw it."""
+
+from __future__ import annotations
+
+from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka.groups import Committed
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets.shared_partitions import FamilyPositions, Positions, family
+
+
+def family_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, recorded: bool = False) -> FamilyPositions:
+    """Read what the groups of a flow have committed on its source, and on those of the flows that it shares topics with.
+
+    Empty where they have committed nothing on the flow's own source. `recorded` takes the positions there from the lake.
+
+    Raises:
+        ClusterError: the flow's own source does not answer.
+    """
+    config, lost = clusters.config, {flow.source} if recorded else set[str]()
+    mine = _positions(lake, flow, flow, clusters, lost)
+    if not mine:
+        return {}
+    seen = {flow.name: mine}
+    # A target with one flow has no merged topics: a pass then costs no look at the metadata.
+    if len(config.flows_to(flow.target)) == 1 and not flow.adds_hops:
+        return seen
+    for each in family(lake, flow, config.flows).all_flows[1:]:
+        # In a mesh several flows carry one topic of one source: its groups are asked once.
+        alike = next((name for name in seen if _reads_alike(config.flow(name), each)), None)
+        seen[each.name] = seen[alike] if alike is not None else _positions(lake, each, flow, clusters, lost)
+    return seen
+
+
+def _reads_alike(one: FlowConfig, other: FlowConfig) -> bool:
+    return (one.source, one.topics, one.exclude_topics) == (other.source, other.topics, other.exclude_topics) and (
+        one.policy == other.policy and one.policy.kind == "identity"
+    )
+
+
+def _positions(lake: Lake, each: FlowConfig, flow: FlowConfig, clusters: Clusters, lost: set[str]) -> Positions:
+    # The groups of the flow itself, wherever they read: another flow's own selection may leave some of them out.
+    selection = flow.group_selection
+    if clusters.config.cluster(each.source).is_lake:
+        return {}
+    if each.source not in lost:
+        try:
+            return source_positions(lake, each, clusters, selection=selection)
+        except ClusterError:
+            if each.name == flow.name:
+                raise
+    # What a group has read is only ever more: the last known position is never ahead.
+    return {
+        (group, source): Committed(offset)
+        for (group, source), offset in newest_positions(lake, each.source).items()
+        if each.carries(source.topic) and selection.matches(group)
+    }
+
+
+def source_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, selection: NameMatcher) -> Positions:
+    """Read the commits of selected groups on the topics that a flow carries.
+
+    Groups of every protocol count, with and without members; a group that committed on none of the topics is left out, and
+    so are the mirror's own.
+    """
+    groups = clusters.groups(flow.source)
+    names = [name for name in groups.states() if selection.matches(name) and not name.startswith("mirrorlake.")]
+    if not names:
+        return {}
+    known = SourceTopics(lake, flow.source).load()
+    # A topic that was created again and not landed since would be read with the old life's map.
+    partitions = [
+        TopicPartition(name, p)
+        for name, state in clusters.admin(flow.source).describe(known).items()
+        if flow.carries(name) and state.topic_id == known[name].topic_id
+        for p in range(state.partitions)
+    ]
+    return {
+        (group, SourcePartition(tp.topic, known[tp.topic].generation_at(tp.partition, held.offset), tp.partition)): held
+        for group, committed in groups.committed(names, partitions).items()
+        for tp, held in committed.items()
+    }
+
+
+def newest_positions(lake: Lake, alias: str) -> dict[tuple[str, SourcePartition], int]:
+    """Return the newest recorded position of every group on the topics of a cluster."""
+    # A sample writes none where it found a position gone; the last known one is what counts here.
+    rows = lake.ask(
+        "SELECT group_id, topic, generation, partition, max_by(position, observed_at) AS position FROM {positions} "
+        "WHERE source = :source AND kind = 'group' AND position IS NOT NULL "
+        "GROUP BY group_id, topic, generation, partition",
+        source=alias,
+    )
+    return {
+        (row.group_id, SourcePartition(row.topic, row.generation, row.partition)): int(row.position) for row in rows
+    }
