@@ -33,21 +33,11 @@ def mm2_duties(
     landed: Callable[[], int | None],
     beside: Iterable[FlowConfig] = (),
 ) -> list[Duty]:
-    """Return the duties that the flow's `mm2` section asks for.
+    """Make the duties that the flow's `mm2` section asks for.
 
-    Heartbeats have one writer: of several flows between the same ends the first that asks for them, and the records' own
-    way where a flow mirrors `heartbeats` of the source.
-
-    Args:
-        flow: the flow.
-        writer: writes on the target.
-        source: the source's admin; it is read only (law H).
-        target: the target's admin.
-        source_options: librdkafka options of a consumer that reach the source.
-        target_options: the same for the target.
-        landed: tells when landing last worked, in milliseconds since 1970; a heartbeat says that, so that a lander that
-            stopped is seen.
-        beside: the flows between the same ends, in the order of the file; the flow itself may be one of them.
+    Heartbeats have one writer: of several flows between the same ends (`beside`, in the order of the file) the first that asks
+    for them, and the records' own way where a flow mirrors `heartbeats` of the source. A heartbeat says when landing last
+    worked (`landed`, in milliseconds since 1970), so that a lander that stopped is seen. The source is read only (law H).
     """
     duties = []
     asking = [each.name for each in beside if each.mm2.heartbeats] or [flow.name]
@@ -76,7 +66,7 @@ def _mirrors_heartbeats(flow: FlowConfig) -> bool:
 
 
 class HeartbeatRelay:
-    """Follow the heartbeats topics of a source, so that they can be told one hop further on.
+    """Follow the heartbeats topics of a source, to write them one hop further on.
 
     Topics that the flow carries anyway are left to it, and so is what came from the target.
     """

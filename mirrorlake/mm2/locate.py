@@ -64,16 +64,14 @@ class Undecided:
 
 
 def locate(stored: int, around: Sequence[SourceRecord], tail: Sequence[bytes], *, at_end: bool) -> Found | Undecided:
-    """Return where to go on.
+    """Find where to go on.
 
-    Args:
-        stored: the position after the last record that the other mirror stored as replicated.
-        around: the source's records around that position, in upstream order and without a record left out.
-        tail: contents of the last records of the remote partition, oldest first.
-        at_end: whether `around` comes to the source's end.
+    `stored` is the position after the last record that the other mirror stored as replicated; `around` are the source's records
+    around it, in upstream order and without a record left out, `at_end` where they come to its end; `tail` are the contents of
+    the last records of the remote partition, oldest first.
 
     Example:
-        >>> around = [Place(offset, bytes([offset])) for offset in range(10)]
+        >>> around = [SourceRecord(offset, bytes([offset])) for offset in range(10)]
         >>> locate(4, around, [bytes([offset]) for offset in range(6)], at_end=True)
         Found(position=6, already_there=2, compared=6)
     """

@@ -74,13 +74,10 @@ class Comparison:
     def locate(
         self, stored: int, place: TopicPartition, remote: TopicPartition, span: tuple[int, int, int, int]
     ) -> Found | Undecided:
-        """Return where a source partition goes on, or why that cannot be told.
+        """Find where a source partition goes on, or why that cannot be told.
 
-        Args:
-            stored: the position after what MirrorMaker stored, 0 for nothing.
-            place: the source partition.
-            remote: its partition on the target.
-            span: first offset and end on the source, first offset and end on the target.
+        `stored` is the position after what MirrorMaker stored, 0 for nothing. `span`: first offset and end on the source, then on
+        the target.
         """
         found: Found | Undecided = Undecided("nothing was read", more=True)
         for step in _STEPS:
@@ -169,7 +166,7 @@ class MirrorMakerWatch:
         return reasons
 
     def _beats(self, since: int) -> bool:
-        """Tell whether a heartbeat of this very flow came; other flows write to the same topic."""
+        """Other flows write to the same topic."""
         with RecordReader(self._flow.target, self._sites.target_options) as reader:
             records = reader.read(HEARTBEATS, 0, since)
             beats = decode_all(HEARTBEATS, records, Heartbeat.from_record).values

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import TakeoverRefused
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.connect_offsets import StoredOffsets, stored_offsets
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
@@ -110,39 +111,15 @@ class TakeoverPlan(Shown):
             ),
         )
 
-    @property
-    def positions(self) -> dict[TopicPartition, int]:
-        """Where each source partition goes on."""
-        return {TopicPartition(p.topic, p.partition): p.position for p in self.partitions}
-
     def changes(self, flow: FlowConfig) -> Plan:
-        """Return the takeover as a change to the target, as other plans show theirs."""
+        """Return the takeover as changes to the target, as other plans show theirs."""
+        change, ledger = partial(Change, where=flow.target), flow.ledger_topic
         after = {f"{p.topic}-{p.partition}": p.position for p in self.partitions}
-        reason = "MirrorMaker 2 ended there"
-        return Plan(
-            (
-                Change(
-                    where=flow.target,
-                    kind="ledger",
-                    name=flow.ledger_topic,
-                    action="create",
-                    after=after,
-                    reason=reason,
-                ),
-                *(
-                    Change(
-                        where=flow.target,
-                        kind="topic",
-                        name=remote,
-                        action="adopt_configs",
-                        after=dict(configs),
-                        reason="MirrorMaker 2 copied them",
-                        flow=flow.name,
-                    )
-                    for remote, configs in sorted(self.configs.items())
-                ),
-            )
+        made = change(kind="ledger", name=ledger, action="create", after=after, reason="MirrorMaker 2 ended there")
+        adopt = partial(
+            change, kind="topic", action="adopt_configs", reason="MirrorMaker 2 copied them", flow=flow.name
         )
+        return Plan((made, *(adopt(name=name, after=dict(held)) for name, held in sorted(self.configs.items()))))
 
     def check(self) -> None:
         """Raise `TakeoverRefused` with every reason, if there is one."""
@@ -150,7 +127,7 @@ class TakeoverPlan(Shown):
             raise TakeoverRefused(
                 f"{self.flow} cannot take over: {'; '.join(self.refused)}",
                 consequence="nothing was changed",
-                remedy=f"mend that, then run `mirrorlake takeover --flow '{self.flow}'` to see the new plan",
+                remedy=f"correct that, then run `mirrorlake takeover --flow '{self.flow}'` to see the new plan",
                 flow=self.flow,
             )
 
@@ -158,7 +135,7 @@ class TakeoverPlan(Shown):
 def make_takeover_plan(
     flow: FlowConfig, sites: Sites, *, other: OtherMirror | None = None, trust_stored: bool = False
 ) -> TakeoverPlan:
-    """Return where each partition of the flow goes on after MirrorMaker 2; reads the clusters and changes nothing.
+    """Find where each partition of the flow goes on after MirrorMaker 2; reads the clusters and changes nothing.
 
     Args:
         flow: the flow; its source's alias and its policy are those that MirrorMaker had.
@@ -238,13 +215,10 @@ def _of_the_flow(flow: FlowConfig, sites: Sites) -> list[str]:
 def _partitions(
     flow: FlowConfig, sites: Sites, held: StoredOffsets, watch: MirrorMakerWatch, *, trust_stored: bool
 ) -> list[PartitionTakeover]:
-    names = sorted(name for name in sites.source.topic_names() if flow.carries(name))
-    sources = sites.source.describe(names)
-    there = sites.target.describe(flow.remote_topic(name) for name in sources)
-    places = [TopicPartition(name, p) for name, state in sources.items() for p in range(state.partitions)]
-    on_target = [TopicPartition(name, p) for name, state in there.items() for p in range(state.partitions)]
-    source = _Ends(sites.source, places)
-    target = _Ends(sites.target, on_target)
+    sources = sites.source.describe(sorted(name for name in sites.source.topic_names() if flow.carries(name)))
+    remotes = sites.target.describe(flow.remote_topic(name) for name in sources)
+    places = _partitions_of(sources)
+    source, target = _Ends(sites.source, places), _Ends(sites.target, _partitions_of(remotes))
     watch.add(target.ends)
     found = []
     with Comparison(flow, sites) as comparison:
@@ -261,16 +235,14 @@ def _partitions(
                 stored=None if last is None else last + 1,
                 position=0 if last is None else last + 1,
             )
-            if why := _contradiction(row, place, remote, source, target):
+            if why := _contradiction(row.position, place, remote, source, target):
                 found.append(replace(row, refused=why))
                 continue
             span = (source.firsts[place], source.ends[place], target.firsts[remote], target.ends[remote])
             answer = comparison.locate(row.position, place, remote, span)
             if isinstance(answer, Found):
-                row = replace(
-                    row, position=answer.position, already_there=answer.already_there, compared=answer.compared
-                )
-            elif not (trust_stored and row.stored is not None):
+                row = replace(row, **asdict(answer))
+            elif row.stored is None or not trust_stored:
                 way = "; --trust-stored goes on there, right only after a clean stop" if row.stored is not None else ""
                 why = f"{answer.why} (compared {remote} with what follows offset {row.position}{way})"
                 row = replace(row, refused=why)
@@ -280,6 +252,10 @@ def _partitions(
     return found
 
 
+def _partitions_of(topics: Mapping[str, TopicState]) -> list[TopicPartition]:
+    return [TopicPartition(name, p) for name, state in topics.items() for p in range(state.partitions)]
+
+
 class _Ends:
     """Where partitions begin and end: with open transactions counted (`ends`) and without (`stable`)."""
 
@@ -287,18 +263,14 @@ class _Ends:
         self.firsts, self.stable, self.ends = admin.earliest(places), admin.latest(places), admin.ends(places)
 
 
-def _contradiction(
-    row: PartitionTakeover, place: TopicPartition, remote: TopicPartition, source: _Ends, target: _Ends
-) -> str:
-    """Return why there is no use in comparing, or nothing."""
+def _contradiction(position: int, place: TopicPartition, remote: TopicPartition, source: _Ends, target: _Ends) -> str:
+    """Return why comparing is of no use; empty where it is."""
     if remote not in target.ends:
         return f"there is no {remote}: is the flow's policy MirrorMaker's?"
     if target.stable[remote] < target.ends[remote]:
         return f"a transaction is open on {remote}; a killed MirrorMaker's is aborted after its time-out of 60 s"
-    if row.position > source.ends[place]:
-        return (
-            f"stored offset {row.position - 1} is past the source's end {source.ends[place]}: was the topic recreated?"
-        )
+    if position > source.ends[place]:
+        return f"stored offset {position - 1} is past the source's end {source.ends[place]}: was the topic recreated?"
     return ""
 
 
@@ -317,14 +289,7 @@ def apply_takeover(
     One record in one lane holds them all, so that it is there or not (law F); the next owner deals them out to the lanes
     (`merged_positions`). The tables are written first: without a ledger record they mean nothing.
 
-    Args:
-        plan: looked at, and not refused.
-        flow: the flow.
-        target: its target's admin.
-        producer_options: librdkafka options of a producer that reach the target.
-        reader_options: the same for a consumer.
-        lake: the lake; `positions` remembers what was taken over, for `verify`, and `gaps` what was lost before.
-        now: the time, in UTC.
+    `positions` remembers what was taken over, for `verify`, and `gaps` what was lost before.
 
     Raises:
         TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.

@@ -78,18 +78,11 @@ class Contribution:
 
 
 def position_among(contributions: Sequence[Contribution], *, known_to: int | None = None) -> int | None:
-    """Return where a reader goes on at a target partition that several source partitions feed.
+    """Decide where a reader goes on at a target partition that several source partitions feed; None where it holds no record.
 
     Right after the last record it has read, but never past the first that it has not (law A). Of all such positions, none
-    reads fewer records again. What is fully read does not limit it.
-
-    Args:
-        contributions: what the reader has read, of each source partition that it reads.
-        known_to: records at or after this downstream offset may be missing in the contributions, because a transaction was
-            under way; None where all are known.
-
-    Returns:
-        The position; None where none of the records stand on the target partition.
+    reads fewer records again. What is fully read does not limit it. From the downstream offset `known_to` on records may be
+    missing in the contributions, because a transaction was under way; None where all are known.
 
     Example:
         >>> orders = [SourcePartition("orders", 1, p) for p in (0, 1)]
@@ -106,7 +99,7 @@ def position_among(contributions: Sequence[Contribution], *, known_to: int | Non
 
 
 def limiting(contributions: Sequence[Contribution]) -> Contribution:
-    """Return the contribution that decides the position: the first unread record, or the last read where all is read."""
+    """Find the contribution that decides the position: the first unread record, or the last read where all is read."""
     unread = [one for one in contributions if one.first_unread is not None]
     if unread:
         return min(unread, key=lambda one: (one.first_unread or 0, one.flow, one.source))

@@ -144,7 +144,7 @@ class HistoryChanges(Shown, list[HistoryChange]):
 
 
 def state_of(seen: Iterable[Seen], *, groups: Mapping[GroupPlace, int] | None = None) -> HistoryState:
-    """Return the state that observations, oldest first, lead to."""
+    """Fold observations, oldest first, to the state that they lead to."""
     state = HistoryState(groups=groups or {})
     for one in seen:
         _take(state, one)
@@ -160,7 +160,7 @@ def _take(state: HistoryState, one: Seen) -> None:
 
 
 def changes_between(seen: Iterable[Seen], start: datetime, end: datetime) -> list[HistoryChange]:
-    """Return every change of topics and ACLs after `start` and up to `end`, in the order in which it was seen."""
+    """List every change of topics and ACLs after `start` and up to `end`, in the order in which it was seen."""
     state, found = HistoryState(), []
     for one in seen:
         if one.at > end:
@@ -207,7 +207,7 @@ def _changes(state: HistoryState, one: Seen) -> list[HistoryChange]:
 def group_moves(
     before: Mapping[GroupPlace, int], after: Mapping[GroupPlace, int], *, at: datetime
 ) -> list[HistoryChange]:
-    """Return which groups stand elsewhere than before; each once, however often it committed in between."""
+    """List which groups stand elsewhere than before; each once, however often it committed in between."""
     return [
         HistoryChange(
             at=at,
@@ -226,12 +226,8 @@ def group_moves(
 def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Acl], str | None]) -> Plan:
     """Plan the changes that restore the targets' settings and ACLs to an earlier state.
 
-    Records, topics, partitions and group positions are not brought back by a plan; a note names each and what does.
-
-    Args:
-        then: the targets as they were.
-        now: the targets as they are.
-        owner: returns the flow that made an ACL of a cluster, None where mirrorlake did not: such ACLs are not deleted.
+    Records, topics, partitions and group positions are not brought back by a plan; a note names each and what does. `owner`
+    returns the flow that made an ACL of a cluster, None where mirrorlake did not: such ACLs are not deleted.
     """
     changes: list[Change] = []
     notes: list[Note] = []

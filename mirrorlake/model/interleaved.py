@@ -31,11 +31,8 @@ END = 2**63 - 1
 class CopiedSpans:
     """What one flow brought from one partition to another: stretches `(first upstream, first downstream, records)`.
 
-    Args:
-        stretches: in any order; copies are one.
-        position: the next upstream offset that the flow sends.
-        withheld: upstream spans of records that its rules kept back; loops do not count.
-        whole: whether the flow began with the first record of the partition.
+    They come in any order, and copies are one. `position` is the next upstream offset that the flow sends, `withheld` are upstream
+    spans that its rules kept back (loops do not count), `whole` tells whether it began with the first record of the partition.
     """
 
     def __init__(
@@ -121,11 +118,9 @@ class Answer:
 
 
 class Interleaved:
-    """The logs of one partition on all clusters of a mirror.
+    """The logs of one partition on all clusters of a mirror: what each flow brought from place to place.
 
-    Args:
-        carried: what each flow brought, by its two places.
-        ways: for each origin and each place its records come to, the places on the way, both ends included.
+    `ways` holds, for each origin and each place its records come to, the places on the way, both ends included.
     """
 
     def __init__(
@@ -138,14 +133,10 @@ class Interleaved:
         self._taken: dict[TopicPlace, list[Span]] = {}
 
     def answer(self, target: TopicPlace, read: Mapping[TopicPlace, int], *, known_to: int) -> Answer:
-        """Return where a reader goes on at a place.
+        """Find where a reader goes on at a place, by the positions it has committed itself, by place.
 
-        Law A: a record of any origin that the reader could have read, and has not, is at or past the position.
-
-        Args:
-            target: the place.
-            read: the positions that the reader itself has committed, by place.
-            known_to: the offset on the target from which on records may be missing in the maps.
+        Law A: a record of any origin that the reader could have read, and has not, is at or past the position. Records may be
+        missing in the maps from the offset `known_to` on the target on.
         """
         found: list[Standing] = []
         unread: dict[TopicPlace, list[Span]] = {}
@@ -166,7 +157,7 @@ class Interleaved:
         return Answer(position, again, min(limits)[1] if limits else None)
 
     def may_follow(self, source: TopicPlace, target: TopicPlace, position: int) -> bool:
-        """Return whether a record that stands before a position may still come to the target over the flow between the two.
+        """Tell whether a record before a position may still come to the target over the flow between the two.
 
         What other flows brought to the source, and what goes on from there over none, is known not to.
         """
@@ -190,7 +181,7 @@ class Interleaved:
         return [hop if hop is not None else CopiedSpans([], position=0) for hop in hops]
 
     def _unread(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> list[Span] | None:
-        """Return which offsets of an origin the reader has read on no cluster; None where it could read none of them."""
+        """Find the offsets of an origin that the reader has read on no cluster; None where it could read none of them."""
         found: list[Span] | None = None
         for place, position in read.items():
             hops = self._hops(origin, place)
@@ -224,7 +215,7 @@ class Interleaved:
         return Standing(origin, None if last_read is None else last_read - 1, first_unread)
 
     def _first_hop(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> CopiedSpans | None:
-        """Return the flow that first takes the records of an origin to where the reader reads."""
+        """Find the flow that first takes the records of an origin to where the reader reads."""
         for place in sorted(read):
             if place != origin and (hops := self._hops(origin, place)):
                 return hops[0]
@@ -246,7 +237,7 @@ class Interleaved:
         return None if min(found) == END else min(found)
 
     def _own(self, place: TopicPlace, span: Span) -> list[Span]:
-        """Return the offsets of a span that no flow wrote."""
+        """The offsets of a span that no flow wrote."""
         taken = self._taken.get(place)
         if taken is None:
             into = [carried for (_, end), carried in self._carried.items() if end == place]

@@ -194,9 +194,8 @@ class SourceOffset:
 class Mm2Names:
     """Names of MirrorMaker 2's topics (`DefaultReplicationPolicy`, which `IdentityReplicationPolicy` extends).
 
-    Args:
-        separator: `replication.policy.separator`.
-        separator_in_internal: `replication.policy.internal.topic.separator.enabled` (KIP-949).
+    `separator` is `replication.policy.separator`, `separator_in_internal` is
+    `replication.policy.internal.topic.separator.enabled` (KIP-949).
 
     Example:
         >>> Mm2Names().checkpoints("east"), Mm2Names("_").offset_syncs("east")
@@ -255,10 +254,6 @@ def syncs_of(run: Run, *, every: int) -> Iterator[OffsetSync]:
     readers translate a position to the sync before it, plus one. So law A holds whichever syncs are left out, and the
     last record's sync makes a group at the end of the run exact.
 
-    Args:
-        run: one run of the offset map.
-        every: records between two syncs, at least 1.
-
     Example:
         >>> from mirrorlake.model.flow import SourcePartition, TopicPartition
         >>> run = Run(source=SourcePartition("orders", 1, 0), target=TopicPartition("east.orders", 0),
@@ -280,7 +275,7 @@ def syncs_of(run: Run, *, every: int) -> Iterator[OffsetSync]:
 
 
 def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
-    """Return the checkpoints of a group plan: every position that could be translated, moved on the target or not.
+    """Make the checkpoints of a group plan: every position that could be translated, moved on the target or not.
 
     MirrorMaker emits them for active groups, too, and whether or not it writes group offsets (`MirrorCheckpointTask`).
     """

@@ -84,17 +84,10 @@ def holes_between(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def goes_on(read: Iterable[int], unread: Iterable[int]) -> int | None:
-    """Return where a reader of a partition goes on; `translate`, `groups` and `move_positions` all ask here.
+    """Decide where a reader of a partition goes on; `translate`, `groups` and `move_positions` all ask here.
 
-    Law A: right after the last record it has read, never past the first that it has not. What lies between the two may be
-    another region's, which it never read on its own source.
-
-    Args:
-        read: offsets of records that it has read, the last one among them.
-        unread: offsets of records that it has not read, the first one among them.
-
-    Returns:
-        The position; None where there is no record at all.
+    Law A: right after the last record it has read, never past the first that it has not; None where there is no record at all.
+    What lies between the two may be another region's, which it never read on its own source.
 
     Example:
         >>> goes_on([4], [9]), goes_on([4, 20], [9]), goes_on([], [9]), goes_on([], [])
@@ -122,11 +115,10 @@ class Exact(Shown):
 class InHole(Shown):
     """The offset holds no record for the other side.
 
-    `resume_at` is where a reader that stood here goes on: right after the last record before the hole, where `goes_on` puts
-    every reader; None where the records around it stand in several partitions, each with a position of its own (`groups` says
-    them). `kind` is
-    the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`, `expired`, `recreated`; None where the lander has
-    not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds.
+    `resume_at` is where a reader at this offset goes on (`goes_on`); None where the records around it stand in several
+    partitions, each with a position of its own. `kind` is the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`,
+    `expired`, `recreated`; None where the lander has not accounted for it yet, and for a downstream offset that another writer or
+    a transaction marker holds.
     """
 
     resume_at: int | None
@@ -257,10 +249,7 @@ def _resume(at: int | None) -> str | None:
 
 
 class OffsetMap:
-    """The runs of one source partition, to one or several target partitions.
-
-    Args:
-        runs: runs of one source partition, in any order. Copies of the same run are one run.
+    """The runs of one source partition, to one or several target partitions; in any order, and copies of a run are one.
 
     Raises:
         ValueError: an upstream offset is in two runs, or runs break law B on a target partition.
@@ -292,7 +281,7 @@ class OffsetMap:
         self._is_spread = len(newest) > 1
 
     def translate(self, upstream_offset: int) -> Translation:
-        """Return where the record at `upstream_offset` stands on the target, or why it stands nowhere."""
+        """Find where the record at `upstream_offset` stands on the target, or why it stands nowhere."""
         if not self.runs:
             return UnknownPartition()
         index = bisect_right(self._starts, upstream_offset) - 1
@@ -308,17 +297,12 @@ class OffsetMap:
         return NotYetRepublished(last + 1)
 
     def translate_back(self, downstream_offset: int, *, partition: TopicPartition) -> Translation:
-        """Return which upstream record stands at `downstream_offset` of a target partition."""
+        """Find which upstream record stands at `downstream_offset` of a target partition."""
         return standing_at([run for run in self.runs if run.target == partition], downstream_offset)
 
 
 def standing_at(runs: Iterable[Run], downstream_offset: int) -> Translation:
-    """Return which upstream record stands at a downstream offset.
-
-    Args:
-        runs: runs to one target partition, of any source partitions.
-        downstream_offset: of that target partition.
-    """
+    """Find which upstream record stands at a downstream offset, by runs to one target partition from any source."""
     ordered = sorted(runs, key=lambda run: run.first_downstream)
     if not ordered:
         return UnknownPartition()

@@ -29,19 +29,15 @@ class Held:
 class CommitHistory:
     """What is recorded of one group on one partition.
 
-    Attributes:
-        set_at: when mirrorlake last set each position.
-        seen_at: when the newest position that mirrorlake had not set was first seen, and which one it was.
+    `set_at` holds when mirrorlake last set each position, `seen_at` when the newest position that mirrorlake had not set was
+    first seen, and which one it was.
     """
 
     set_at: Mapping[int, datetime]
     seen_at: tuple[datetime, int] | None = None
 
     def held(self, offset: int, *, now: datetime) -> Held:
-        """Return whose position an offset is.
-
-        It is mirrorlake's where mirrorlake set it and the group has committed nothing else since.
-        """
+        """Tell whose an offset is: mirrorlake's where it set it and the group has committed nothing else since."""
         set_at = self.set_at.get(offset)
         if set_at is not None and (self.seen_at is None or self.seen_at[0] < set_at):
             return Held(offset)
@@ -60,14 +56,14 @@ class Freedom:
 
 
 def last_own(held: Mapping[K, Held]) -> set[K]:
-    """Return where a group itself committed last; several where it is not known which of them was later."""
+    """Find where a group itself committed last; several where it is not known which of them was later."""
     own = {place: one.own_since for place, one in held.items() if one.own_since is not None}
     newest = max(own.values(), default=None)
     return {place for place, since in own.items() if since == newest}
 
 
 def may_move(place: K, held: Mapping[K, Held]) -> Freedom:
-    """Return whether a group may be moved at a place.
+    """Tell whether a group may be moved at a place.
 
     Law: never where it last committed itself, never by a position that mirrorlake set.
 

@@ -62,7 +62,7 @@ class MovedPositions(Shown):
 
 
 def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str, int]]:
-    """Return where a Spark query that reads Kafka goes on, from its checkpoint location, as `startingOffsets` has it.
+    """Read where a Spark query that reads Kafka goes on, from its checkpoint location, as `startingOffsets` has it.
 
     A batch that was planned and not finished counts as not read: Spark would run it again, too.
 
@@ -81,12 +81,8 @@ def spark_positions(lake: Lake, checkpoint_location: str) -> dict[str, dict[str,
 def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Clusters) -> MovedPositions:
     """Find where a reader with these positions (next offset to read) goes on at the target of a flow.
 
-    Args:
-        lake: the lake.
-        flow: the flow.
-        document: Spark's `startingOffsets`, where -2 is the earliest and -1 the latest and stay so; or a list of `topic`,
-            `partition`, `offset`.
-        clusters: the clusters of the settings.
+    `document` is Spark's `startingOffsets`, where -2 is the earliest and -1 the latest and stay so; or a list of `topic`,
+    `partition`, `offset`.
 
     Raises:
         UsageError: the document has another shape, names a topic that the flow does not carry, or says earliest or latest of a

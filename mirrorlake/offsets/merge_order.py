@@ -31,7 +31,7 @@ class Stretch:
 
 
 def in_recorded_order(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """Return the stretches of each target partition in its order, joined where nothing of another source lies between.
+    """Order the stretches of each target partition, joined where nothing of another source lies between.
 
     Raises:
         ValueError: a source partition feeds several target partitions, whose orders cannot be told apart by its position.
@@ -58,11 +58,7 @@ def in_recorded_order(stretches: Iterable[Stretch]) -> list[Stretch]:
 
 
 def remaining(ordered: Sequence[Stretch], sent: Mapping[Origin, int]) -> list[Stretch]:
-    """List the stretches that are still to be sent.
-
-    Args:
-        ordered: from `in_recorded_order`.
-        sent: the next upstream offset to send, by flow and source partition.
+    """List the stretches that are still to be sent; `sent` holds the next upstream offset to send.
 
     Raises:
         ValueError: the target holds more than the beginning of the recorded order.

@@ -137,14 +137,9 @@ def _makes_the_same(flow: FlowConfig, other: FlowConfig) -> bool:
 
 
 def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str, recorded: bool) -> RebuildPlan:
-    """Plan what a rebuild would send, without changing anything.
+    """Plan what gives `target` the recorded order of `like`, without changing anything.
 
-    Args:
-        lake: the lake.
-        clusters: the clusters of the settings.
-        like: the target whose order is recorded.
-        target: the target that gets it.
-        recorded: take the order from the lake alone, where `like` is lost.
+    `recorded` takes the order from the lake alone, where `like` is lost.
 
     Raises:
         UsageError: no flow has a counterpart, or a flow spreads source partitions over several target partitions.
@@ -241,11 +236,8 @@ def apply_rebuild(
 ) -> int:
     """Send what the plan holds, in its order; return how many records that were.
 
-    Args:
-        plan: from `make_rebuild_plan`; what was sent meanwhile is skipped by the ledgers.
-        open_flow: takes a flow over.
-        stop: set it to return after the stretch under way; the same call goes on there.
-        tell: called with the progress.
+    What was sent meanwhile is skipped by the ledgers; `open_flow` claims a flow. `stop` ends it after the stretch under way; the
+    same call goes on there.
 
     Raises:
         LaneFenced: a republisher of one of the flows was started.

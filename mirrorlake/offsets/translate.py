@@ -38,16 +38,10 @@ from mirrorlake.model.withheld import QUARANTINED
 def translate(
     lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int, generation: int | None = None
 ) -> Translation:
-    """Return where the record at an upstream offset stands on the target, or why it stands nowhere.
+    """Find where the record at an upstream offset stands on the target, or why it stands nowhere.
 
-    Args:
-        lake: the lake.
-        flow: the flow.
-        topic: the source topic.
-        partition: the source partition.
-        offset: the upstream offset.
-        generation: the life of the topic, None for the newest that was republished; of a partition whose log went back,
-            for the one that the source holds at the offset now.
+    `generation` is the life of the topic; None for the newest that was republished, or of a partition whose log went back, for
+    the one that the source holds at the offset now.
     """
     kept = lives_of(lake, [flow])
     runs = _Runs(lake, flow.name, topic, partition)
@@ -129,12 +123,10 @@ class _Runs:
         self._values: dict[str, Any] = {"flow": flow, "topic": topic, "partition": partition}
 
     def generations(self, which: str) -> list[int]:
-        """List the lives that have runs, the newest first."""
         rows = self._ask("SELECT DISTINCT generation FROM mine", which)
         return sorted((row.generation for row in rows), reverse=True)
 
     def at(self, generation: int | None, offset: int, which: str) -> list[Run]:
-        """Find the runs that an upstream offset lies in."""
         text = "SELECT * FROM mine WHERE first_upstream <= :offset AND last_upstream >= :offset"
         rows = self._ask(text, which, offset=offset)
         return [to_run(row) for row in rows if generation is None or row.generation == generation]
@@ -156,7 +148,7 @@ class _Runs:
 
 
 def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: InHole) -> Translation:
-    """Say why there was nothing to land at an offset (law E)."""
+    """Law E: why there was nothing to land at an offset."""
     # Gaps are written once an account: a transactional stretch may lie around a range that retention took.
     rows = lake.ask(
         f"SELECT DISTINCT kind FROM {{gaps}} WHERE source = :source AND {_AT}",  # noqa: S608
@@ -169,7 +161,7 @@ def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: in
 
 
 def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int) -> Translation:
-    """Return which upstream record stands at a downstream offset; `topic` is the remote topic."""
+    """Find which upstream record stands at a downstream offset; `topic` is the remote topic."""
     kept = lives_of(lake, [flow])
     values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
     mine = "FROM {offset_map} WHERE flow = :flow AND target_topic = :topic AND target_partition = :partition"
@@ -186,7 +178,7 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
 
 
 def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
-    """Return a table of offsets with their counterparts; see `mirrorlake.lake.offset_map` for the columns.
+    """Add to a table of offsets their counterparts; see `mirrorlake.lake.offset_map` for the columns.
 
     Of a partition whose log went back, an offset without `generation` is of the life that the source holds there now.
 
@@ -222,7 +214,7 @@ def _runs(lake: Lake, flow: str) -> DataFrame:
 
 
 def to_run(row: Any) -> Run:
-    """Return a row of `offset_map` as the model's run."""
+    """Read a row of `offset_map` as the model's run."""
     return Run(
         source=SourcePartition(row.source_topic, row.generation, row.source_partition),
         target=TopicPartition(row.target_topic, row.target_partition),

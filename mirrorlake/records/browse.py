@@ -39,16 +39,7 @@ def browse_cluster(
     count: int = 20,
     max_bytes: int = 2**20,
 ) -> Page:
-    """Read records of one partition of a cluster as a read_committed consumer sees them.
-
-    Args:
-        admin: the cluster.
-        options: librdkafka options of a consumer that reach it.
-        where: the partition.
-        offset: first offset wanted; what retention has removed before the first that is held is reported.
-        at: or the first record at or after this time; the newest records without either.
-        count: the most records, 1 to 1 000.
-        max_bytes: the most bytes of keys, values and headers; one record is always given.
+    """Read records of one partition of a cluster as a read_committed consumer sees them (see `Mirror.browse`).
 
     Raises:
         UsageError: there is no such partition, or the arguments do not fit.
@@ -105,19 +96,9 @@ def browse_relay(
     count: int = 20,
     max_bytes: int = 2**20,
 ) -> Page:
-    """Read records of one source partition from the relay.
+    """Read records of one source partition from the relay (see `Mirror.browse`).
 
     Law E (accounted for): what holds no record is explained from the table `gaps`.
-
-    Args:
-        lake: the lake.
-        alias: the source cluster.
-        where: the source partition.
-        generation: the life of the topic, None for the newest.
-        offset: first offset wanted.
-        at: or the first record at or after this time; the newest records without either.
-        count: the most records, 1 to 1 000.
-        max_bytes: the most bytes of keys and values; one record is always given.
 
     Raises:
         UsageError: nothing of it was landed, or the arguments do not fit.
@@ -160,7 +141,7 @@ def browse_relay(
 
 
 def newest(read: Read, *, low: int, end: int, count: int) -> Page:
-    """Return the last page that holds records: stretches without any at the end are stepped over."""
+    """Return the last page that holds records: stretches without any at the end are passed over."""
     step = count
     page = read(max(low, end - step))
     while not page.records and page.start > low:
@@ -203,7 +184,7 @@ def at_source(table: DataFrame, source: SourcePartition) -> DataFrame:
 
 
 def landed_record(row: Any) -> BrowsedRecord:
-    """Return a row of the relay, with `timestamp_ms` and `landed_at_ms` beside it, as a record."""
+    """Read a row of the relay, with `timestamp_ms` and `landed_at_ms`, as a record."""
     return BrowsedRecord(
         topic=row.topic,
         generation=row.generation,
@@ -218,7 +199,7 @@ def landed_record(row: Any) -> BrowsedRecord:
 
 
 def with_times(relay: DataFrame) -> DataFrame:
-    """Return relay rows with their times in milliseconds since 1970 UTC, whatever the session's zone."""
+    """Add the times of relay rows in milliseconds since 1970 UTC, whatever the session's zone."""
     return relay.withColumns({"timestamp_ms": F.unix_millis("timestamp"), "landed_at_ms": F.unix_millis("landed_at")})
 
 
@@ -227,7 +208,7 @@ def _landed(lake: Lake, alias: str) -> Mapping[SourcePartition, int]:
 
 
 def _rows(mine: DataFrame, start: int, end: int, count: int, max_bytes: int) -> tuple[list[Any], int]:
-    """Return the first rows from an offset on, and the offset at which the next page begins."""
+    """Collect the first rows from an offset on, and the offset at which the next page begins."""
     rows: list[Any] = []
     low, width, left = start, _FIRST_WINDOW, max_bytes
     line = Window.partitionBy("topic", "generation", "partition").orderBy("offset")

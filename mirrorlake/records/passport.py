@@ -37,13 +37,9 @@ class Registry:
         self._clusters = clusters
 
     def passport(self, cluster: str, where: TopicPartition, offset: int, *, generation: int | None = None) -> Passport:
-        """Return the passport of the record at an offset of a cluster, be it a source's or a remote topic's.
+        """Look up the record at an offset of a cluster, a source's or a remote topic's.
 
-        Args:
-            cluster: alias of the cluster on which the coordinates hold.
-            where: the topic-partition there.
-            offset: the offset there.
-            generation: the life of a source topic; None for the newest that holds the offset.
+        `generation` is the life of a source topic; None for the newest that holds the offset.
         """
         origins = tuple(self._origins(cluster, where, offset))
         if self._is_source(cluster, where.topic):

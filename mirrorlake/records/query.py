@@ -15,15 +15,9 @@ from mirrorlake.records.sql import RECORDS, ddl_of, json_sql, json_type, records
 
 
 def sql(lake: Lake, sources: Iterable[str], query: str, values: Mapping[str, Any]) -> DataFrame:
-    """Return the answer to a query, in which the tables of the lake have names.
+    """Answer a query in which the tables of the lake have names (see `Mirror.sql`).
 
     Temporary views of the session are made for the names that occur in the query.
-
-    Args:
-        lake: the lake.
-        sources: aliases of the sources.
-        query: `records` are the records of all sources, `relay_east` is the relay of `east`, side tables have their names.
-        values: of the markers in the query (`:name`), by their names.
 
     Raises:
         UsageError: a table in the query does not exist yet.
@@ -65,7 +59,7 @@ def json_view(
 
 
 def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
-    """Return the existing relays, as SQL names them; a source that was never landed has none yet."""
+    """Name the existing relays as SQL does; a source that was never landed has none yet."""
     places = {alias: lake.relay_location(alias) for alias in sources}
     found = {alias: lake.sql_name(location) for alias, location in places.items() if lake.exists(location)}
     if not found:
@@ -74,7 +68,6 @@ def _relays(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
 
 
 def _tables(lake: Lake, sources: Iterable[str]) -> dict[str, str]:
-    """Return the location behind each name of a table."""
     relays = {f"relay_{view_name(alias)}": lake.relay_location(alias) for alias in sources}
     return relays | {table.name: lake.meta_location(table) for table in SIDE_TABLES}
 

@@ -31,17 +31,9 @@ def read_beside(
     at: datetime | None = None,
     count: int = 20,
 ) -> Beside:
-    """Seek on one side and return that stretch on all of them.
+    """Seek on one side and return that stretch on all of them (see `Mirror.beside`).
 
-    Args:
-        lake: the lake.
-        flow: the flow.
-        where: the source partition; with the target as anchor its topic is still the source's, its partition the target's.
-        browse: reads a page: `browse(alias, topic, partition, offset=, at=, relay=, count=)`.
-        anchor: the side on which `offset` or `at` is meant; the newest records without either.
-        offset: first offset wanted there.
-        at: or the first record at or after a time.
-        count: the most records of each side.
+    With the target as `anchor` the topic is still the source's, the partition the target's.
 
     Raises:
         MirrorlakeError: the anchor's side cannot be read.
@@ -91,7 +83,7 @@ def _upstream(lake: Lake, flow: FlowConfig, page: Page) -> tuple[SourcePartition
 
 
 def _downstream(lake: Lake, flow: FlowConfig, page: Page | None) -> tuple[TopicPartition, int] | None:
-    """Return where the first record of a relay page that was republished stands."""
+    """Find where the first record of a relay page that was republished stands."""
     if page is None or not page.records:
         return None
     asked = lake.spark.createDataFrame(

@@ -23,12 +23,9 @@ _TYPE = re.compile(r"`(?:[^`]|``)*`|OBJECT<|DECIMAL\(\d+,\s*\d+\)|\bVOID\b")
 
 
 def records_sql(relays: Mapping[str, str]) -> str:
-    """Return the query of all relays: their columns, `source` (alias), and `key_text` and `value_text`.
+    """Write the query of all relays (by alias, as SQL names them), with `source`, `key_text` and `value_text`.
 
     The two texts are null where the bytes are null or not UTF-8.
-
-    Args:
-        relays: relays by alias, as SQL names them.
 
     Example:
         >>> records_sql({"east": "delta.`/lake/relay/east`"}).endswith("FROM delta.`/lake/relay/east`")
@@ -45,19 +42,14 @@ def records_sql(relays: Mapping[str, str]) -> str:
 
 
 def topic_sql(relays: Mapping[str, str], topic: str) -> str:
-    """Return the query of one topic's records (see `records_sql`)."""
+    """Write the query of one topic's records (see `records_sql`)."""
     return f"SELECT * FROM ({records_sql(relays)}) WHERE topic = {quote(topic)}"  # noqa: S608 - quoted
 
 
 def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
-    """Return the query of one topic's records with the members of their values: `value.amount`.
+    """Write the query of one topic's records with the members of their values: `value.amount`; `schema` is a DDL string.
 
     `value` is null for tombstones and for what is not a JSON object; `value_text` tells them apart.
-
-    Args:
-        relays: relays by alias, as SQL names them.
-        topic: the source topic.
-        schema: the type of the values, a DDL string.
     """
     text = "value_text"
     return (
@@ -71,9 +63,7 @@ def json_sql(relays: Mapping[str, str], topic: str, schema: str) -> str:
 def json_type(records: DataFrame, *, newest: int) -> DataFrame:
     """Return one row and column `type`: the type of the newest JSON objects among the values; null where there is none.
 
-    Args:
-        records: rows of the view of all relays, of one topic.
-        newest: how many are looked at; the rows are read once.
+    `newest` records are looked at; the rows are read once.
     """
     objects = records.where(F.ltrim("value_text").startswith("{"))
     latest = objects.orderBy(F.col("landed_at").desc(), F.col("offset").desc()).limit(newest)

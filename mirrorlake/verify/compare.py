@@ -50,13 +50,9 @@ def held_by(lake: Lake, side: Side, ranges: Mapping[TopicPartition, tuple[int, i
 
 
 def compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], where: str) -> list[Difference]:
-    """Return how `actual` differs from `expected`, record by record where the digests of a partition differ.
+    """Name how `actual` differs from `expected`, record by record where the digests of a partition differ.
 
-    Args:
-        expected: records with `keys` and `offset`, each place once.
-        actual: the same, as found.
-        keys: what tells partitions apart; `topic` and `partition` are among them.
-        where: which place the differences are in.
+    `expected` holds each place once. `keys` tell partitions apart; `where` is the place that the differences are in.
     """
     wanted = {tuple(row[k] for k in keys): row for row in _digests(expected, keys).collect()}
     found = {tuple(row[k] for k in keys): row for row in _digests(actual, keys).collect()}

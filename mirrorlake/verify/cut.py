@@ -1,7 +1,7 @@
-"""The fixed cut that a verification compares, also beside flows that go on running.
+"""The fixed cut that a verification compares, also of flows that go on running.
 
 Read in this order, each place holds at least what the one before it covers: the ends of the remote topics, then the
-ledgers, then the relays. What comes later is beyond the cut, and is said to be not compared.
+ledgers, then the relays. What comes later is past the cut and is said to be not compared.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Relays:
         return frame.join(doubled, SOURCE_KEY, "left_anti").unionByName(first.where("copy = 1").drop("copy"))
 
     def doubles(self, alias: str, topics: Iterable[str]) -> list[Difference]:
-        """Return the records of some topics that stand in the relay more than once."""
+        """List the records of some topics that stand in the relay more than once."""
         doubled = self._doubled(alias)
         if doubled is None:
             return []

@@ -47,12 +47,9 @@ class Bounds:
 def owed(
     relay: DataFrame, bounds: Mapping[SourcePartition, Bounds], mapped: Mapping[SourcePartition, int]
 ) -> tuple[list[Difference], dict[SourcePartition, Waiting]]:
-    """Return the landed records that are lost between relay and target, and those that wait.
+    """Tell the landed records that are lost between relay and target from those that wait.
 
-    Args:
-        relay: the records of the source, each once.
-        bounds: where the flow stands; partitions that are left out owe nothing.
-        mapped: how many records were sent or withheld, per source partition.
+    `relay` holds each record once; partitions that `bounds` leaves out owe nothing; `mapped` counts what was sent or withheld.
     """
     rows = [(s.topic, s.generation, s.partition, b.begins, b.position) for s, b in bounds.items()]
     if not rows:
@@ -97,13 +94,7 @@ def owed(
 def still_waiting(
     relay: DataFrame, waiting: Mapping[SourcePartition, Waiting], tails: Tails
 ) -> dict[SourcePartition, Waiting]:
-    """Wait for the flow, and name the records that it has not come to by then; a flow that moves is given time to.
-
-    Args:
-        relay: the records of the source, each once.
-        waiting: what waited at the cut.
-        tails: reads the last record of each lane of the ledger.
-    """
+    """Give a flow that moves time to send what waited at the cut, and return what it has not come to by then."""
     if not waiting:
         return {}
     reached: dict[SourcePartition, int] = {}

@@ -29,8 +29,8 @@ _SCHEMA = ", ".join(f"`{name}` {RELAY.columns[name][0]}" for name in (*_PLACE, *
 class Expected:
     """Rows with the target's `topic, partition, offset`.
 
-    `records` have their content, too. `placed` went out through a view that the settings no longer describe: that they
-    are there can be checked, what is in them cannot.
+    `records` have their content, too. `placed` went out through a view that the settings no longer describe: whether they
+    exist can be checked, their content cannot.
     """
 
     records: DataFrame
@@ -40,10 +40,7 @@ class Expected:
 def expected_records(relay: Callable[[str], DataFrame], runs: DataFrame, views: Views) -> Expected | None:
     """Derive the records that one target must hold from its runs; None where there are none.
 
-    Args:
-        relay: gives the records of a source cluster.
-        runs: rows of `offset_map` with `source`, the alias of the source cluster.
-        views: the view of each flow that has one, as the settings have it now.
+    `relay` gives the records of a source cluster, `runs` are rows of `offset_map` with `source`, the alias of that cluster.
     """
     records: list[DataFrame] = []
     placed: list[DataFrame] = []
@@ -67,7 +64,7 @@ def expected_records(relay: Callable[[str], DataFrame], runs: DataFrame, views: 
 
 
 def through(rows: DataFrame, view: View) -> DataFrame:
-    """Return records at their place with the content that a view gives them."""
+    """Give records at their place the content that a view makes of them."""
     return rows.mapInArrow(_job(view), _SCHEMA)
 
 

@@ -82,19 +82,13 @@ class Repair(Shown):
 
 
 def repair_relay(lake: Lake, alias: str, *, now: Callable[[], datetime], check: bool = False) -> Repair:
-    """Find the doubled rows of a source's relay and remove them.
+    """Find the doubled rows of a source's relay and, unless `check` only looks, remove them.
 
     Whoever repairs is the relay's one writer: a lander that runs meanwhile writes nothing more and stops with exit 3.
 
-    Args:
-        lake: the lake.
-        alias: the source cluster.
-        now: the clock, in UTC.
-        check: only look.
-
     Raises:
         UsageError: the source has no relay.
-        LanderReplaced: a lander took the relay over at the same moment.
+        LanderReplaced: a lander claimed the relay at the same moment.
     """
     location = lake.relay_location(alias)
     if not lake.exists(location):
@@ -172,7 +166,7 @@ def _range(one: Doubled) -> str:
 
 
 def _each_once(rows: DataFrame) -> DataFrame:
-    """Return each content of an offset once, as it was landed first."""
+    """Keep each content of an offset once, as it was landed first."""
     same = Window.partitionBy(*_PLACE, *_CONTENT).orderBy("landed_at")
     once = rows.withColumn("_number", F.row_number().over(same)).where("_number = 1").drop("_number")
     places = ["topic", "generation", "partition"]

@@ -1,7 +1,7 @@
 """Track: what a verification found becomes an MLflow run, and the table `audit` names it.
 
-Parameters are names and choices of the settings, never the settings themselves: those go in as their fingerprint, so that
-runs under the same settings can be told, and nothing of a password.
+Parameters are names and choices of the settings. The settings themselves go in as their fingerprint, so that runs under the
+same settings can be told, and nothing of a password.
 """
 
 from __future__ import annotations
@@ -38,14 +38,7 @@ class Timed:
 
 
 def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, spark_version: str) -> TrackedRun:
-    """Return the run of one flow's verification.
-
-    Args:
-        timed: what was found, and when.
-        flow: the flow.
-        config: the settings it was found under.
-        spark_version: of the session that compared.
-    """
+    """Make the run of one flow's verification; the settings are those it was found under."""
     found, seconds = timed.found, (timed.ended_at - timed.began_at).total_seconds()
     sums = {
         name: sum(getattr(proof, name) for proof in found.partitions)

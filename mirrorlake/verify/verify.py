@@ -1,9 +1,9 @@
 """Verify: source, relay and target hold the same records, by count and by content; every difference is named.
 
 What is compared is a fixed cut (`verify/cut.py`), so flows may go on running. Records that rules changed on their way are
-compared with what the rules make of the relay's; those that older rules changed are checked for being there.
+compared with what the rules make of the relay's; of those that older rules changed, only their presence is checked.
 
-Law E (accounted for): what was not compared is never called equal. LandedCount records that a flow has not republished are
+Law E (accounted for): what was not compared is never called equal. Landed records that a flow has not republished are
 differences of their own, and so are records that the relay holds twice.
 """
 
@@ -46,19 +46,11 @@ def verify_flow(
     tails: Tails,
     tell: Tell = silent,
 ) -> VerifyReport:
-    """Compare the three places a record of the flow stands in.
+    """Compare the three places where a record of the flow stands.
 
-    Args:
-        flow: the flow.
-        lake: the lake.
-        source: the source cluster; what it no longer holds is compared between relay and target only. None for a lake
-            cluster: the relay itself is the source, and its offsets are dense.
-        target: the target cluster.
-        cut: what the ledgers of every flow into this target hold.
-        relays: the relays of their sources, taken after the cut.
-        views: the view of each flow that has one.
-        tails: reads the last record of each lane of the flow's ledger, as it is then.
-        tell: called with the progress: records of the relay compared with the source, then with the target.
+    What the source no longer holds is compared between relay and target only. `source` is None for a lake cluster: the relay
+    itself is the source, and its offsets are dense. `cut` is of every flow into this target, `relays` are of their sources and
+    were taken after it. `tails` reads the last record of each lane of the flow's ledger.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -156,7 +148,7 @@ def _pieces(runs: DataFrame) -> list[_Piece]:
 
 
 def _kept(withheld: DataFrame) -> dict[SourcePartition, tuple[int, int]]:
-    """Count the withheld records of each source partition; beside it the first offset."""
+    """Count the withheld records of each source partition, and find the first offset."""
     rows = withheld.groupBy(*SOURCE_KEY).agg(
         F.sum("record_count").alias("records"), F.min("first_offset").alias("first")
     )
@@ -206,7 +198,6 @@ def _not_dense(landed: Mapping[SourcePartition, LandedCount]) -> list[Difference
 
 
 def _spans(target: Side, cut: FixedCut, pieces: Iterable[_Piece]) -> Spans:
-    """Return which downstream offsets are compared of each target partition."""
     firsts: dict[TopicPartition, int] = {}
     mapped: dict[TopicPartition, int] = {}
     for piece in pieces:
@@ -272,10 +263,9 @@ def _against_target(
 
 
 def _with_own_records(cut: FixedCut, pieces: Iterable[_Piece]) -> dict[str, list[str]]:
-    """Return the remote topics that the target itself may write to, each with the aliases that its flows come from.
+    """Find the remote topics that the target itself may write to, each with the aliases that its flows come from.
 
-    Every record that such a flow writes says so in its last hop (`model/loops/hops.py`); one without is the target's own, or
-    another mirror's, and none of the flow's.
+    Every record that such a flow writes says so in its last hop (`model/loops/hops.py`); one without is not the flow's.
     """
     writers: dict[str, set[str]] = {}
     for piece in pieces:
@@ -338,10 +328,10 @@ def _bounds(
     mine: Iterable[_Piece],
     kept: Mapping[SourcePartition, tuple[int, int]],
 ) -> dict[SourcePartition, Bounds]:
-    """Return where the flow stands in each source partition that it owes something of.
+    """Find where the flow stands in each source partition that it owes something of.
 
     A flow whose `start` leaves the past out owes nothing before its first record. What precedes a takeover was sent by
-    another mirror; a run before it would say that the takeover never came about. What precedes the place at which a remote
+    another mirror, unless a run before it says that the takeover never came about. What precedes the place at which a remote
     topic was accepted empty stood in a topic that was deleted.
     """
     firsts = {s: first for s, (_, first) in kept.items()}
@@ -363,7 +353,6 @@ def _bounds(
 
 
 def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
-    """Return where the flow went on after another mirror, whose records are not in the map."""
     rows = lake.ask(
         "SELECT topic, generation, partition, max(position) AS begins FROM {positions} "
         "WHERE flow = :flow AND kind = 'taken_over' GROUP BY topic, generation, partition",
