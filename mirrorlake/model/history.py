@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from mirrorlake.model.acls import Acl
@@ -172,35 +173,29 @@ def changes_between(seen: Iterable[Seen], start: datetime, end: datetime) -> lis
 
 
 def _changes(state: HistoryState, one: Seen) -> list[HistoryChange]:
-    def change(kind: str, name: str, action: str, before: Any = None, after: Any = None) -> HistoryChange:
-        return HistoryChange(
-            at=one.at, where=one.cluster, kind=kind, name=name, action=action, before=before, after=after
-        )
-
+    change = partial(HistoryChange, at=one.at, where=one.cluster)
     if one.acl is not None:
         if one.present == (one.acl in state.acls.get(one.cluster, ())):
             return []
-        content = one.acl.as_dict()
-        if one.present:
-            return [change("acl", str(one.acl), "create", after=content)]
-        return [change("acl", str(one.acl), "delete", before=content)]
+        change, content = partial(change, kind="acl", name=str(one.acl)), one.acl.as_dict()
+        return [change(action="create", after=content) if one.present else change(action="delete", before=content)]
     name = one.topic or ""
-    before = state.topics.get((one.cluster, name))
+    change, before = partial(change, kind="topic", name=name), state.topics.get((one.cluster, name))
     here = {"partitions": one.partitions, "configs": dict(one.configs)}
     if before is None or not before.present:
-        return [change("topic", name, "create", after=here)] if one.present else []
+        return [change(action="create", after=here)] if one.present else []
     there = {"partitions": before.partitions, "configs": dict(before.configs)}
     if not one.present:
-        return [change("topic", name, "delete", before=there)]
+        return [change(action="delete", before=there)]
     if before.topic_id != one.topic_id:
-        return [change("topic", name, "recreate", before=there, after=here)]
+        return [change(action="recreate", before=there, after=here)]
     found = []
     if before.partitions != one.partitions:
-        found.append(change("topic", name, "add_partitions", before.partitions, one.partitions))
+        found.append(change(action="add_partitions", before=before.partitions, after=one.partitions))
     keys = sorted(k for k in {*before.configs, *one.configs} if before.configs.get(k) != one.configs.get(k))
     if keys:
         was, now = ({k: side.get(k) for k in keys} for side in (before.configs, one.configs))
-        found.append(change("topic", name, "set_configs", was, now))
+        found.append(change(action="set_configs", before=was, after=now))
     return found
 
 
@@ -256,33 +251,15 @@ def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Ac
     for cluster in sorted({*then.acls, *now.acls}):
         held, had = now.acls.get(cluster, set()), then.acls.get(cluster, set())
         for acl in sorted(had - held):
-            changes.append(
-                Change(
-                    where=cluster,
-                    kind="acl",
-                    name=str(acl),
-                    action="create",
-                    after=acl.as_dict(),
-                    reason="it was there then",
-                    flow=owner(cluster, acl) or "",
-                )
-            )
+            create = partial(Change, where=cluster, kind="acl", name=str(acl), action="create", after=acl.as_dict())
+            changes.append(create(reason="it was there then", flow=owner(cluster, acl) or ""))
         for acl in sorted(held - had):
             flow = owner(cluster, acl)
             if flow is None:
                 notes.append(Note(where=cluster, kind="acl", name=str(acl), reason="somebody else made it since"))
                 continue
-            changes.append(
-                Change(
-                    where=cluster,
-                    kind="acl",
-                    name=str(acl),
-                    action="delete",
-                    before=acl.as_dict(),
-                    reason="mirrorlake made it since",
-                    flow=flow,
-                )
-            )
+            delete = partial(Change, where=cluster, kind="acl", name=str(acl), action="delete", before=acl.as_dict())
+            changes.append(delete(reason="mirrorlake made it since", flow=flow))
     for move in group_moves(now.groups, then.groups, at=_ANY_TIME):
         reason = f"it stands at {move.before}, stood at {move.after}; `mirrorlake groups` moves groups"
         notes.append(Note(where=move.where, kind="group", name=move.name, reason=reason))
@@ -290,14 +267,12 @@ def plan_back(then: HistoryState, now: HistoryState, *, owner: Callable[[str, Ac
 
 
 def _settings_back(cluster: str, name: str, was: Seen, is_now: Seen) -> list[Change]:
+    change = partial(Change, where=cluster, kind="topic", name=name, reason="as it was then")
     found = []
-    different = {k: v for k, v in was.configs.items() if is_now.configs.get(k) != v}
-    if different:
+    if different := {k: v for k, v in was.configs.items() if is_now.configs.get(k) != v}:
         before = {k: is_now.configs.get(k) for k in different}
-        found.append(("set_configs", before, different))
+        found.append(change(action="set_configs", before=before, after=different))
     if added := sorted(is_now.configs.keys() - was.configs.keys()):
-        found.append(("reset_configs", {k: is_now.configs[k] for k in added}, dict.fromkeys(added)))  # type: ignore[arg-type]
-    return [
-        Change(where=cluster, kind="topic", name=name, action=action, before=b, after=a, reason="as it was then")
-        for action, b, a in found
-    ]
+        before = {k: is_now.configs[k] for k in added}
+        found.append(change(action="reset_configs", before=before, after=dict.fromkeys(added)))
+    return found

@@ -10,6 +10,7 @@ from mirrorlake.render import Answer, Badge, Sheet, Shown, Table, badge, plural,
 
 # More of them add nothing, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
+COUNTS = ("landed", "republished", "withheld", "verified", "not_republished", "not_compared")
 PROBLEMS = ("missing", "extra", "doubled", "altered", "out_of_order", "not_republished")
 
 
@@ -28,6 +29,13 @@ class Difference:
     partition: int
     offset: int
     records: int = 1
+
+    @classmethod
+    def at(cls, place: Any, offset: int, *, where: str, problem: str, records: int = 1) -> Difference:
+        """Name a difference at an offset of anything that has a `topic` and a `partition`."""
+        return cls(
+            where=where, problem=problem, topic=place.topic, partition=place.partition, offset=offset, records=records
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,30 +148,26 @@ def _facts(reports: Sequence[VerifyReport]) -> tuple[str, ...]:
 
 
 def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Table, ...]:
-    first = ["flow"] if named else []
+    def of(report: VerifyReport) -> list[str]:
+        return [report.flow] if named else []
+
     differences = [
-        (*([one.flow] if named else []), d.where, badge(d.problem), d.topic, str(d.partition), str(d.offset), d.records)
+        (*of(one), d.where, badge(d.problem), d.topic, str(d.partition), str(d.offset), d.records)
         for one in reports
         for d in one.differences
     ]
+    unproven_first = sorted(
+        ((one, p) for one in reports for p in one.partitions),
+        key=lambda found: found[1].verified == found[1].republished,
+    )
     proofs = [
-        (
-            *([one.flow] if named else []),
-            *(p.topic, str(p.generation), str(p.partition)),
-            *(p.landed, p.republished, p.withheld, p.verified, p.not_republished, p.not_compared),
-        )
-        for one, p in sorted(
-            ((one, p) for one in reports for p in one.partitions),
-            key=lambda found: found[1].verified == found[1].republished,
-        )
+        (*of(one), p.topic, str(p.generation), str(p.partition), *(getattr(p, count) for count in COUNTS))
+        for one, p in unproven_first
     ]
-    counts = ("landed", "republished", "withheld", "verified", "not republished", "not compared")
-    counted = ["topic", "generation", "partition", *counts]
+    first, counts = ["flow"] if named else [], [count.replace("_", " ") for count in COUNTS]
+    wrong = table("differences", [*first, "where", "problem", "topic", "partition", "offset", "records"], differences)
+    title = "partitions" if differences else ""
     return (
-        *(
-            [table("differences", [*first, "where", "problem", "topic", "partition", "offset", "records"], differences)]
-            if differences
-            else []
-        ),
-        *([table("partitions" if differences else "", [*first, *counted], proofs)] if proofs else []),
+        *([wrong] if differences else []),
+        *([table(title, [*first, "topic", "generation", "partition", *counts], proofs)] if proofs else []),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
@@ -180,9 +181,9 @@ class Outcome:
 
     `status`: `republished` (exact target coordinates), `filtered` or `quarantined` (by `rule`, for `reason`), `not_yet`,
     `not_carried` (the flow does not take the topic), `not_landed`, `in_a_deleted_topic` (it stood in an earlier life of the
-    remote topic), `unexplained` (law E is broken, or republishing began
-    after the record). `lane` and `ledger_seq` name the ledger record of the flow that says so, `committed_at_ms` the time of
-    its transaction. `redriven` tells that it went out by the flow's re-drive.
+    remote topic), `unexplained` (law E is broken, or republishing began after the record). `lane` and `ledger_seq` name the
+    ledger record of the flow that says so, `committed_at_ms` the time of its transaction. `redriven` tells that it went out by
+    the flow's re-drive.
     """
 
     flow: str
@@ -270,11 +271,8 @@ class Passport(Answer):
             )
             for one in self.outcomes
         ]
-        parts += (
-            [table("flows", ["flow", "outcome", "where or why", "lane", "ledger record", "told at"], rows)]
-            if rows
-            else []
-        )
+        if rows:
+            parts.append(table("flows", ["flow", "outcome", "where or why", "lane", "ledger record", "told at"], rows))
         said = badge("accounted for", "good") if self.accounted_for else badge("not accounted for", "bad")
         return Sheet(title=self.words, badge=said, parts=tuple(parts))
 
@@ -311,15 +309,12 @@ def in_words(
     where = f"{cluster} {source}@{offset}"
     if missing is not None:
         return f"{where} is not in the relay: {WHY_MISSING[missing.kind]}"
-    sent = sum(outcome.status == "republished" for outcome in outcomes)
-    explained = sum(
-        outcome.status in ("filtered", "quarantined", "not_yet", "in_a_deleted_topic") for outcome in outcomes
-    )
-    lost = sum(outcome.status == "unexplained" for outcome in outcomes)
-    parts = [f"republished by {sent} flow(s)" if sent else "", f"explained in {explained}" if explained else ""]
-    parts.append(f"NOT accounted for in {lost}" if lost else "")
-    said = ", ".join(part for part in parts if part) or "no flow carries it"
-    return f"{where} is in the relay; {said}"
+    counts = Counter(outcome.status for outcome in outcomes)
+    explained = counts["filtered"] + counts["quarantined"] + counts["not_yet"] + counts["in_a_deleted_topic"]
+    parts = [f"republished by {counts['republished']} flow(s)"] if counts["republished"] else []
+    parts += [f"explained in {explained}"] if explained else []
+    parts += [f"NOT accounted for in {counts['unexplained']}"] if counts["unexplained"] else []
+    return f"{where} is in the relay; {', '.join(parts) or 'no flow carries it'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

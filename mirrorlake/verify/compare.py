@@ -80,15 +80,10 @@ def compare(expected: DataFrame, actual: DataFrame, *, keys: list[str], where: s
         copies = {
             tuple(row) for row in left.join(strangers, [*keys, "wanted"]).select(*keys, "wanted").distinct().collect()
         }
+    found_copies = [(*(row[k] for k in keys), row.found) in copies for row in rows]
     return [
-        Difference(
-            where=where,
-            problem=_problem(row, contents, is_copy=(*(row[k] for k in keys), row.found) in copies),
-            topic=row.topic,
-            partition=row.partition,
-            offset=row.offset,
-        )
-        for row in rows
+        Difference.at(row, row.offset, where=where, problem=_problem(row, contents, is_copy=is_copy))
+        for row, is_copy in zip(rows, found_copies, strict=True)
     ]
 
 

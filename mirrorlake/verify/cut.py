@@ -7,10 +7,10 @@ ledgers, then the relays. What comes later is past the cut and is said to be not
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
@@ -70,14 +70,7 @@ class Relays:
         wanted = self._frame(alias).join(doubled, SOURCE_KEY, "left_semi").where(F.col("topic").isin(sorted(topics)))
         copies = wanted.groupBy(*SOURCE_KEY, "offset").agg(F.count("*").alias("copies")).where("copies > 1")
         return [
-            Difference(
-                where="relay",
-                problem="doubled",
-                topic=row.topic,
-                partition=row.partition,
-                offset=row.offset,
-                records=row.copies,
-            )
+            Difference.at(row, row.offset, where="relay", problem="doubled", records=row.copies)
             for row in copies.orderBy(*SOURCE_KEY, "offset").limit(MOST_DIFFERENCES).collect()
         ]
 
@@ -103,13 +96,8 @@ class Relays:
                 F.max("offset").alias("last"),
             )
         )
-
-        def whole(name: str, how: Callable[[str], Column]) -> Column:
-            return how(name).alias(name)
-
-        found = pieces.groupBy(*SOURCE_KEY).agg(
-            whole("rows", F.sum), whole("records", F.sum), whole("first", F.min), whole("last", F.max)
-        )
+        counts = [F.sum(name).alias(name) for name in ("rows", "records")]
+        found = pieces.groupBy(*SOURCE_KEY).agg(*counts, F.min("first").alias("first"), F.max("last").alias("last"))
         return {
             SourcePartition(row.topic, row.generation, row.partition): LandedCount(
                 rows=row["rows"], records=row.records, first=row["first"], last=row["last"]

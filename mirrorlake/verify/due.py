@@ -76,16 +76,9 @@ def owed(
     for row in counts:
         source = SourcePartition(row.topic, row.generation, row.partition)
         if row.done != mapped.get(source, 0):
-            lost.append(
-                Difference(
-                    where="target",
-                    problem="missing",
-                    topic=row.topic,
-                    partition=row.partition,
-                    offset=row.first_done if row.first_done is not None else row["first"],
-                    records=max(1, row.done - mapped.get(source, 0)),
-                )
-            )
+            offset = row.first_done if row.first_done is not None else row["first"]
+            records = max(1, row.done - mapped.get(source, 0))
+            lost.append(Difference.at(source, offset, where="target", problem="missing", records=records))
         if row.waiting:
             waiting[source] = Waiting(records=row.waiting, first=row["first"], last=row["last"])
     return lost, waiting

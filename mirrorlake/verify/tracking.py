@@ -19,7 +19,7 @@ from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.model.plan import Change
-from mirrorlake.model.verify import PROBLEMS, VerifyReport
+from mirrorlake.model.verify import COUNTS, PROBLEMS, VerifyReport
 from mirrorlake.tracking.run import FLOW, TrackedRun, html_page, json_report
 from mirrorlake.tracking.tracker import Tracker
 
@@ -40,10 +40,7 @@ class Timed:
 def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, spark_version: str) -> TrackedRun:
     """Make the run of one flow's verification; the settings are those it was found under."""
     found, seconds = timed.found, (timed.ended_at - timed.began_at).total_seconds()
-    sums = {
-        name: sum(getattr(proof, name) for proof in found.partitions)
-        for name in ("landed", "republished", "withheld", "verified", "not_republished", "not_compared")
-    }
+    sums = {name: sum(getattr(proof, name) for proof in found.partitions) for name in COUNTS}
     problems = Counter(difference.problem for difference in found.differences)
     figures = {
         "equal": float(found.equal),

@@ -9,9 +9,9 @@ differences of their own, and so are records that the relay holds twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -26,8 +26,6 @@ from mirrorlake.verify.compare import Side, compare, held_by
 from mirrorlake.verify.cut import SOURCE_KEY, FixedCut, LandedCount, Relays
 from mirrorlake.verify.due import Bounds, Tails, owed, still_waiting
 from mirrorlake.verify.expected import Views, expected_records
-
-__all__ = ["Side", "verify_flow"]
 
 _PLACE = ["topic", "partition"]
 # Downstream offsets `first..end - 1` of each target partition; None where its topic does not exist.
@@ -70,24 +68,17 @@ def verify_flow(
     tell(phase, at_source, whole)
     spans = _spans(target, cut, pieces)
     differences += _against_target(lake, target, spans, cut, pieces, relays=relays, views=views)
-    sent: dict[SourcePartition, int] = {}
-    places: dict[SourcePartition, set[tuple[str, int]]] = {}
+    sent: Counter[SourcePartition] = Counter()
+    places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in landed}
     for piece in mine:
-        sent[piece.source] = sent.get(piece.source, 0) + piece.records
+        sent[piece.source] += piece.records
         places.setdefault(piece.source, set()).add((piece.target.topic, piece.target.partition))
-    mapped = {s: sent.get(s, 0) + kept.get(s, (0, 0))[0] for s in landed}
+    mapped = {s: sent[s] + kept.get(s, (0, 0))[0] for s in landed}
     lost, waiting = owed(relay, _bounds(flow, lake, cut, landed, mine, kept), mapped)
     differences += lost
     left = still_waiting(relay, waiting, tails)
     differences += [
-        Difference(
-            where="relay",
-            problem="not_republished",
-            topic=s.topic,
-            partition=s.partition,
-            offset=one.first,
-            records=one.records,
-        )
+        Difference.at(s, one.first, where="relay", problem="not_republished", records=one.records)
         for s, one in left.items()
     ]
     tell(phase, whole, whole)
@@ -99,11 +90,11 @@ def verify_flow(
             generation=s.generation,
             partition=s.partition,
             landed=one.records,
-            republished=sent.get(s, 0),
+            republished=sent[s],
             withheld=(withheld := kept.get(s, (0, 0))[0]),
-            verified=0 if {(s.topic, s.partition), *places.get(s, ())} & wrong else compared.get(s, 0),
+            verified=0 if places[s] & wrong else compared[s],
             not_republished=(owing := left[s].records if s in left else 0),
-            not_compared=max(0, one.records - withheld - compared.get(s, 0) - owing),
+            not_compared=max(0, one.records - withheld - compared[s] - owing),
         )
         for s, one in sorted(landed.items())
     )
@@ -175,15 +166,9 @@ def _against_source(
     held = held_by(lake, source, ranges)
     if held is None:
         return []
-    rows = [
-        (tp.topic, newest[tp].generation, tp.partition, first, end)
-        for tp, (first, end) in ranges.items()
-        if first < end
-    ]
-    spans = lake.spark.createDataFrame(
-        rows, "topic string, generation int, partition int, first_offset bigint, end_offset bigint"
-    )
-    mine = relay.join(F.broadcast(spans), SOURCE_KEY).where("offset >= first_offset and offset < end_offset")
+    rows = [(tp.topic, newest[tp].generation, tp.partition, low, end) for tp, (low, end) in ranges.items() if low < end]
+    spans = lake.spark.createDataFrame(rows, "topic string, generation int, partition int, low bigint, end bigint")
+    mine = relay.join(F.broadcast(spans), SOURCE_KEY).where("offset >= low and offset < end").drop("low", "end")
     held = held.join(F.broadcast(spans.select(*SOURCE_KEY)), _PLACE)
     return compare(held, mine, keys=SOURCE_KEY, where="relay")
 
@@ -191,7 +176,7 @@ def _against_source(
 def _not_dense(landed: Mapping[SourcePartition, LandedCount]) -> list[Difference]:
     """Name the published partitions whose offsets are not 0, 1, 2, ..."""
     return [
-        Difference(where="relay", problem="missing", topic=key.topic, partition=key.partition, offset=held.first)
+        Difference.at(key, held.first, where="relay", problem="missing")
         for key, held in landed.items()
         if held.records != held.last + 1
     ]
@@ -221,11 +206,7 @@ def _against_target(
     relays: Relays,
     views: Views,
 ) -> list[Difference]:
-    gone = [
-        Difference(where="target", problem="missing", topic=tp.topic, partition=tp.partition, offset=-1)
-        for tp, span in spans.items()
-        if span is None
-    ]
+    gone = [Difference.at(tp, -1, where="target", problem="missing") for tp, span in spans.items() if span is None]
     ranges = {tp: span for tp, span in spans.items() if span is not None and span[0] < span[1]}
     held = held_by(lake, target, ranges)
     runs = cut.maps.runs.where(F.col("target_topic").isin(sorted({tp.topic for tp in ranges})))
@@ -254,10 +235,7 @@ def _against_target(
         )
     if placed is not None:
         lost = placed.join(held, place, "left_anti").orderBy(*place).limit(MOST_DIFFERENCES)
-        gone += [
-            Difference(where="target", problem="missing", topic=row.topic, partition=row.partition, offset=row.offset)
-            for row in lost.collect()
-        ]
+        gone += [Difference.at(row, row.offset, where="target", problem="missing") for row in lost.collect()]
         held = held.join(placed, place, "left_anti")
     return gone + compare(wanted, held, keys=_PLACE, where="target")
 
@@ -287,17 +265,18 @@ def _by_a_flow(shared: Mapping[str, Iterable[str]]) -> Column:
     return is_ours
 
 
-def _compared(cut: FixedCut, spans: Spans, mine: Iterable[_Piece], flow: str) -> dict[SourcePartition, int]:
+def _compared(cut: FixedCut, spans: Spans, mine: Iterable[_Piece], flow: str) -> Counter[SourcePartition]:
     """Count the records of each source partition that were compared on the target: what it still holds, up to the cut."""
     bounds = {tp: span or (0, 0) for tp, span in spans.items()}
-    counts: dict[SourcePartition, int] = {}
+    counts: Counter[SourcePartition] = Counter()
     clipped = []
     for piece in mine:
         low, end = bounds[piece.target]
         if low <= piece.first and piece.end <= end:
-            counts[piece.source] = counts.get(piece.source, 0) + piece.records
+            counts[piece.source] += piece.records
         else:
-            clipped.append((*_columns(piece), low, end))
+            s, target = piece.source, piece.target
+            clipped.append((s.topic, s.generation, s.partition, target.topic, target.partition, low, end))
     if not clipped:
         return counts
     keys = ["source_topic", "generation", "source_partition", "target_topic", "target_partition"]
@@ -310,14 +289,8 @@ def _compared(cut: FixedCut, spans: Spans, mine: Iterable[_Piece], flow: str) ->
     held = F.greatest(F.lit(0), upto - F.greatest("first_downstream", "low"))
     runs = cut.maps.runs.where(F.col("flow") == flow).join(F.broadcast(frame), keys)
     for row in runs.groupBy(*keys[:3]).agg(F.sum(held).alias("records")).collect():
-        source = SourcePartition(row.source_topic, row.generation, row.source_partition)
-        counts[source] = counts.get(source, 0) + row.records
+        counts[SourcePartition(row.source_topic, row.generation, row.source_partition)] += row.records
     return counts
-
-
-def _columns(piece: _Piece) -> tuple[Any, ...]:
-    source, target = piece.source, piece.target
-    return source.topic, source.generation, source.partition, target.topic, target.partition
 
 
 def _bounds(

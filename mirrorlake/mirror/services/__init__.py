@@ -20,7 +20,7 @@ from mirrorlake.offsets.rebuild import RebuildPlan, make_rebuild_plan
 from mirrorlake.records.browse import browse_cluster, browse_relay
 from mirrorlake.records.passport import Registry
 from mirrorlake.records.record import Page, Passport
-from mirrorlake.verify import verify as verify_step
+from mirrorlake.verify.compare import Side
 
 __all__ = ["Wiring", "local_session", "utc_now"]
 
@@ -90,13 +90,13 @@ class Wiring(Streams):
         """Plan the rebuild that gives a target the order of another; `recorded` reads that order from the lake alone."""
         return make_rebuild_plan(self.lake, self, like=like, target=target, recorded=recorded)
 
-    def source_side(self, alias: str) -> verify_step.Side | None:
+    def source_side(self, alias: str) -> Side | None:
         """Return a source as verify reads it; None for a lake cluster, whose relay is all there is."""
         return None if self.config.cluster(alias).is_lake else self.side(alias)
 
-    def side(self, alias: str) -> verify_step.Side:
+    def side(self, alias: str) -> Side:
         """Return a cluster as verify reads it."""
-        return verify_step.Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
+        return Side(admin=self.admin(alias), options=spark_options(self.config.cluster(alias)))
 
     def browse(self, alias: str, where: TopicPartition, *, relay: bool, generation: int | None, **seek: Any) -> Page:
         """Return records of a partition as a cluster or its relay holds them."""
