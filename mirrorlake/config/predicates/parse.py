@@ -13,21 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mirrorlake.config.faults import SettingsFault, did_you_mean, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
 from mirrorlake.config.predicates.engine import engine
-from mirrorlake.config.predicates.types import BOOLEAN, NUMBER, TEXT, TIME, Translation, fault
 from mirrorlake.model.json_path import Index, Name, Path, PathError, parse_path
 
 _DECLARED = {
-    "string": (TEXT, "VARCHAR"),
-    "double": (NUMBER, "DOUBLE"),
-    "float": (NUMBER, "DOUBLE"),
-    "int": (NUMBER, "BIGINT"),
-    "long": (NUMBER, "BIGINT"),
-    "bigint": (NUMBER, "BIGINT"),
-    "boolean": (BOOLEAN, "BOOLEAN"),
-    "timestamp": (TIME, "TIMESTAMPTZ"),
-    "date": (TIME, "DATE"),
+    "string": "VARCHAR",
+    **dict.fromkeys(("double", "float"), "DOUBLE"),
+    **dict.fromkeys(("int", "long", "bigint"), "BIGINT"),
+    "boolean": "BOOLEAN",
+    "timestamp": "TIMESTAMPTZ",
+    "date": "DATE",
 }
 _DECIMAL = re.compile(r"decimal\(\s*([1-9]|[12]\d|3[0-8])\s*,\s*(\d|[12]\d|3[0-8])\s*\)")
 
@@ -71,8 +67,8 @@ class Predicate:
         )
 
 
-def declared_fields(fields: Mapping[str, str]) -> dict[Path, tuple[str, str]]:
-    """Return the members that `fields` names, with kind and SQL type.
+def declared_fields(fields: Mapping[str, str]) -> dict[Path, str]:
+    """Return the members that `fields` names, with DuckDB's type.
 
     Raises:
         PydanticCustomError: a path or a type cannot be read.
@@ -86,25 +82,25 @@ def declared_fields(fields: Mapping[str, str]) -> dict[Path, tuple[str, str]]:
             continue
         if not all(isinstance(step, Name | Index) for step in path):
             findings.append(SettingsFault((name,), f"'{name}' names several members", "name one, like address.city"))
-        kind = _declared_type(type_name)
-        if kind is None:
+        declared = _declared_type(type_name)
+        if declared is None:
             known = [*_DECLARED, "decimal(p, s)"]
             findings.append(SettingsFault((name,), f"'{type_name}' is not a type", did_you_mean(type_name, known)))
         else:
-            found[path] = kind
+            found[path] = declared
     if findings:
         raise finding_error(*findings)
     return found
 
 
-def _declared_type(name: str) -> tuple[str, str] | None:
+def _declared_type(name: str) -> str | None:
     word = name.strip().lower()
     if match := _DECIMAL.fullmatch(word):
-        return NUMBER, f"DECIMAL({match.group(1)}, {match.group(2)})"
+        return f"DECIMAL({match.group(1)}, {match.group(2)})"
     return _DECLARED.get(word)
 
 
-def compile_predicate(text: str, fields: Mapping[Path, tuple[str, str]] | None = None) -> Predicate:
+def compile_predicate(text: str, fields: Mapping[Path, str] | None = None) -> Predicate:
     """Return a predicate that is known to work.
 
     Args:
@@ -118,13 +114,15 @@ def compile_predicate(text: str, fields: Mapping[Path, tuple[str, str]] | None =
         >>> compile_predicate("value.region = 'eu' AND value.amount > 10").pointers
         ('/region', '/amount')
     """
+    # Late: sqlglot takes 0.1 s to import, and most flows have no rules.
+    from mirrorlake.config.predicates.types import Translation
+
     tree = _parse(text)
     translation = Translation(fields or {})
     try:
-        condition = translation.as_kind(translation.visit(tree), BOOLEAN)
-        sql = condition.sql(dialect="duckdb", comments=False)
+        sql = translation.condition(tree).sql(dialect="duckdb", comments=False)
     except RecursionError:
-        raise fault("the predicate is nested too deeply", "split it into several rules") from None
+        raise fault_error("the predicate is nested too deeply", "split it into several rules") from None
     predicate = Predicate(
         text=text,
         sql=sql,
@@ -146,13 +144,15 @@ def _parse(text: str) -> Any:
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         problem = f"does not parse near '{first.get('highlight')}' (column {first.get('col')})"
-        raise fault(problem, "write a SQL condition; names that are SQL words are written value['select']") from None
+        raise fault_error(
+            problem, "write a SQL condition; names that are SQL words are written value['select']"
+        ) from None
     except (SqlglotError, RecursionError):
-        raise fault("does not parse", "look for a quote or a bracket that is not closed") from None
+        raise fault_error("does not parse", "look for a quote or a bracket that is not closed") from None
     if not trees:
-        raise fault("the predicate is empty", "write a SQL condition, like value.region = 'eu'")
+        raise fault_error("the predicate is empty", "write a SQL condition, like value.region = 'eu'")
     if len(trees) > 1:
-        raise fault("these are several statements", "write one condition")
+        raise fault_error("these are several statements", "write one condition")
     return trees[0]
 
 
@@ -167,7 +167,9 @@ def _refuse_unbindable(predicate: Predicate) -> None:
         connection.execute(predicate.query).fetchall()
     except duckdb.Error as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
-        raise fault(f"cannot be evaluated: {reason}", "compare values of one type, or write CAST(x AS type)") from None
+        raise fault_error(
+            f"cannot be evaluated: {reason}", "compare values of one type, or write CAST(x AS type)"
+        ) from None
     finally:
         connection.execute("DROP TABLE batch")
 
