@@ -11,5 +11,6 @@
 | `worker`      | a process with a Spark session that runs mirrorlake's verbs when it is told to |
 | `lakeside`    | mirrorlake: land, republish, both                                              |
 | `report`      | tables and JSON                                                                |
+| `harness`     | options, lines of progress, a failure that ends no other pass                  |
 | `targets`     | 1, 2 and 3 targets, a command of its own: `python -m tests.bench.targets`      |
 """

@@ -19,6 +19,7 @@ from mirrorlake.tracking.tracker import Tracker
 from tests.bench import lakeside, mm2
 from tests.bench.contest import Contest, Say
 from tests.bench.figures import BOTH, LAND, MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, REPUBLISH, Measurement
+from tests.bench.harness import attempt, harness_parser, teller
 from tests.bench.processes import this_machine
 from tests.bench.report import Report
 from tests.bench.track import bench_run
@@ -35,13 +36,7 @@ _CHOICES = {"land": LAND, "republish": REPUBLISH, "both": BOTH, **_MM2}
 def main(arguments: list[str]) -> int:
     """Run what is asked for and print the tables; 1 when there is a subject without a figure."""
     options = _parser().parse_args(arguments)
-    progress = Console(stderr=True, highlight=False)
-    started_at = datetime.now(timezone.utc)
-
-    def say(line: str) -> None:
-        seconds = (datetime.now(timezone.utc) - started_at).total_seconds()
-        progress.print(f"{seconds:6.0f} s  {line}", markup=False)
-
+    started_at, say = datetime.now(timezone.utc), teller()
     workload = topics(options.records_scale)
     measurements: list[Measurement] = []
     failures: dict[str, str] = {}
@@ -50,21 +45,19 @@ def main(arguments: list[str]) -> int:
         measurements.append(one)
         say(f"{one.subject}: {one.records_per_second:,.0f} records/s, {one.cpu_per_million:.2f} CPU-s per M")
 
-    def attempt(name: str, run: Callable[[], None]) -> None:
-        try:
-            run()
-        except Exception as error:  # what was measured before it is worth keeping, whatever it is
-            failures[_CHOICES[name]] = f"{type(error).__name__}: {error}"
-            say(f"{_CHOICES[name]}: no figure: {failures[_CHOICES[name]]}")
+    def attempted(name: str, run: Callable[[], None]) -> None:
+        if why := attempt(run):
+            failures[_CHOICES[name]] = why
+            say(f"{_CHOICES[name]}: no figure: {why}")
 
     with (
         tempfile.TemporaryDirectory(prefix="mirrorlake-bench-", dir=options.directory) as directory,
         Contest(workload, seed=options.seed, directory=Path(directory), say=say) as contest,
     ):
-        _lakeside(contest, options.only, options.repeat, keep, attempt)
+        _lakeside(contest, options.only, options.repeat, keep, attempted)
         for name in (name for name in _MM2 if name in options.only):
             for number in range(options.repeat):
-                attempt(name, lambda name=name, number=number: keep(mm2.measure(_MM2[name], number, contest)))
+                attempted(name, lambda name=name, number=number: keep(mm2.measure(_MM2[name], number, contest)))
     report = Report(
         # It is printed and logged, and an address may hold a password.
         command=without_user(shlex.join(["python", "-m", "tests.bench", *arguments])),
@@ -129,26 +122,11 @@ def _track(report: Report, options: argparse.Namespace, say: Say) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="mirrorlake beside MirrorMaker 2")
-    parser.add_argument("--records-scale", type=float, default=1.0, metavar="X", help="1 is 3 M records (1)")
-    parser.add_argument("--only", type=_names, default=list(_CHOICES), metavar="A,B", help=", ".join(_CHOICES))
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="measured passes of each; medians (1)")
+    parser = harness_parser("python -m tests.bench", "mirrorlake beside MirrorMaker 2", _CHOICES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     parser.add_argument("--mlflow", metavar="URI", help="log a run there, as sqlite:////folder/mlflow.db")
     parser.add_argument("--experiment", default="mirrorlake", help="the run's experiment (mirrorlake)")
-    parser.add_argument("--seed", type=int, default=7, help="of the record values (7)")
-    parser.add_argument(
-        "--directory", type=Path, help="where data is put while it runs (the system's temporary folder)"
-    )
     return parser
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    unknown = [name for name in names if name not in _CHOICES]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no such subject: {', '.join(unknown)}; there are {', '.join(_CHOICES)}")
-    return names
 
 
 if __name__ == "__main__":

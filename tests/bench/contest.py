@@ -24,15 +24,7 @@ Say = Callable[[str], None]
 
 
 class Contest:
-    """A source with the workload and its targets, a broker each; a `with` block starts and ends them.
-
-    Args:
-        topics: the workload.
-        seed: of its values.
-        directory: where brokers and lakes may put their data.
-        say: takes lines of progress.
-        targets: how many.
-    """
+    """A source with the workload and its targets, a broker each; a `with` block starts and ends them."""
 
     def __init__(self, topics: Sequence[Topic], *, seed: int, directory: Path, say: Say, targets: int = 1) -> None:
         self.topics = topics
@@ -47,22 +39,18 @@ class Contest:
 
     @property
     def target(self) -> KafkaCluster:
-        """Return the first target."""
         return self.targets[0]
 
     @property
     def clusters(self) -> list[KafkaCluster]:
-        """Return the source and the targets."""
         return [self.source, *self.targets]
 
     @property
     def records(self) -> int:
-        """Return the number of records of the workload."""
         return sum(topic.records for topic in self.topics)
 
     @property
     def brokers(self) -> list[ProcessTree]:
-        """Return the brokers' processes."""
         return [ProcessTree(cluster.pid) for cluster in self.clusters if cluster.pid is not None]
 
     def __enter__(self) -> Contest:
@@ -82,15 +70,12 @@ class Contest:
         self._stack.close()
 
     def copy(self, name: Callable[[str], str]) -> Copy:
-        """Return the copy on the first target; `name` gives its remote topics."""
         return self.copies(name)[0]
 
     def copies(self, name: Callable[[str], str]) -> list[Copy]:
-        """Return the copies on all targets, in their order."""
         return [Copy(target.bootstrap_servers, self.parts(name)) for target in self.targets]
 
     def parts(self, name: Callable[[str], str]) -> list[Part]:
-        """Return the partitions of a complete copy."""
         return parts_of(self.topics, name)
 
     def clean(self, *, containing: str = "") -> None:

@@ -70,7 +70,6 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
 
     def add(self, key: bytes) -> None:
-        """Take the next record's key."""
         if key == self.part.key(self.seen):
             self.seen += 1
         elif key.isdigit() and int(key) < self.seen * PARTITIONS + self.part.partition:
@@ -90,23 +89,14 @@ class Tally:
 
 
 class Copy:
-    """One copy of the workload on the target.
-
-    Args:
-        bootstrap_servers: of the target.
-        parts: what a complete copy holds.
-    """
+    """One copy of the workload on the target."""
 
     def __init__(self, bootstrap_servers: str, parts: Sequence[Part]) -> None:
         self._servers = bootstrap_servers
         self._parts = parts
 
     def await_first(self, alive: Callable[[], None], *, patience_s: float) -> None:
-        """Return when the first record stands on the target.
-
-        Raises:
-            IncompleteCopy: none came in time, or what `alive` raises.
-        """
+        """Return when the first record stands on the target."""
         with _Reader(self._servers) as reader:
             deadline = time.monotonic() + patience_s
             while time.monotonic() < deadline:
@@ -117,11 +107,7 @@ class Copy:
         raise IncompleteCopy(f"no record came within {patience_s:.0f} s")
 
     def await_complete(self, alive: Callable[[], None], *, patience_s: float) -> None:
-        """Return when the last record of every partition stands on the target, committed.
-
-        Raises:
-            IncompleteCopy: they did not come in time, or what `alive` raises.
-        """
+        """Return when the last record of every partition stands on the target, committed."""
         with _Reader(self._servers) as reader:
             waiting = list(self._parts)
             deadline = time.monotonic() + patience_s
@@ -140,11 +126,7 @@ class Copy:
         raise IncompleteCopy(f"{len(waiting)} partitions were not complete after {patience_s:.0f} s")
 
     def prove(self, *, exactly_once: bool) -> int:
-        """Read everything back; return how many records stand there more than once.
-
-        Raises:
-            IncompleteCopy: a record is missing, out of order, or (exactly once) there twice.
-        """
+        """Read everything back; return how many records stand there more than once."""
         tallies = {(part.topic, part.partition): Tally(part) for part in self._parts}
         with _Reader(self._servers) as reader:
             for message in reader.everything(self._parts):
@@ -192,7 +174,6 @@ class _Reader:
         return found
 
     def has_last(self, part: Part, end: int) -> bool:
-        """Tell whether the partition's last record is among those before `end`."""
         self._consumer.assign([TopicPartition(part.topic, part.partition, max(0, end - _TAIL))])
         last = part.key(part.records - 1)
         while (message := self._consumer.poll(5.0)) is not None:
@@ -203,7 +184,6 @@ class _Reader:
         return False
 
     def everything(self, parts: Sequence[Part]) -> Iterable[Message]:
-        """Yield all committed records."""
         self._consumer.assign([TopicPartition(part.topic, part.partition, 0) for part in parts])
         open_parts = len(parts)
         heard = time.monotonic()

@@ -42,16 +42,13 @@ class Measurement:
 
     @property
     def records_per_second(self) -> float:
-        """Return the rate over the whole pass."""
         return self.records / self.seconds
 
     @property
     def cpu_per_million(self) -> float:
-        """Return CPU-seconds per million records."""
         return per_million(self.cpu_seconds, self.records)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
         return asdict(self) | {
             "records_per_second": self.records_per_second,
             "cpu_seconds_per_million": self.cpu_per_million,
@@ -77,22 +74,14 @@ class Figure:
 
 
 def per_million(amount: float, records: int) -> float:
-    """Return an amount per million records.
-
-    Raises:
-        ValueError: there were no records, so there is no such figure.
-    """
+    """Return an amount per million records."""
     if records <= 0:
         raise ValueError("no records were measured")
     return amount * 1_000_000 / records
 
 
 def summarize(measurements: Iterable[Measurement]) -> list[Figure]:
-    """Return one figure per subject in the order of `SUBJECTS`.
-
-    Raises:
-        ValueError: passes of one subject moved different numbers of records and cannot be compared.
-    """
+    """Return one figure per subject in the order of `SUBJECTS`."""
     by_subject: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         by_subject.setdefault(measurement.subject, []).append(measurement)

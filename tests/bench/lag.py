@@ -48,13 +48,11 @@ class Played:
     known: dict[str, TopicState] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Name the topics."""
         self.known = {
             f"t{n}": TopicState(name=f"t{n}", topic_id=str(n), partitions=self.partitions) for n in range(self.topics)
         }
 
     def offset(self, tp: TopicPartition) -> int:
-        """Return where a partition stands: the first topics move with every round."""
         return 1000 + (self.rounds if int(tp.topic[1:]) < self.moved else 0)
 
     def topic_names(self) -> list[str]:
@@ -87,7 +85,6 @@ class Played:
         }
 
     def reads(self, group: str, tp: TopicPartition) -> bool:
-        """Tell whether a group reads a topic of the source."""
         if tp.topic.startswith("east."):
             return False
         distance = (int(tp.topic[1:]) - int(group[1:]) * self.topics // max(1, self.groups)) % self.topics

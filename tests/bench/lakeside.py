@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ import yaml
 from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
 from tests.bench.figures import BOTH, LAND, LAND_COLD, REPUBLISH, REPUBLISH_COLD, Measurement, per_million
-from tests.bench.processes import ProcessTree, Stopwatch
+from tests.bench.processes import ProcessTree, Stopwatch, Usage
 from tests.bench.workload import PARTITIONS, Topic
 
-SOURCE, TARGET = "east", "central"
+SOURCE = "east"
 _STOP_S = 60.0
 _ROOT = Path(__file__).parents[2]
 
@@ -38,32 +37,19 @@ class Pass:
     lake: Path
 
     def remote(self, topic: str) -> str:
-        """Return the remote topic's name."""
         return f"{self.flow}.{topic}"
 
 
-def prepared(contest: Contest, flow: str, *, lake: Path | None = None) -> Pass:
-    """Write the settings of one pass; into `lake` where it is given, else into a new one."""
-    root = lake or contest.directory / f"lake-{flow}"
-    conf = contest.directory / f"{flow}.yml"
-    document = {
-        "lake": {"root": str(root)},
-        "clusters": {
-            SOURCE: {"bootstrap_servers": contest.source.bootstrap_servers},
-            TARGET: {"bootstrap_servers": contest.target.bootstrap_servers},
-        },
-        "flows": [
-            {
-                "name": flow,
-                "source": SOURCE,
-                "target": TARGET,
-                "topics": r"bench\..*",
-                "policy": {"template": f"{flow}.{{topic}}"},
-            }
-        ],
-    }
-    conf.write_text(yaml.safe_dump(document))
-    return Pass(flow, conf, root)
+def prepared(contest: Contest, name: str, *, lake: Path | None = None, to_each: bool = False) -> Pass:
+    """Write the settings of one pass, into `lake` or a new one: a flow to the first target, or one to each of them."""
+    root, conf = lake or contest.directory / f"lake-{name}", contest.directory / f"{name}.yml"
+    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
+    common = {"source": SOURCE, "topics": r"bench\..*", "policy": {"template": f"{name}.{{topic}}"}}
+    targets = [target.alias for target in contest.targets]
+    names = {f"{name}.{target}": target for target in targets} if to_each else {name: targets[0]}
+    flows = [{"name": flow, "target": target, **common} for flow, target in names.items()]
+    conf.write_text(yaml.safe_dump({"lake": {"root": str(root)}, "clusters": clusters, "flows": flows}))
+    return Pass(name, conf, root)
 
 
 class Session:
@@ -73,15 +59,11 @@ class Session:
         self._process = process
         self._contest = contest
         self._tree = ProcessTree(process.pid)
-        self._born = time.monotonic()
-        self._start: tuple[float, float] | None = None
+        self._watch = Stopwatch(self._tree, contest.brokers)
+        self._start: Usage | None = None
 
     def ask(self, do: str, one: Pass, **arguments: str) -> dict[str, Any]:
-        """Have the worker do something and return its answer.
-
-        Raises:
-            IncompleteCopy: it failed.
-        """
+        """Have the worker do something and return its answer."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -98,7 +80,7 @@ class Session:
     def start(self, one: Pass) -> None:
         """Start Spark; its cost, counted from the start of the process, is kept for the first measurement."""
         self.ask("start", one)
-        self._start = time.monotonic() - self._born, self._tree.cpu_seconds()
+        self._start = self._watch.read()
 
     def measure(
         self,
@@ -110,11 +92,7 @@ class Session:
         copies: int = 1,
         **arguments: str,
     ) -> Measurement:
-        """Do something that gives so many copies, measure it, and return the figure once `check` has proven the result.
-
-        Raises:
-            IncompleteCopy: what came out is not what went in.
-        """
+        """Do something that gives so many copies, measure it, and return the figure once `check` has proven the result."""
         records = self._contest.records
         watch = Stopwatch(self._tree, self._contest.brokers)
         answer = self.ask(do, one, **arguments)
@@ -122,17 +100,7 @@ class Session:
         if answer["records"] != copies * records:
             raise IncompleteCopy(f"{subject}: {answer['records']} of {copies * records} records")
         start, self._start = self._start, None
-        return Measurement(
-            subject=subject,
-            records=records,
-            seconds=used.seconds,
-            cpu_seconds=used.cpu_seconds,
-            broker_cpu_seconds=used.broker_cpu_seconds,
-            strangers_cores=used.strangers_cores,
-            start_seconds=start[0] if start else None,
-            start_cpu_seconds=start[1] if start else None,
-            facts=check(),
-        )
+        return used.measurement(subject, records, start=start, facts=check())
 
 
 @contextmanager
@@ -205,11 +173,7 @@ def _relay(contest: Contest, spark: Session, one: Pass) -> dict[str, float]:
 
 
 def check_relay(parts: Sequence[Sequence[Any]], topics: Sequence[Topic]) -> None:
-    """Compare the relay's `topic, partition, first, last, records` with the workload.
-
-    Raises:
-        IncompleteCopy: they differ.
-    """
+    """Compare the relay's `topic, partition, first, last, records` with the workload."""
     found = {(topic, partition): rest for topic, partition, *rest in parts}
     due = {(t.name, p): [0, t.in_partition(p) - 1, t.in_partition(p)] for t in topics for p in range(PARTITIONS)}
     wrong = [key for key in due.keys() | found.keys() if found.get(key) != due.get(key)]

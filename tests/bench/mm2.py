@@ -19,15 +19,7 @@ _COPY_S = 1800.0
 
 
 def properties(subject: str, source: str, target: str, servers: Mapping[str, str], *, rest_port: int) -> dict[str, str]:
-    """Return `mm2.properties` for one of the three settings.
-
-    Args:
-        subject: `MM2_DEFAULTS`, `MM2_TUNED` or `MM2_EXACTLY_ONCE`.
-        source: alias of the source; it prefixes the remote topics.
-        target: alias of the target.
-        servers: bootstrap servers by alias.
-        rest_port: for the internal REST server, which exactly-once needs.
-    """
+    """Return `mm2.properties` for one of the three settings."""
     found = {
         **base_properties(source, target, servers, topics=r"bench\..*", interval_s=5),
         "tasks.max": "2",
@@ -66,11 +58,7 @@ def fan_out(
 
 
 def measure(subject: str, number: int, contest: Contest) -> Measurement:
-    """Run MM2 until every target is complete; counted from its first mirrored record.
-
-    Raises:
-        IncompleteCopy: it ended, or did not mirror everything.
-    """
+    """Run MM2 until every target is complete; counted from its first mirrored record."""
     # An alias of its own a pass: a worker that is gone blocks its group for a minute.
     source = f"mm2{(MM2_DEFAULTS, MM2_TUNED, MM2_EXACTLY_ONCE).index(subject)}pass{number}"
     copies = contest.copies(lambda name: f"{source}.{name}")
@@ -93,17 +81,7 @@ def measure(subject: str, number: int, contest: Contest) -> Measurement:
         used = watch.read()
     again = sum(copy.prove(exactly_once=subject == MM2_EXACTLY_ONCE) for copy in copies)
     contest.clean()
-    return Measurement(
-        subject=subject,
-        records=contest.records,
-        seconds=used.seconds,
-        cpu_seconds=used.cpu_seconds,
-        broker_cpu_seconds=used.broker_cpu_seconds,
-        strangers_cores=used.strangers_cores,
-        start_seconds=start.seconds,
-        start_cpu_seconds=start.cpu_seconds,
-        facts={"records twice": again},
-    )
+    return used.measurement(subject, contest.records, start=start, facts={"records twice": again})
 
 
 @contextmanager

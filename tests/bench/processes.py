@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+
+from tests.bench.figures import Measurement
 
 
 class ProcessTree:
@@ -17,9 +19,6 @@ class ProcessTree:
 
     Linux adds the time of an ended child to its parent when the parent collects it, so short-lived children are in the
     sum although nobody saw them.
-
-    Args:
-        pid: the root.
     """
 
     def __init__(self, pid: int) -> None:
@@ -38,13 +37,11 @@ class ProcessTree:
 
 
 def own_cpu_seconds() -> float:
-    """Return user and system time of this process alone."""
     times = psutil.Process().cpu_times()
     return float(times.user + times.system)
 
 
 def machine_cpu_seconds() -> float:
-    """Return how long the cores of the machine were busy since it was started."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
     # Guests' time is in the user time already.
@@ -61,14 +58,22 @@ class Usage:
     broker_cpu_seconds: float
     strangers_cores: float
 
+    def measurement(
+        self, subject: str, records: int, *, start: Usage | None = None, facts: Mapping[str, float]
+    ) -> Measurement:
+        """Make this use a pass of a subject; `start` is what it took to get ready."""
+        return Measurement(
+            subject=subject,
+            records=records,
+            **asdict(self),
+            start_seconds=start.seconds if start else None,
+            start_cpu_seconds=start.cpu_seconds if start else None,
+            facts=facts,
+        )
+
 
 class Stopwatch:
-    """Measure one mirror from the making of this object, or from `restart`, to `read`.
-
-    Args:
-        mirror: what is measured.
-        brokers: what is left out, and told apart.
-    """
+    """Measure one mirror from the making of this object, or from `restart`, to `read`."""
 
     def __init__(self, mirror: ProcessTree, brokers: Sequence[ProcessTree]) -> None:
         self._mirror = mirror
@@ -76,11 +81,9 @@ class Stopwatch:
         self.restart()
 
     def restart(self) -> None:
-        """Start anew."""
         self._start = self._now()
 
     def read(self) -> Usage:
-        """Read the usage so far."""
         seconds, mirror, brokers, own, machine = (
             after - before for before, after in zip(self._start, self._now(), strict=True)
         )
@@ -116,7 +119,6 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Describe the machine as the operating system reports it."""
     return Machine(
         cpu=_cpu_model(),
         cores=psutil.cpu_count() or 1,

@@ -35,11 +35,9 @@ class Report:
 
     @property
     def figures(self) -> list[Figure]:
-        """Return the medians."""
         return summarize(self.measurements)
 
     def rich_tables(self) -> list[Table]:
-        """Return the tables for the terminal."""
         tables = []
         for title, (head, rows) in self._tables().items():
             table = Table(title=title, title_justify="left")
@@ -51,7 +49,6 @@ class Report:
         return tables
 
     def markdown(self) -> str:
-        """Return the report as a section of Markdown."""
         lines = [
             f"`{self.command}`, {self.started_at:%Y-%m-%d}, on {self.machine}. {self.workload()}.",
         ]
@@ -62,7 +59,6 @@ class Report:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
         return {
             "command": self.command,
             "started_at": self.started_at.isoformat(),
@@ -75,12 +71,10 @@ class Report:
         }
 
     def workload(self) -> str:
-        """Return the workload in words."""
         parts = [f"{topic.records:,} records of {topic.value_bytes:,} B" for topic in self.topics]
         return f"{' and '.join(parts)}, {PARTITIONS} partitions each, lz4, keys of 12 B, no headers"
 
     def notes(self) -> list[str]:
-        """List the notes that a reader of the table needs."""
         found = [f"{subject}: no figure, {reason.splitlines()[0]}" for subject, reason in self.failures.items()]
         busy = [figure for figure in self.figures if figure.strangers_cores > BUSY_CORES]
         if busy:

@@ -47,7 +47,6 @@ RULES: dict[str, list[dict[str, object]]] = {
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.rules", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="records per figure (default 1 000 000)")
     records = max(BATCH, parser.parse_args(arguments).records)

@@ -12,17 +12,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import yaml
-
 from tests.bench import lakeside, mm2
 from tests.bench.contest import Contest, Say
 from tests.bench.figures import MM2_EXACTLY_ONCE, MM2_TUNED, Measurement
-from tests.bench.lakeside import SOURCE, Pass
+from tests.bench.harness import attempt, harness_parser, teller
+from tests.bench.lakeside import Pass
 from tests.bench.processes import this_machine
 from tests.bench.report import BUSY_CORES
 from tests.bench.workload import topics
@@ -47,35 +45,12 @@ class Row:
 
     @classmethod
     def of(cls, one: Measurement, targets: int) -> Row:
-        """Build the table's row from a measurement."""
         return cls(one.subject, targets, one.records, one.cpu_per_million, one.seconds, one.strangers_cores)
 
 
-def spread(contest: Contest, name: str) -> Pass:
-    """Write the settings of one pass: a new lake, and a flow to each target that is named by the target's alias."""
-    lake, conf = contest.directory / f"lake-{name}", contest.directory / f"{name}.yml"
-    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
-    flows = [
-        {
-            "name": f"{name}.{target.alias}",
-            "source": SOURCE,
-            "target": target.alias,
-            "topics": r"bench\..*",
-            "policy": {"template": f"{name}.{{topic}}"},
-        }
-        for target in contest.targets
-    ]
-    conf.write_text(yaml.safe_dump({"lake": {"root": str(lake)}, "clusters": clusters, "flows": flows}))
-    return Pass(name, conf, lake)
-
-
 def mirrorlake(contest: Contest, repeat: int, keep: Callable[[Measurement], None]) -> None:
-    """Land once and republish to every target by one command, in one process: a cold pass and `repeat` warm ones.
-
-    Raises:
-        IncompleteCopy: a target does not hold what the source holds.
-    """
-    passes = [spread(contest, f"pass{number}") for number in range(1 + repeat)]
+    """Land once and republish to every target by one command, in one process: a cold pass and `repeat` warm ones."""
+    passes = [lakeside.prepared(contest, f"pass{number}", to_each=True) for number in range(1 + repeat)]
     lakeside.apply_all(contest, passes)
     with lakeside.session(contest) as spark:
         spark.start(passes[0])
@@ -127,17 +102,13 @@ def table(rows: Iterable[Row]) -> str:
 def main(arguments: list[str]) -> int:
     """Measure what is asked for, add it to the file, and print the table of the whole file; 1 when a figure is lacking."""
     options = _parser().parse_args(arguments)
-    started = datetime.now(timezone.utc)
-
-    def say(text: str) -> None:
-        sys.stderr.write(f"{(datetime.now(timezone.utc) - started).total_seconds():6.0f} s  {text}\n")
-
+    say = teller()
     failed = False
     for count in options.targets:
         failed |= not _measure(count, options, say)
     held = _read(options.json)
     rows = [Row(**{name: one[name] for name in Row.__slots__}) for one in held]
-    rows = [row for row in rows if row.records == sum(topic.records for topic in topics(options.scale))]
+    rows = [row for row in rows if row.records == sum(topic.records for topic in topics(options.records_scale))]
     sys.stdout.write(f"{table(rows)}\n\n{this_machine()}\n")
     busy = max((row.strangers_cores for row in rows), default=0.0)
     if busy > BUSY_CORES:
@@ -147,7 +118,7 @@ def main(arguments: list[str]) -> int:
 
 def _measure(count: int, options: argparse.Namespace, say: Say) -> bool:
     """Measure the chosen subjects with so many targets; tell whether all of them gave a figure."""
-    whole = True
+    failures: list[str] = []
 
     def keep(one: Measurement) -> None:
         say(f"{one.subject}, {count} targets: {one.cpu_per_million:.2f} CPU-s per M, {one.seconds:.0f} s")
@@ -157,7 +128,9 @@ def _measure(count: int, options: argparse.Namespace, say: Say) -> bool:
 
     with (
         tempfile.TemporaryDirectory(prefix="mirrorlake-bench-", dir=options.directory) as directory,
-        Contest(topics(options.scale), seed=options.seed, directory=Path(directory), say=say, targets=count) as contest,
+        Contest(
+            topics(options.records_scale), seed=options.seed, directory=Path(directory), say=say, targets=count
+        ) as contest,
     ):
         passes: dict[str, list[Callable[[], None]]] = {
             "mirrorlake": [lambda: mirrorlake(contest, options.repeat, keep)]
@@ -169,12 +142,10 @@ def _measure(count: int, options: argparse.Namespace, say: Say) -> bool:
             ]
         for name in options.only:
             for run in passes[name]:
-                try:
-                    run()
-                except Exception as error:  # what was measured before it is worth keeping, whatever it is
-                    whole = False
-                    say(f"{name}, {count} targets: no figure: {type(error).__name__}: {error}")
-    return whole
+                if why := attempt(run):
+                    failures.append(why)
+                    say(f"{name}, {count} targets: no figure: {why}")
+    return not failures
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
@@ -182,30 +153,16 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.targets", description="1, 2 and 3 targets beside MM2")
+    parser = harness_parser("python -m tests.bench.targets", "1, 2 and 3 targets beside MM2", _CHOICES)
     parser.add_argument("--targets", type=_counts, default=[1, 2, 3], metavar="N,M", help="how many (1,2,3)")
-    parser.add_argument("--only", type=_names, default=list(_CHOICES), metavar="A,B", help=", ".join(_CHOICES))
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="1 is 3 M records (1)")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="measured passes of each; medians (1)")
     parser.add_argument(
         "--json", type=Path, default=Path("targets.json"), metavar="FILE", help="added to (targets.json)"
-    )
-    parser.add_argument("--seed", type=int, default=7, help="of the record values (7)")
-    parser.add_argument(
-        "--directory", type=Path, help="where data is put while it runs (the system's temporary folder)"
     )
     return parser
 
 
 def _counts(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
-
-
-def _names(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := set(names) - set(_CHOICES):
-        raise argparse.ArgumentTypeError(f"no such subject: {', '.join(unknown)}; there are {', '.join(_CHOICES)}")
-    return names
 
 
 if __name__ == "__main__":

@@ -26,25 +26,20 @@ class Worker:
         self._mirrors: dict[str, Mirror] = {}
 
     def start(self, conf: str) -> dict[str, Any]:
-        """Start the Spark session."""
         self._mirror(conf).spark.range(1).count()
         return {}
 
     def apply(self, conf: str) -> dict[str, Any]:
-        """Create the lake's tables, the ledgers and the remote topics."""
         self._mirror(conf).apply()
         return {}
 
     def land(self, conf: str, source: str) -> dict[str, Any]:
-        """Land one source until it is drained."""
         return {"records": self._mirror(conf).land(source, once=True).records}
 
     def republish(self, conf: str, flow: str) -> dict[str, Any]:
-        """Republish one flow until the relay is drained."""
         return {"records": self._mirror(conf).republish(flow, once=True).records}
 
     def run(self, conf: str) -> dict[str, Any]:
-        """Land and republish until everything is drained."""
         _, sent = self._mirror(conf).run(once=True)
         return {"records": sum(one.records for one in sent)}
 
@@ -73,7 +68,6 @@ class Worker:
 
 
 def main() -> None:
-    """Answer until standard input ends."""
     # Whatever a library prints must not end up between the answers.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -43,20 +43,14 @@ class Topic:
 
     @property
     def bytes(self) -> int:
-        """Return the size of all its keys and values."""
         return self.records * (self.value_bytes + len(key_of(0)))
 
     def in_partition(self, partition: int) -> int:
-        """Return how many records a partition holds."""
         return len(range(partition, self.records, PARTITIONS))
 
 
 def topics(scale: float) -> tuple[Topic, ...]:
-    """Return the topics at a scale; 1 is the full workload.
-
-    Raises:
-        ValueError: the scale leaves a partition without records.
-    """
+    """Return the topics at a scale; 1 is the full workload."""
     found = (
         Topic(name="bench.1k", records=round(1_000_000 * scale), value_bytes=1_000),
         Topic(name="bench.100b", records=round(2_000_000 * scale), value_bytes=100),
@@ -105,11 +99,7 @@ def _hex(random: Random, length: int) -> str:
 
 
 def fill(bootstrap_servers: str, topic: Topic, *, seed: int, say: Callable[[str], None]) -> None:
-    """Write all records of a topic; the broker has confirmed every one of them when this returns.
-
-    Raises:
-        RuntimeError: a record was not confirmed.
-    """
+    """Write all records of a topic; the broker has confirmed every one of them when this returns."""
     failures: list[KafkaError] = []
     producer = Producer(
         {
@@ -131,7 +121,6 @@ def fill(bootstrap_servers: str, topic: Topic, *, seed: int, say: Callable[[str]
 
 
 def _chunks(topic: Topic, seed: int) -> Iterator[tuple[list[bytes], list[bytes], list[int]]]:
-    """Yield the columns value, key and partition."""
     pool: Iterator[Any] = cycle(values(topic.value_bytes, seed))
     for start in range(0, topic.records, _CHUNK):
         numbers = range(start, min(start + _CHUNK, topic.records))

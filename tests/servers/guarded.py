@@ -14,7 +14,6 @@ USERS = {"root": "root-secret", "mirror": "mirror-secret", "nobody": "nobody-sec
 
 
 def login(user: str) -> dict[str, str]:
-    """Return the client options of a user, in Java's names."""
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -24,7 +23,6 @@ def login(user: str) -> dict[str, str]:
 
 
 def admin_as(cluster: KafkaCluster, user: str) -> ClusterAdmin:
-    """Return an admin that is logged in."""
     options = {"bootstrap.servers": cluster.address(GUARDED.name), "log_level": 0, **login(user)}
     return ClusterAdmin(cluster.alias, options)
 

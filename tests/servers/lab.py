@@ -52,11 +52,7 @@ RunNotebook = Callable[[str], Page]
 
 
 class Lab:
-    """A running JupyterLab with a folder of notebooks.
-
-    Args:
-        folder: its own; notebooks go into `notebooks/` there.
-    """
+    """A running JupyterLab with a folder of notebooks."""
 
     def __init__(self, folder: Path) -> None:
         self.notebooks = folder / "notebooks"
@@ -97,7 +93,6 @@ class Lab:
             )
 
     def wait_ready(self) -> None:
-        """Return when the server answers."""
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             assert self._process.poll() is None, f"JupyterLab ended: {self._log.read_text()[-2000:]}"
@@ -110,7 +105,6 @@ class Lab:
         raise AssertionError(f"JupyterLab does not answer: {self._log.read_text()[-2000:]}")
 
     def address(self, notebook: str) -> str:
-        """Return where the browser finds a notebook."""
         return f"http://{LOOPBACK}:{self._port}/lab/tree/{notebook}?token={self._token}&reset"
 
     def end_kernels(self) -> None:
@@ -140,7 +134,6 @@ class Lab:
 
 
 def chromium() -> str:
-    """Return the path of a Chromium, or fail with what installs one."""
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     assert found, "no Chromium was found; next (Debian, as root): apt-get install -y chromium"
     return found

@@ -15,11 +15,7 @@ _JMX_TOOL = "org.apache.kafka.tools.JmxTool"
 
 
 class Metered:
-    """A running cluster whose metrics can be read.
-
-    Args:
-        alias: of the cluster.
-    """
+    """A running cluster whose metrics can be read."""
 
     def __init__(self, alias: str) -> None:
         (port,) = free_ports(1)
@@ -34,7 +30,6 @@ class Metered:
         return int(printed.strip().rpartition("=")[2])
 
     def bytes_held(self, topic: str) -> int:
-        """Return the size of a topic's log segments."""
         segments = (self.cluster.directory / "data").glob(f"{topic}-[0-9]*/*.log")
         return sum(segment.stat().st_size for segment in segments)
 
