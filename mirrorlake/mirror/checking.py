@@ -192,7 +192,7 @@ class Checking(Part):
         def look() -> None:
             self.lake.create_all(self.config.sources)
             for flow in self.config.flows:
-                self._wiring.keeper(flow).look()
+                self._wiring.continuous_sync(flow).look()
 
         return History(
             self.lake,

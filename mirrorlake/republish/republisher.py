@@ -219,14 +219,7 @@ class Republisher:
             frame.unpersist()
 
     def _remote_topics(self) -> RemoteTopics:
-        lake = self._lake
-        return RemoteTopics(
-            self._target,
-            self._flow,
-            self._audit,
-            beside=self._settings.beside,
-            known_topics=lambda alias: SourceTopics(lake, alias).load(),
-        )
+        return RemoteTopics(self._target, self._flow, self._audit, self._lake, beside=self._settings.beside)
 
     def _settle(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> Settled:
         """Decide about remote topics that were lost since an earlier owner sent to them."""

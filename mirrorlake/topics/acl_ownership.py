@@ -46,12 +46,12 @@ class AclOwnership:
             self.intended.pop(acl, None)
 
     def concerning(self, flow: str) -> list[Acl]:
-        """Return the ACLs that a flow holds or was about to create, sorted."""
+        """List the ACLs that a flow holds or was about to create, sorted."""
         return sorted(acl for held in (self.holders, self.intended) for acl, flows in held.items() if flow in flows)
 
 
 def ownership_of(entries: Iterable[tuple[str, Acl, str]]) -> AclOwnership:
-    """Replay recorded (action, ACL, flow) entries, oldest first, to find who owns which ACL."""
+    """Replay recorded (action, ACL, flow) entries, oldest first."""
     owned = AclOwnership()
     for action, acl, flow in entries:
         owned.note(action, acl, flow)
@@ -61,32 +61,17 @@ def ownership_of(entries: Iterable[tuple[str, Acl, str]]) -> AclOwnership:
 def acl_changes(
     flow: str, *, where: str, wanted: Mapping[Acl, Acl], actual: Collection[Acl], owned: AclOwnership
 ) -> Plan:
-    """Plan the changes that give the target the ACLs the flow wants, without touching those of others.
+    """Plan the changes that give the target (`where`) the ACLs the flow wants, without touching those of others.
 
-    Args:
-        flow: the flow.
-        where: the target's alias.
-        wanted: the ACLs it should have, each with the source's ACL it stands for.
-        actual: the ACLs it has.
-        owned: whose they are.
+    `wanted` holds each with the source's ACL it stands for.
     """
     changes: list[Change] = []
     notes: list[Note] = []
 
     def change(action: str, acl: Acl, reason: str) -> None:
-        content = acl.as_dict()
-        before, after = (content, None) if action in ("delete", "release") else (None, content)
+        content = {"before" if action in ("delete", "release") else "after": acl.as_dict()}
         changes.append(
-            Change(
-                where=where,
-                kind="acl",
-                name=str(acl),
-                action=action,
-                before=before,
-                after=after,
-                reason=reason,
-                flow=flow,
-            )
+            Change(where=where, kind="acl", name=str(acl), action=action, reason=reason, flow=flow, **content)
         )
 
     for acl, origin in sorted(wanted.items()):
@@ -105,7 +90,7 @@ def acl_changes(
             change("release", acl, "it is gone from the target")
         elif flow in holders and len(holders) == 1:
             change("delete", acl, "made by mirrorlake, and the source no longer has it")
-        elif flow in holders or holders:
+        elif holders:
             change("release", acl, f"still needed by {', '.join(sorted(holders - {flow}))}")
         else:
             notes.append(

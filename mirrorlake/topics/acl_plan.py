@@ -17,17 +17,14 @@ from mirrorlake.topics.topic_plan import BothEnds
 
 @dataclass(slots=True)
 class TargetAcls:
-    """The ACLs of one target and whose they are; plans of several flows are made one on top of the other.
+    """The ACLs of one target, None without an authorizer, and whose they are; plans of several flows build on each other."""
 
-    `there` is None where the target has no authorizer.
-    """
-
-    there: set[Acl] | None
+    acls: set[Acl] | None
     owned: AclOwnership
 
 
 def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
-    """Return the ACLs of a target, and whose they are.
+    """Read the ACLs of a target, and whose they are.
 
     Raises:
         NotAuthorized: they may not be listed.
@@ -37,7 +34,7 @@ def read_target(admin: ClusterAdmin, audit: Audit) -> TargetAcls:
 
 
 def read_ownership(alias: str, audit: Audit) -> AclOwnership:
-    """Return whose the ACLs of a target are; those that a plan back made for no flow are nobody's."""
+    """Read whose the ACLs of a target are; those that a plan back made for no flow are nobody's."""
     entries = audit.entries(alias, "acl")
     return ownership_of((e.action, Acl(**(e.after or e.before)), e.flow) for e in entries if e.flow)
 
@@ -61,15 +58,15 @@ def acl_plan(
         known: source topics that the flow carries or carried, also those that were deleted on the source.
         beside: all flows of the settings.
     """
-    missing = [alias for alias, acls in ((flow.source, source), (flow.target, target.there)) if acls is None]
-    if source is None or target.there is None:
+    missing = [alias for alias, acls in ((flow.source, source), (flow.target, target.acls)) if acls is None]
+    if source is None or target.acls is None:
         # An authorizer that was switched off says nothing about permissions: nothing is revoked because of it.
         return Plan(
             notes=tuple(Note(where=a, kind="acls", name="of the cluster", reason=_NO_AUTHORIZER) for a in missing)
         )
     translated = translate(source, _acl_flow(flow, ends, known=known, beside=beside))
-    plan = acl_changes(flow.name, where=flow.target, wanted=translated.wanted, actual=target.there, owned=target.owned)
-    simulate(plan, actual=target.there, owned=target.owned)
+    plan = acl_changes(flow.name, where=flow.target, wanted=translated.wanted, actual=target.acls, owned=target.owned)
+    simulate(plan, actual=target.acls, owned=target.owned)
     return Plan(plan.changes, (*_notes(flow.source, translated.left_out), *plan.notes))
 
 
@@ -112,7 +109,7 @@ def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], besid
 
 
 def _notes(source: str, left_out: Iterable[LeftOut]) -> list[Note]:
-    """Return a note for each ACL of a topic, and one for all of another kind."""
+    """Write a note for each ACL of a topic, and one for all of another kind."""
     notes: dict[tuple[str, str], int] = {}
     for one in left_out:
         kind = one.acl.resource

@@ -17,13 +17,13 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.runtime.background import Duty
 from mirrorlake.topics.acl_plan import acl_plan, read_target
 from mirrorlake.topics.setup import carry_out
-from mirrorlake.topics.topic_plan import Admins, BothEnds, Sources, look, name_conflicts, topic_plan
+from mirrorlake.topics.topic_plan import Admins, BothEnds, Sources, look, name_conflicts, rivals_of, topic_plan
 
 # Conflicts are for people.
 _WHILE_RUNNING = ("create", "add_partitions", "set_configs", "reset_configs")
 
 
-class Keeper:
+class ContinuousSync:
     """Look at both ends of one flow, record what changed in `metadata`, and correct the target.
 
     With `sync.continuous: false` it records only.
@@ -36,7 +36,7 @@ class Keeper:
         lake: the lake.
         now: the clock, in UTC.
         held: finds the flow's remote topics that were lost; they are left alone.
-        lock: held while it works; flows of one process share it, so that two never plan for one target at a time.
+        lock: flows of one process share it, so that two never plan for one target at a time.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Keeper:
         self._seen = Observations(lake, now=now)
 
     def duties(self) -> list[Duty]:
-        """List the periodic duties that run beside the flow's records."""
-        every = self._flow.sync.interval.total_seconds()
-        correct = self._flow.sync.continuous
-        found = [Duty(name="topics", every_s=every, do=partial(self.topics, correct=correct))]
-        if self._flow.sync.acls:
-            found.append(Duty(name="acls", every_s=every, do=partial(self.acls, correct=correct)))
-        return found
+        """List what is done periodically beside the flow's records."""
+        sync = self._flow.sync
+        kinds = {"topics": self.topics, **({"acls": self.acls} if sync.acls else {})}
+        return [
+            Duty(name=name, every_s=sync.interval.total_seconds(), do=partial(do, correct=sync.continuous))
+            for name, do in kinds.items()
+        ]
 
     def look(self) -> None:
         """Record what both ends are like now; correct nothing."""
@@ -89,7 +89,7 @@ class Keeper:
             ends = look(flow, self._sources, self._admins)
             self._source.compare(ends.source, ends.source_configs, self._now())
             if correct:
-                plan = topic_plan(flow, ends, copied=lambda: self._audit.copied_configs(flow.target))
+                plan = topic_plan(flow, ends, self._audit)
                 changes = self._allowed(plan.changes, ends)
                 lost = {one.remote for one in self._held()} if changes else set()
                 changes = [change for change in changes if change.name not in lost]
@@ -111,23 +111,17 @@ class Keeper:
         entries = self._audit.entries(self._flow.target, "topic")
         known = {entry.object for entry in entries}
         made = {entry.object for entry in entries if entry.action == "create"}
-        new = {change.name for change in found if change.action == "create"}
-        refused = {change.name for change in self._conflicts(ends)} if new else set()
-        allowed = []
-        for change in found:
-            if change.action == "create":
-                may = change.name not in known | refused and not self._has_sent_to(change.name)
-            else:
-                may = change.action != "add_partitions" or change.name in made or self._has_sent_to(change.name)
-            allowed += [change] if may else []
-        return allowed
+        if any(change.action == "create" for change in found):
+            rivals = rivals_of(self._flow, self._beside)
+            others = [(other, carried_topics(self._lake, other)) for other in rivals]
+            known |= {change.name for change in name_conflicts(self._flow, ends, others=others)}
 
-    def _conflicts(self, ends: BothEnds) -> list[Change]:
-        rivals = [
-            other for other in self._beside if other.name != self._flow.name and other.target == self._flow.target
-        ]
-        others = [(other, carried_topics(self._lake, other)) for other in rivals]
-        return name_conflicts(self._flow, ends, others=others)
+        def may(change: Change) -> bool:
+            if change.action == "create":
+                return change.name not in known and not self._has_sent_to(change.name)
+            return change.action != "add_partitions" or change.name in made or self._has_sent_to(change.name)
+
+        return [change for change in found if may(change)]
 
     def _has_sent_to(self, remote: str) -> bool:
         sent = "SELECT 1 AS one FROM {offset_map} WHERE flow = :flow AND target_topic = :remote LIMIT 1"
@@ -151,5 +145,5 @@ class Keeper:
                 plan = acl_plan(flow, ends, source=source, target=target, known=known, beside=self._beside)
                 carry_out(plan.changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
             # The plan was carried out on paper, too: the present ACLs are known without another look.
-            if target.there is not None:
-                self._seen.acls(flow.target, target.there)
+            if target.acls is not None:
+                self._seen.acls(flow.target, target.acls)

@@ -8,13 +8,9 @@ from mirrorlake.config.schema.mirror import FlowConfig
 
 
 def refused(flow: FlowConfig, beside: Iterable[FlowConfig]) -> str:
-    """Return why groups of a flow cannot be kept in step where clusters mirror each other; empty where they can.
+    """Say why groups of a flow cannot be kept in step; empty where they can. `beside` are all flows of the settings.
 
     Law A: what cannot be told apart is refused, not guessed.
-
-    Args:
-        flow: the flow.
-        beside: all flows of the settings.
     """
     if not flow.adds_hops:
         return ""

@@ -51,7 +51,7 @@ class History:
         self._now = now
 
     def at(self, time: datetime) -> HistoryState:
-        """Return configurations, partition counts, ACLs and group positions as they were known at a time."""
+        """Tell configurations, partition counts, ACLs and group positions as they were known at a time."""
         aware(time)
         return history.state_of(read_seen(self._lake, until=time), groups=self._groups(time))
 
@@ -65,7 +65,7 @@ class History:
         return HistoryChanges([*history.changes_between(seen, start, end), *moves])
 
     def plan_back(self, time: datetime) -> Plan:
-        """Return the plan that brings the targets' settings and ACLs back to what they were; applies nothing (law G).
+        """Plan how to bring the targets' settings and ACLs back to what they were; applies nothing (law G).
 
         Looks at the clusters first, so that the plan starts from what exists now. A flow that is running and keeps its
         target in step undoes the plan at its next look: set `sync.continuous: false` or stop it.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import RemoteTopicLost, TopicConflict, TopicDenied
@@ -11,7 +12,8 @@ from mirrorlake.kafka.admin import ClusterAdmin, TopicState
 from mirrorlake.kafka.admin_changes import apply_change
 from mirrorlake.kafka.remotes import describe_surely, lost, require_same
 from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import KnownTopic, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import TopicSpec, topic_changes
@@ -24,7 +26,7 @@ _BATCH_HEADER = 512
 
 
 def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> TopicSpec:
-    """Return the remote topic that the given source topics of a flow share.
+    """Describe the remote topic that the given source topics of a flow share.
 
     Partitions are what the flow's placement needs: the largest source's where records keep their partition number. Settings
     are those that `ConfigSync` takes, the first source's where several differ.
@@ -44,14 +46,10 @@ def wanted_remote_topic(flow: FlowConfig, topics: Iterable[KnownTopic]) -> Topic
 def rival(
     flow: FlowConfig, topic: str, others: Iterable[tuple[FlowConfig, Iterable[str]]]
 ) -> tuple[FlowConfig, str] | None:
-    """Return another flow that writes the same remote topic without intent, with its source topic.
+    """Find another flow that writes the same remote topic without intent, and its source topic.
 
     What the settings alone show is refused when they are read (`model/loops/collisions.py`); this is what real topics show.
-
-    Args:
-        flow: the flow.
-        topic: one of its source topics.
-        others: the flows beside it, each with the topics that are known of its source.
+    `others` are the other flows, each with the topics that are known of its source.
     """
     remote = flow.remote_topic(topic)
     for other, names in others:
@@ -64,9 +62,9 @@ def rival(
 
 
 def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
-    """Return where the records of a source partition go; the last check on topics that may never leave.
+    """Name where the records of a source partition go; the last check on topics that may never leave.
 
-    Everything before it leaves such topics out, so one that comes here is a mistake in mirrorlake and stops the flow.
+    Everything before it leaves such topics out: one that comes here is a mistake in mirrorlake and stops the flow.
 
     Raises:
         TopicDenied: the topic may never leave the source.
@@ -84,7 +82,7 @@ def target_of(flow: FlowConfig, source: SourcePartition) -> TopicPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Remote:
+class _Ready:
     partitions: int
     max_message_bytes: int
     topic_id: str
@@ -93,20 +91,14 @@ class _Remote:
 class RemoteTopics:
     """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing.
 
-    What is created or grown is written to `audit`. `known_topics` gives the known topics of a cluster by its alias, asked for
-    only where `beside` holds flows that could write the same remote topics.
+    What is created or grown is written to `audit`. `beside` are all flows of the settings: others could write the same
+    remote topics.
 
     Law F: a topic that records were sent to is never made again silently; its id is looked at before every batch.
     """
 
     def __init__(
-        self,
-        admin: ClusterAdmin,
-        flow: FlowConfig,
-        audit: Audit,
-        *,
-        beside: Iterable[FlowConfig] = (),
-        known_topics: Callable[[str], Iterable[str]] = lambda _: (),
+        self, admin: ClusterAdmin, flow: FlowConfig, audit: Audit, lake: Lake, *, beside: Iterable[FlowConfig] = ()
     ) -> None:
         self._admin = admin
         self._rivals = [
@@ -114,10 +106,10 @@ class RemoteTopics:
             for each in beside
             if each.name != flow.name and each.target == flow.target and not flow.may_share(each)
         ]
-        self._known_topics = known_topics
+        self._lake = lake
         self._audit = audit
         self._flow = flow
-        self._ready: dict[str, _Remote] = {}
+        self._ready: dict[str, _Ready] = {}
         self._sent_to: dict[str, str] = {}
 
     def expect(self, remotes: Iterable[Remote]) -> None:
@@ -128,6 +120,11 @@ class RemoteTopics:
         """Return the remote topic of each source topic, with its id; they are ready."""
         names = {topic: self._flow.remote_topic(topic) for topic in topics}
         return {topic: Remote(name, self._ready[name].topic_id) for topic, name in names.items()}
+
+    def batch_bytes(self) -> int:
+        """Return how large a producer batch may be so that every topic of the flow accepts it."""
+        smallest = min((ready.max_message_bytes for ready in self._ready.values()), default=_DEFAULT_LIMIT)
+        return max(1, min(1_000_000, smallest - _BATCH_HEADER))
 
     def ensure(
         self,
@@ -151,20 +148,11 @@ class RemoteTopics:
         """
         needed: dict[str, dict[str, KnownTopic]] = {}
         for source in partitions:
-            topic = known.get(source.topic) or KnownTopic(
-                name=source.topic, generation=source.generation, topic_id="", partitions=0, configs={}
-            )
+            topics = needed.setdefault(self._flow.remote_topic(source.topic), {})
+            topic = topics.get(source.topic) or known.get(source.topic) or KnownTopic(name=source.topic)
             if source.partition >= topic.partitions:
-                topic = KnownTopic(
-                    name=topic.name,
-                    generation=topic.generation,
-                    topic_id=topic.topic_id,
-                    partitions=source.partition + 1,
-                    configs=topic.configs,
-                )
-            by_name = needed.setdefault(self._flow.remote_topic(source.topic), {})
-            if source.topic not in by_name or by_name[source.topic].partitions < topic.partitions:
-                by_name[source.topic] = topic
+                topic = replace(topic, partitions=source.partition + 1)
+            topics[source.topic] = topic
         ids = {remote: self._sent_to[remote] for remote in needed if remote in self._sent_to}
         require_same(self._admin, ids, flow=self._flow.name)
         for remote, topics in needed.items():
@@ -177,60 +165,32 @@ class RemoteTopics:
             if ready is None or ready.partitions < wanted.partitions:
                 self._make(wanted, fresh=not any(topic in mirrored_before for topic in topics))
 
-    def _refuse_rivals(self, topics: Iterable[str]) -> None:
-        flow = self._flow
-        names = {alias: tuple(self._known_topics(alias)) for alias in {each.source for each in self._rivals}}
-        for topic in topics:
-            found = rival(flow, topic, [(each, names[each.source]) for each in self._rivals])
-            if found is not None:
-                remote = flow.remote_topic(topic)
-                raise TopicConflict(
-                    f"{flow.name} ({topic}) and {found[0].name} ({found[1]}) both write {remote} on {flow.target} without saying "
-                    "that they merge",
-                    consequence="nothing was republished to it",
-                    remedy="exclude the topic from one of them, use policy: default, or the same template on both",
-                    flow=flow.name,
-                    topic=remote,
-                )
-
-    def batch_bytes(self) -> int:
-        """Return how large a producer batch may be so that every topic of the flow accepts it."""
-        smallest = min((remote.max_message_bytes for remote in self._ready.values()), default=_DEFAULT_LIMIT)
-        return max(1, min(1_000_000, smallest - _BATCH_HEADER))
-
     def _make(self, wanted: TopicSpec, *, fresh: bool) -> None:
-        actual = self._admin.describe([wanted.name]).get(wanted.name)
-        self._refuse_other(wanted.name, actual)
-        if actual is not None and wanted.is_keyed and actual.partitions != wanted.partitions:
-            raise self._keyed_conflict(wanted, actual.partitions)
-        if (
-            actual is not None
-            and actual.partitions < wanted.partitions
-            and not self._may_grow(wanted.name, fresh=fresh)
-        ):
-            raise self._conflict(wanted, actual.partitions)
-        # The settings of an existing topic are the business of `plan` and of the flow's duty.
-        held = (
-            None
-            if actual is None
-            else TopicSpec(name=wanted.name, partitions=actual.partitions, configs=wanted.configs)
-        )
+        name, flow = wanted.name, self._flow
+        actual = self._admin.describe([name]).get(name)
+        self._refuse_other(name, actual)
+        held = None
         if actual is None:
-            self._refuse_alike(wanted.name)
-        changes = topic_changes(where=self._flow.target, wanted=wanted, actual=held, flow=self._flow.name)
+            self._refuse_alike(name)
+        else:
+            self._refuse_other_count(wanted, actual.partitions, fresh=fresh)
+            # The settings of an existing topic are the business of `plan` and of continuous sync.
+            held = TopicSpec(name=name, partitions=actual.partitions, configs=wanted.configs)
+        changes = topic_changes(where=flow.target, wanted=wanted, actual=held, flow=flow.name)
         for change in changes:
             apply_change(change, self._admin)
         self._audit.record(changes, command="republish")
-        limit = self._admin.config_value(wanted.name, "max.message.bytes")
-        state = actual or describe_surely(self._admin, [wanted.name]).get(wanted.name)
+        limit = self._admin.config_value(name, "max.message.bytes")
+        state = actual or describe_surely(self._admin, [name]).get(name)
         if state is None:
-            raise self._lost(wanted.name, None)
-        self._ready[wanted.name] = _Remote(
+            raise self._lost(name, None)
+        topic_id = known_id(state.topic_id)
+        self._ready[name] = _Ready(
             partitions=wanted.partitions,
             max_message_bytes=int(limit) if limit else _DEFAULT_LIMIT,
-            topic_id=known_id(state.topic_id),
+            topic_id=topic_id,
         )
-        self._sent_to[wanted.name] = self._ready[wanted.name].topic_id
+        self._sent_to[name] = topic_id
 
     def _refuse_other(self, remote: str, actual: TopicState | None) -> None:
         """Raise where a topic with records of the flow was lost since it was looked at: it would be made here."""
@@ -240,8 +200,7 @@ class RemoteTopics:
             raise self._lost(remote, found)
 
     def _lost(self, remote: str, found: str | None) -> RemoteTopicLost:
-        flow = self._flow
-        known = self._sent_to.get(remote, "")
+        flow, known = self._flow, self._sent_to.get(remote, "")
         return lost(HeldTopic(flow=flow.name, target=flow.target, remote=remote, topics=(), known=known, found=found))
 
     def _may_grow(self, remote: str, *, fresh: bool) -> bool:
@@ -251,54 +210,67 @@ class RemoteTopics:
         entries = self._audit.entries(self._flow.target, "topic")
         return any(entry.object == remote and entry.action == "create" for entry in entries)
 
+    def _refuse_rivals(self, topics: Iterable[str]) -> None:
+        flow = self._flow
+        names = {
+            alias: tuple(newest_topics(self._lake, alias, "source")) for alias in {each.source for each in self._rivals}
+        }
+        for topic in topics:
+            found = rival(flow, topic, [(each, names[each.source]) for each in self._rivals])
+            if found is not None:
+                remote = flow.remote_topic(topic)
+                raise self._conflict(
+                    f"{flow.name} ({topic}) and {found[0].name} ({found[1]}) both write {remote} on {flow.target} without saying "
+                    "that they merge",
+                    remedy="exclude the topic from one of them, use policy: default, or the same template on both",
+                    topic=remote,
+                )
+
     def _refuse_alike(self, remote: str) -> None:
         alike = next((name for name in self._admin.topic_names() if collide(name, remote)), None)
         if alike is not None:
-            raise TopicConflict(
+            raise self._conflict(
                 f"{remote} cannot be made on {self._flow.target}: it differs from {alike} in . and _ only, and Kafka takes them for "
                 "one in its metrics",
-                consequence="nothing was republished to it",
                 remedy=f"exclude its source from {self._flow.name}, or give it another name by a template",
-                flow=self._flow.name,
                 topic=remote,
             )
 
-    def _conflict(self, wanted: TopicSpec, partitions: int) -> TopicConflict:
-        flow = self._flow
-        needs = "its source on" if flow.placement.kind == "keep" else "`placement` of the flow from"
-        return TopicConflict(
-            f"{wanted.name} exists on {flow.target} with {partitions} partitions, {needs} {flow.source} has "
-            f"{wanted.partitions}",
-            consequence="records would lose their partition; nothing was republished to it",
-            remedy=f"`mirrorlake plan --flow '{flow.name}'` shows the growth, `mirrorlake apply --flow '{flow.name}'` does it "
-            "(keys of other producers may change partition); or choose another policy",
-            flow=flow.name,
-            topic=wanted.name,
-        )
-
-    def _keyed_conflict(self, wanted: TopicSpec, partitions: int) -> TopicConflict:
-        flow = self._flow
-        return TopicConflict(
-            f"{wanted.name} has {partitions} partitions on {flow.target}, placement by key counts {wanted.partitions}",
-            consequence="keys would stand in other partitions than where they were and where Kafka's own clients look; "
-            "nothing was republished to it",
-            remedy=f"set placement: {{by: key, count: {partitions}}}, or choose another name for the remote topic with `policy` "
-            "(and another name for the flow, so that it gets everything from the relay)",
-            flow=flow.name,
-            topic=wanted.name,
-        )
+    def _refuse_other_count(self, wanted: TopicSpec, partitions: int, *, fresh: bool) -> None:
+        flow, name = self._flow, wanted.name
+        if wanted.is_keyed and partitions != wanted.partitions:
+            raise self._conflict(
+                f"{name} has {partitions} partitions on {flow.target}, placement by key counts {wanted.partitions}",
+                consequence="keys would stand in other partitions than where they were and where Kafka's own clients look; "
+                "nothing was republished to it",
+                remedy=f"set placement: {{by: key, count: {partitions}}}, or choose another name for the remote topic with "
+                "`policy` (and another name for the flow, so that it gets everything from the relay)",
+                topic=name,
+            )
+        if partitions < wanted.partitions and not self._may_grow(name, fresh=fresh):
+            needs = "its source on" if flow.placement.kind == "keep" else "`placement` of the flow from"
+            raise self._conflict(
+                f"{name} exists on {flow.target} with {partitions} partitions, {needs} {flow.source} has {wanted.partitions}",
+                consequence="records would lose their partition; nothing was republished to it",
+                remedy=f"`mirrorlake plan --flow '{flow.name}'` shows the growth, `mirrorlake apply --flow '{flow.name}'` does it "
+                "(keys of other producers may change partition); or choose another policy",
+                topic=name,
+            )
 
     def _refuse_unmapped(self, topic: KnownTopic, remote: str) -> None:
         flow = self._flow
         missing = flow.placement.unmapped(topic.name, topic.partitions)
-        if not missing:
-            return
-        raise TopicConflict(
-            f"`placement` of {flow.name} maps no place for partition {', '.join(map(str, missing))} of {topic.name}, which has "
-            f"{topic.partitions} partitions on {flow.source}",
-            consequence="their records would have no place on the target; nothing of this batch was republished",
-            remedy=f"add to the settings: placement: {{map: {{{missing[0]}: <partition of {remote}>}}}}",
-            flow=flow.name,
-            topic=topic.name,
-            partition=missing[0],
-        )
+        if missing:
+            raise self._conflict(
+                f"`placement` of {flow.name} maps no place for partition {', '.join(map(str, missing))} of {topic.name}, which has "
+                f"{topic.partitions} partitions on {flow.source}",
+                consequence="their records would have no place on the target; nothing of this batch was republished",
+                remedy=f"add to the settings: placement: {{map: {{{missing[0]}: <partition of {remote}>}}}}",
+                topic=topic.name,
+                partition=missing[0],
+            )
+
+    def _conflict(
+        self, cause: str, *, remedy: str, topic: str, consequence: str = "nothing was republished to it", **facts: Any
+    ) -> TopicConflict:
+        return TopicConflict(cause, consequence=consequence, remedy=remedy, flow=self._flow.name, topic=topic, **facts)

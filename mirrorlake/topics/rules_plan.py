@@ -50,7 +50,7 @@ class RulesShown(Shown, list[RuleShown]):
 
 
 def list_rules(flow: FlowConfig) -> RulesShown:
-    """Return the rules of a flow in the order in which they apply."""
+    """List the rules of a flow in the order in which they apply."""
     return RulesShown(
         RuleShown(
             rule=rule.name,
@@ -66,7 +66,7 @@ def list_rules(flow: FlowConfig) -> RulesShown:
 
 
 def rule_changes(flow: FlowConfig, audit: Audit) -> list[Change]:
-    """Return the rules whose definition `audit` does not hold yet: it explains what was withheld, years later."""
+    """Define the rules that `audit` does not hold yet: it explains what was withheld, years later."""
     if not flow.rules:
         return []
     known = {(entry.flow, entry.object, entry.after["version"]) for entry in audit.entries("lake", "rule")}
@@ -147,14 +147,7 @@ class RuleTrial(Shown):
 
 
 def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, newest: int) -> RuleTrial:
-    """Try a view on the newest records of a topic in the relay, without changing anything.
-
-    Args:
-        lake: the lake.
-        flow: the flow.
-        view: its view, None where it has none.
-        topic: a source topic of the flow.
-        newest: how many records, of each partition the newest.
+    """Try the view of a flow, None where it has none, on the newest records of a source topic, without changing anything.
 
     Raises:
         UsageError: the flow does not carry the topic.

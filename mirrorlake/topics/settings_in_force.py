@@ -50,7 +50,7 @@ def subject_of(
 
 
 def pause(control: Control, subject: Subject, *, reason: str = "") -> Pause:
-    """Write down that the subject is paused, and return the pause; one that holds already is left as it is."""
+    """Pause the subject, and return the pause; one that holds already is left as it is."""
     held = control.state().pauses.get(subject)
     if held is None:
         control.append(PAUSE, subject, reason=reason)
@@ -59,7 +59,7 @@ def pause(control: Control, subject: Subject, *, reason: str = "") -> Pause:
 
 
 def resume(control: Control, subject: Subject, *, reason: str = "") -> Pause | None:
-    """Write down that a pause ends, and return it; None where there was none."""
+    """End a pause, and return it; None where there was none."""
     held = control.state().pauses.get(subject)
     if held is not None:
         control.append(RESUME, subject, reason=reason)
@@ -68,25 +68,17 @@ def resume(control: Control, subject: Subject, *, reason: str = "") -> Pause | N
 
 def resume_parked(config: MirrorConfig, control: Control, subject: Subject, *, reason: str = "") -> tuple[Parked, ...]:
     """Ask for the parked streams that a cluster or a flow covers, and return them; running mirrors start them again."""
-    covered = {subject.name, landing(subject.name)} if subject.kind == "cluster" else {subject.name}
+    covered = set() if subject.kind == "topic" else {subject.name}
     if subject.kind == "cluster":
-        covered |= {flow.name for flow in config.flows_to(subject.name)}
-    found = tuple(
-        parked for name, parked in control.state().parked.items() if name in covered and subject.kind != "topic"
-    )
+        covered |= {landing(subject.name), *(flow.name for flow in config.flows_to(subject.name))}
+    found = tuple(parked for name, parked in control.state().parked.items() if name in covered)
     for parked in found:
         control.append(RESUME, Subject(kind=STREAM, name=parked.stream), reason=reason)
     return found
 
 
 def settings_plan(config: MirrorConfig, control: Control, *, flow: str | None = None) -> Plan:
-    """Return how the settings differ from those in force; nothing where none are in force yet.
-
-    Args:
-        config: the settings as they are written now.
-        control: the table that holds those in force.
-        flow: look at this flow and its clusters only.
-    """
+    """Compare the settings, or one flow and its clusters, with those in force; nothing where none are in force yet."""
     applied = control.state().applied
     if applied is None:
         return Plan()
@@ -104,7 +96,7 @@ def put_in_force(config: MirrorConfig, control: Control, *, flow: str | None = N
 
 
 def _merged(in_force: Mapping[str, Any], config: MirrorConfig, flow: str | None) -> dict[str, Any]:
-    """Return the content of the settings; with `flow`, that of the settings in force with this flow as it is now."""
+    """Take the content of the settings; with `flow`, that of the settings in force with this flow as it is now."""
     content = plain(config)
     if flow is None:
         return content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import TopicConflict
@@ -23,7 +23,7 @@ from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, read_target
 from mirrorlake.topics.edits import SETTINGS
 from mirrorlake.topics.group_refusal import refused
 from mirrorlake.topics.rules_plan import rule_changes, rule_notes
-from mirrorlake.topics.topic_plan import Admins, Sources, look, name_conflicts, topic_plan
+from mirrorlake.topics.topic_plan import Admins, Sources, look, name_conflicts, rivals_of, topic_plan
 
 
 def make_plan(
@@ -38,14 +38,8 @@ def make_plan(
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
-    Args:
-        flows: the flows to plan for.
-        beside: all flows of the settings: two may meet on one target.
-        sources: the sources by alias.
-        admins: the Kafka clusters by alias.
-        lake: the lake.
-        audit: what was done before.
-        held: finds the remote topics of a flow that were lost.
+    `beside` are all flows of the settings, since two may meet on one target; `held` finds the remote topics of a flow that
+    were lost.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
@@ -56,7 +50,6 @@ def make_plan(
         for location in lake.missing(sorted({flow.source for flow in flows}))
     ]
     notes: list[Note] = []
-    copied = cache(audit.copied_configs)
     source_acls = cache(lambda alias: sources[alias].acls.list())
     targets: dict[str, TargetAcls] = {}
     planned = {flow.source for flow in flows}
@@ -70,12 +63,12 @@ def make_plan(
         ends = look(flow, sources, admins)
         changes += _ledger_changes(flow, admins[flow.target])
         changes += _mm2_changes(flow, admins[flow.target])
-        changes += topic_plan(flow, ends, copied=partial(copied, flow.target), waiting=held(flow)).changes
+        changes += topic_plan(flow, ends, audit, waiting=held(flow)).changes
         changes += rule_changes(flow, audit)
         notes += rule_notes(flow, ends.source)
         notes += _group_notes(flow, beside)
-        rivals = [other for other in beside if other.target == flow.target and other.name != flow.name]
-        changes += name_conflicts(flow, ends, others=[(other, known(other)) for other in rivals])
+        others = [(other, known(other)) for other in rivals_of(flow, beside)]
+        changes += name_conflicts(flow, ends, others=others)
         if flow.sync.acls:
             if flow.target not in targets:
                 targets[flow.target] = read_target(admins[flow.target], audit)

@@ -1,4 +1,4 @@
-"""Where a flow's records come from, as steps ask for it: a Kafka cluster, or a lake cluster that is published into."""
+"""Where a flow's records come from: a Kafka cluster, or a lake cluster that is published into."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from mirrorlake.config.schema.mirror import ClusterConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import KnownTopic, SourceTopics
+from mirrorlake.lake.metadata import KnownTopic, SourceTopics, newest_topics
 from mirrorlake.lake.publish_log import PublishLog
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
@@ -65,11 +65,6 @@ class LakeTopics:
 
     A topic lives once (generation 1), its id follows from alias and name, and its partition count is the larger of the
     settings' and the recorded one: counts only grow.
-
-    Args:
-        alias: the lake cluster's alias.
-        config: its settings.
-        lake: the lake that holds its relay.
     """
 
     def __init__(self, alias: str, config: ClusterConfig, lake: Lake) -> None:
@@ -124,9 +119,8 @@ class LakeTopics:
         return {tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions}
 
     def _recorded(self) -> dict[str, KnownTopic]:
-        if not self._lake.exists(self._lake.meta_location(METADATA)):
-            return {}
-        return SourceTopics(self._lake, self.alias).load()
+        exists = self._lake.exists(self._lake.meta_location(METADATA))
+        return newest_topics(self._lake, self.alias, "source") if exists else {}
 
 
 class PublishedTopics:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
+from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.metadata import KnownTopic
 from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
@@ -23,22 +24,15 @@ Sources = Mapping[str, TopicSource]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BothEnds:
-    """The topics of one flow on its source and on its target, as they are now.
+    """The topics that a flow carries, and their remote topics that exist, as they are now.
 
-    Attributes:
-        source: the source's topics that the flow carries.
-        source_configs: what each of them sets itself.
-        remote: the remote topics that exist on the target.
-        remote_configs: what each of them sets itself.
-        source_names: every topic of the source that may be seen.
-        target_names: every topic of the target that may be seen.
+    `configs` are the settings that each topic makes itself, `names` every topic of the cluster that may be seen.
     """
 
     source: Mapping[str, TopicState]
     source_configs: Configs
     remote: Mapping[str, TopicState]
     remote_configs: Configs
-    source_names: tuple[str, ...]
     target_names: tuple[str, ...]
 
 
@@ -50,8 +44,7 @@ def look(flow: FlowConfig, sources: Sources, admins: Admins) -> BothEnds:
         ClusterError: a cluster does not answer.
     """
     source, target = sources[flow.source], admins[flow.target]
-    source_names, target_names = source.topic_names(), target.topic_names()
-    names = [name for name in source_names if flow.carries(name)]
+    names, target_names = [name for name in source.topic_names() if flow.carries(name)], target.topic_names()
     if not names:
         source.require_topics(flow.topics)
     states = source.describe(names)
@@ -61,7 +54,6 @@ def look(flow: FlowConfig, sources: Sources, admins: Admins) -> BothEnds:
         source_configs=source.configs(states),
         remote=remote,
         remote_configs=target.configs(remote),
-        source_names=tuple(source_names),
         target_names=tuple(target_names),
     )
 
@@ -80,48 +72,36 @@ def require_source(admin: ClusterAdmin, flows: Iterable[FlowConfig]) -> None:
         admin.require(carried, "READ")
 
 
-def topic_plan(
-    flow: FlowConfig, ends: BothEnds, *, copied: Callable[[], Configs], waiting: Iterable[HeldTopic] = ()
-) -> Plan:
+def topic_plan(flow: FlowConfig, ends: BothEnds, audit: Audit, *, waiting: Iterable[HeldTopic] = ()) -> Plan:
     """Plan the changes that turn the remote topics into what the flow wants.
 
-    Args:
-        flow: the flow.
-        ends: its topics on both clusters.
-        copied: returns the settings that mirrorlake made on the target; asked for only where one may have to go.
-        waiting: remote topics that were lost; nothing of them is made or changed (law F).
+    `audit` knows the settings that mirrorlake made on the target; `waiting` are remote topics that were lost: nothing of them
+    is made or changed (law F).
     """
     lost = {one.remote: one for one in waiting}
     by_remote: dict[str, list[KnownTopic]] = {}
     for name, state in ends.source.items():
-        topic = KnownTopic(
-            name=name,
-            generation=1,
-            topic_id=state.topic_id,
-            partitions=state.partitions,
-            configs=dict(ends.source_configs.get(name, {})),
-        )
+        configs = ends.source_configs.get(name, {})
+        topic = KnownTopic(name=name, partitions=state.partitions, configs=configs)
         by_remote.setdefault(flow.remote_topic(name), []).append(topic)
     changes = [change for topics in by_remote.values() for topic in topics for change in _unmapped(flow, topic)]
     changes += [_held(one) for one in lost.values()]
-    for remote, topics in sorted(by_remote.items()):
-        if remote in lost:
-            continue
-        wanted, held = wanted_remote_topic(flow, topics), ends.remote.get(remote)
-        actual: TopicSpec | None = None
+    wanted = {r: wanted_remote_topic(flow, topics) for r, topics in sorted(by_remote.items()) if r not in lost}
+    actual = {
+        name: TopicSpec(name=name, partitions=state.partitions, configs=ends.remote_configs.get(name, {}))
+        for name, state in ends.remote.items()
+    }
+    others = {
+        name for name, spec in wanted.items() if name in actual and actual[name].configs.keys() - spec.configs.keys()
+    }
+    copied = audit.copied_configs(flow.target) if others else {}
+    for name, spec in wanted.items():
         reset: tuple[str, ...] = ()
-        if held is not None:
-            configs = ends.remote_configs.get(remote, {})
-            actual = TopicSpec(name=remote, partitions=held.partitions, configs=configs)
-            if configs.keys() - wanted.configs.keys():
-                rule = partial(flow.sync.config_sync.rule, min(topic.name for topic in topics))
-                reset = given_up(
-                    configs,
-                    wanted=wanted.configs,
-                    copied=copied().get(remote, {}),
-                    rule=rule,
-                )
-        for change in topic_changes(where=flow.target, wanted=wanted, actual=actual, given_up=reset, flow=flow.name):
+        if name in others:
+            rule = partial(flow.sync.config_sync.rule, min(topic.name for topic in by_remote[name]))
+            reset = given_up(actual[name].configs, wanted=spec.configs, copied=copied.get(name, {}), rule=rule)
+        found = topic_changes(where=flow.target, wanted=spec, actual=actual.get(name), given_up=reset, flow=flow.name)
+        for change in found:
             if change.action == "add_partitions" and not flow.sync.partitions:
                 reason = "the source has more partitions and sync.partitions is false"
                 change = replace(change, action="conflict", reason=reason)
@@ -132,12 +112,9 @@ def topic_plan(
 def name_conflicts(
     flow: FlowConfig, ends: BothEnds, *, others: Iterable[tuple[FlowConfig, Iterable[str]]]
 ) -> list[Change]:
-    """Return the remote topics of a flow that it may not write: another flow does, or Kafka treats two names as one.
+    """Find the remote topics of a flow that it may not write: another flow does, or Kafka treats two names as one.
 
-    Args:
-        flow: the flow.
-        ends: its topics on both clusters.
-        others: the flows beside it, each with the topics that are known of its source.
+    `others` are the other flows, each with the topics that are known of its source.
     """
     others = [(other, tuple(names)) for other, names in others]
     ours = {flow.remote_topic(name): name for name in sorted(ends.source)}
@@ -162,45 +139,37 @@ def name_conflicts(
             reason = f"it differs from {alike[0]} in . and _ only, and Kafka treats them as one in its metrics"
         else:
             continue
-        found.append(
-            Change(
-                where=flow.target,
-                kind="topic",
-                name=remote,
-                action="conflict",
-                after=name,
-                reason=reason,
-                flow=flow.name,
-            )
-        )
+        found.append(_conflict(flow, remote, name, reason))
     return found
 
 
+def rivals_of(flow: FlowConfig, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
+    """List the other flows to the same target."""
+    return [other for other in flows if other.target == flow.target and other.name != flow.name]
+
+
 def _held(one: HeldTopic) -> Change:
-    reason, before = f"{one.cause}; {one.remedy}", one.known or None
-    after = one.found or "gone"
     return Change(
         where=one.target,
         kind="topic",
         name=one.remote,
         action="held",
-        before=before,
-        after=after,
-        reason=reason,
+        before=one.known or None,
+        after=one.found or "gone",
+        reason=f"{one.cause}; {one.remedy}",
         flow=one.flow,
     )
 
 
 def _unmapped(flow: FlowConfig, topic: KnownTopic) -> list[Change]:
     missing = flow.placement.unmapped(topic.name, topic.partitions)
+    if not missing:
+        return []
     reason = f"`placement` maps no place for source partition {', '.join(map(str, missing))}; add it to the settings"
-    change = Change(
-        where=flow.target,
-        kind="topic",
-        name=flow.remote_topic(topic.name),
-        action="conflict",
-        after=f"{topic.partitions} source partitions",
-        reason=reason,
-        flow=flow.name,
+    return [_conflict(flow, flow.remote_topic(topic.name), f"{topic.partitions} source partitions", reason)]
+
+
+def _conflict(flow: FlowConfig, remote: str, after: str, reason: str) -> Change:
+    return Change(
+        where=flow.target, kind="topic", name=remote, action="conflict", after=after, reason=reason, flow=flow.name
     )
-    return [change] if missing else []

@@ -28,7 +28,7 @@ from mirrorlake.rules.hop_header import provenance_stage
 from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
-from mirrorlake.topics.continuous_sync import Keeper
+from mirrorlake.topics.continuous_sync import ContinuousSync
 
 
 class Streams(Positions):
@@ -188,7 +188,7 @@ class Streams(Positions):
             landed=self._landed(flow.source),
             beside=[each for each in self.config.flows_from(flow.source) if each.target == flow.target],
         )
-        return [*duties, *self.keeper(flow).duties()]
+        return [*duties, *self.continuous_sync(flow).duties()]
 
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
         """Find the remote topics of a flow that were lost and wait for a choice."""
@@ -210,9 +210,9 @@ class Streams(Positions):
         every = [flow.mm2.heartbeat_interval for flow in self.config.flows_from(alias) if flow.mm2.heartbeats]
         return min(every).total_seconds() if every else None
 
-    def keeper(self, flow: FlowConfig) -> Keeper:
-        """Build the keeper that keeps the topics and ACLs of a flow in step."""
-        return Keeper(
+    def continuous_sync(self, flow: FlowConfig) -> ContinuousSync:
+        """Build what keeps the topics and ACLs of a flow in step."""
+        return ContinuousSync(
             flow,
             beside=self.config.flows,
             sources=self.sources(),

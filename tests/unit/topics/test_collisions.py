@@ -27,7 +27,6 @@ def ends(source: Iterable[str], target: Iterable[str] = ()) -> BothEnds:
         source_configs={},
         remote={},
         remote_configs={},
-        source_names=tuple(states),
         target_names=tuple(target),
     )
 
