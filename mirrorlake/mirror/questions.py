@@ -13,10 +13,10 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.offsets import translate as offsets_step
 from mirrorlake.offsets.external_readers import MovedPositions, move_positions, spark_positions
-from mirrorlake.records import conflicts as conflicts_step
-from mirrorlake.records import query as query_step
+from mirrorlake.records.conflicts import key_conflicts
 from mirrorlake.records.record import Beside, Page, Passport
 from mirrorlake.records.side_by_side import Anchor, read_beside
+from mirrorlake.records.sql import json_view, run_sql
 
 
 class Asking(Part):
@@ -38,7 +38,7 @@ class Asking(Part):
         """
         settings = self.config.flow(flow)
         if not reverse:
-            return offsets_step.translate(
+            return offsets_step.translate_offset(
                 self.lake, settings, topic=topic, partition=partition, offset=offset, generation=generation
             )
         remote = settings.remote_topic(topic) if settings.selection.matches(topic) else topic
@@ -153,7 +153,7 @@ class Asking(Part):
         return self._wiring.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
 
     def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:
-        """Return the records with one key that two regions wrote within a time (see `relay.conflicts.same_key_conflicts`).
+        """Return the records with one key that two regions wrote within a time, in pairs.
 
         Args:
             topic: the topic, as it is called on the sources where its records were produced.
@@ -165,7 +165,7 @@ class Asking(Part):
         Example:
             >>> mirror.conflicts("orders", within="5 minutes").show()  # doctest: +SKIP
         """
-        return conflicts_step.conflicts(self.lake, self.config.flows, topic, within=length_of(within))
+        return key_conflicts(self.lake, self.config.flows, topic, within=length_of(within))
 
     def sql(self, query: str, **values: Any) -> DataFrame:
         """Return the answer to a SQL query over the lake; tables have names, whatever their paths are.
@@ -184,7 +184,7 @@ class Asking(Part):
         Example:
             >>> mirror.sql("SELECT topic, count(*) FROM records GROUP BY topic").show()  # doctest: +SKIP
         """
-        return query_step.sql(self.lake, self.config.sources, query, values)
+        return run_sql(self.lake, self.config.sources, query, values)
 
     def json_view(
         self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
@@ -207,4 +207,4 @@ class Asking(Part):
         Example:
             >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP
         """
-        return query_step.json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)
+        return json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)

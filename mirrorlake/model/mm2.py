@@ -16,12 +16,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.model.mm2_bytes import VERSION, Fields, Mm2FormatError, document, is_whole, pack, string
+from mirrorlake.model.mm2_bytes import Mm2FormatError, document, pack, unpack
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.policy import DefaultPolicy
+
+T = TypeVar("T")
+R = TypeVar("R", bound="_FieldsInOrder")
 
 HEARTBEATS = "heartbeats"
 SOURCE_CONNECTOR = "MirrorSourceConnector"
@@ -29,8 +32,37 @@ SOURCE_CONNECTOR = "MirrorSourceConnector"
 INTERNAL_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 
 
+class _FieldsInOrder:
+    """A record whose key and value hold its fields in their order, as `_KEY` and `_VALUE` lay them out (`mm2_bytes`)."""
+
+    __slots__: tuple[str, ...] = ()
+    _KEY: ClassVar[str]
+    _VALUE: ClassVar[str]
+
+    def key(self) -> bytes:
+        """Write the record's key."""
+        return pack(self._KEY, self._fields()[: len(self._KEY)])
+
+    def value(self) -> bytes:
+        """Write the record's value."""
+        return pack(self._VALUE, self._fields()[len(self._KEY) :])
+
+    def _fields(self) -> list[Any]:
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_record(cls: type[R], key: bytes | None, value: bytes | None) -> R:
+        """Read a record.
+
+        Raises:
+            Mm2FormatError: the bytes are not such a record, or one of a later version.
+        """
+        make: Callable[..., R] = cls
+        return make(*unpack(cls._KEY, key, "key"), *unpack(cls._VALUE, value, "value"))
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class OffsetSync:
+class OffsetSync(_FieldsInOrder):
     """One delivered record: `upstream_offset` of a source partition stands at `downstream_offset` of the remote one.
 
     Example:
@@ -38,32 +70,15 @@ class OffsetSync:
         '0000011f71fb04cb000000000000002a'
     """
 
+    _KEY, _VALUE = "si", "qq"
     topic: str
     partition: int
     upstream_offset: int
     downstream_offset: int
 
-    def key(self) -> bytes:
-        """Return the record's key."""
-        return string(self.topic) + pack(">i", self.partition)
-
-    def value(self) -> bytes:
-        """Return the record's value; it has no version."""
-        return pack(">qq", self.upstream_offset, self.downstream_offset)
-
-    @classmethod
-    def from_record(cls, key: bytes | None, value: bytes | None) -> OffsetSync:
-        """Read a record.
-
-        Raises:
-            Mm2FormatError: the bytes are not an offset sync.
-        """
-        of_key, of_value = Fields(key, "key"), Fields(value, "value")
-        return cls(*of_key.end(of_key.string(), of_key.number(">i")), *of_value.end(*of_value.numbers(">qq")))
-
 
 @dataclass(frozen=True, slots=True, order=True)
-class Checkpoint:
+class Checkpoint(_FieldsInOrder):
     """A translated group position: `topic` is the target's name, both offsets are the next record to read.
 
     Example:
@@ -71,6 +86,7 @@ class Checkpoint:
         '000000000000000003e800000000000003db0000'
     """
 
+    _KEY, _VALUE = "ssi", "vqqs"
     group: str
     topic: str
     partition: int
@@ -78,29 +94,9 @@ class Checkpoint:
     downstream_offset: int
     metadata: str = ""
 
-    def key(self) -> bytes:
-        """Return the record's key."""
-        return string(self.group) + string(self.topic) + pack(">i", self.partition)
-
-    def value(self) -> bytes:
-        """Return the record's value."""
-        return pack(">hqq", VERSION, self.upstream_offset, self.downstream_offset) + string(self.metadata)
-
-    @classmethod
-    def from_record(cls, key: bytes | None, value: bytes | None) -> Checkpoint:
-        """Read a record.
-
-        Raises:
-            Mm2FormatError: the bytes are not a checkpoint, or one of a later version.
-        """
-        of_key, of_value = Fields(key, "key"), Fields(value, "value")
-        group, topic, partition = of_key.end(of_key.string(), of_key.string(), of_key.number(">i"))
-        of_value.version()
-        return cls(group, topic, partition, *of_value.end(*of_value.numbers(">qq"), of_value.string()))
-
 
 @dataclass(frozen=True, slots=True, order=True)
-class Heartbeat:
+class Heartbeat(_FieldsInOrder):
     """A sign of life of the mirror from `source` to `target`.
 
     Example:
@@ -108,30 +104,14 @@ class Heartbeat:
         '000141000142'
     """
 
+    _KEY, _VALUE = "ss", "vq"
     source: str
     target: str
     timestamp_ms: int
 
-    def key(self) -> bytes:
-        """Return the record's key."""
-        return string(self.source) + string(self.target)
 
-    def value(self) -> bytes:
-        """Return the record's value."""
-        return pack(">hq", VERSION, self.timestamp_ms)
-
-    @classmethod
-    def from_record(cls, key: bytes | None, value: bytes | None) -> Heartbeat:
-        """Read a record.
-
-        Raises:
-            Mm2FormatError: the bytes are not a heartbeat, or one of a later version.
-        """
-        of_key, of_value = Fields(key, "key"), Fields(value, "value")
-        source, target = of_key.end(of_key.string(), of_key.string())
-        of_value.version()
-        (timestamp,) = of_value.end(of_value.number(">q"))
-        return cls(source, target, timestamp)
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +148,12 @@ class SourceOffset:
         if not isinstance(place, dict) or set(place) != {"cluster", "partition", "topic"}:
             return None
         cluster, topic, partition = place["cluster"], place["topic"], place["partition"]
-        if not (isinstance(cluster, str) and isinstance(topic, str) and is_whole(partition)):
+        if not (isinstance(cluster, str) and isinstance(topic, str) and _is_offset(partition)):
             raise Mm2FormatError(f"{place} is not a source partition")
         offset = None
         if value is not None and (found := document(value, "value")) is not None:
             offset = found.get("offset") if isinstance(found, dict) else None
-            if not is_whole(offset):
+            if not _is_offset(offset):
                 raise Mm2FormatError(f"{found} is not a source offset")
         return cls(connector, cluster, topic, partition, offset)
 
@@ -295,29 +275,19 @@ def checkpoints_of(plan: GroupPlan) -> list[Checkpoint]:
 
 # -- reading what others wrote ------------------------------------------------------------------------------------------
 
-T = TypeVar("T")
 Decoder = Callable[[bytes | None, bytes | None], T]
 """How one kind of record is read, e.g. `Checkpoint.from_record`; raises `Mm2FormatError`."""
 
 
-class Record(Protocol):
-    """One record as a reader hands it over."""
-
+class _Record(Protocol):
     @property
-    def offset(self) -> int:
-        """The record's offset."""
-
+    def offset(self) -> int: ...
     @property
-    def partition(self) -> int:
-        """The record's partition."""
-
+    def partition(self) -> int: ...
     @property
-    def key(self) -> bytes | None:
-        """The key's bytes."""
-
+    def key(self) -> bytes | None: ...
     @property
-    def value(self) -> bytes | None:
-        """The value's bytes."""
+    def value(self) -> bytes | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +311,7 @@ class Decoded(Generic[T]):
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def decode_all(topic: str, records: Iterable[Record], decode: Decoder[T]) -> Decoded[T]:
+def decode_all(topic: str, records: Iterable[_Record], decode: Decoder[T]) -> Decoded[T]:
     """Read records of one topic; malformed ones and tombstones are skipped and listed, they never stop the reader.
 
     (Java's readers end in a NullPointerException at a tombstone.)

@@ -1,9 +1,14 @@
-"""Kafka's protocol types as MirrorMaker 2's records use them: big-endian numbers, texts with their length before them."""
+"""Kafka's protocol types as MirrorMaker 2's records use them, laid out by a letter a field, big-endian.
+
+i  INT32      q  INT64      s  STRING: INT16 length, then UTF-8      v  the version, INT16, which is 0
+"""
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 VERSION = 0
@@ -14,67 +19,53 @@ class Mm2FormatError(ValueError):
     """Say why bytes are not the record they should be."""
 
 
-def pack(layout: str, *numbers: int) -> bytes:
-    """Return numbers as `struct` lays them out."""
-    try:
-        return struct.pack(layout, *numbers)
-    except struct.error as error:
-        raise Mm2FormatError(f"{numbers} does not fit: {error}") from None
-
-
-def string(text: str) -> bytes:
-    """Return a text as Kafka's STRING."""
-    data = text.encode()
-    if len(data) > _LONGEST_STRING:
-        raise Mm2FormatError(f"a text of {len(data)} bytes; at most {_LONGEST_STRING} fit")
-    return struct.pack(">h", len(data)) + data
-
-
-class Fields:
-    """Read the fields of one key or value from left to right; every fault is an `Mm2FormatError`."""
-
-    def __init__(self, data: bytes | None, part: str) -> None:
-        if data is None:
-            raise Mm2FormatError("a tombstone" if part == "value" else "no key")
-        self._data = data
-        self._part = part
-        self._at = 0
-
-    def numbers(self, layout: str) -> tuple[int, ...]:
-        """Return the next numbers, laid out as `struct` says."""
-        size = struct.calcsize(layout)
-        if len(self._data) - self._at < size:
-            raise Mm2FormatError(f"the {self._part} ends after {len(self._data)} bytes")
-        found = struct.unpack_from(layout, self._data, self._at)
-        self._at += size
-        return found
-
-    def number(self, layout: str) -> int:
-        """Return the next number."""
-        (found,) = self.numbers(layout)
-        return found
-
-    def string(self) -> str:
-        """Return the next text."""
-        length = self.number(">h")
-        if length < 0 or length > len(self._data) - self._at:
-            raise Mm2FormatError(f"the {self._part} holds a text of {length} bytes")
-        self._at += length
+def pack(layout: str, values: Sequence[Any]) -> bytes:
+    """Write values; the version is none of them."""
+    left, parts = iter(values), []
+    for kind in layout:
+        if kind == "s":
+            data = next(left).encode()
+            if len(data) > _LONGEST_STRING:
+                raise Mm2FormatError(f"a text of {len(data)} bytes; at most {_LONGEST_STRING} fit")
+            parts.append(struct.pack(">h", len(data)) + data)
+            continue
         try:
-            return self._data[self._at - length : self._at].decode()
-        except UnicodeDecodeError:
-            raise Mm2FormatError(f"the {self._part} holds a text that is not UTF-8") from None
+            parts.append(struct.pack(">h", VERSION) if kind == "v" else struct.pack(f">{kind}", next(left)))
+        except struct.error as error:
+            raise Mm2FormatError(f"{values} does not fit: {error}") from None
+    return b"".join(parts)
 
-    def version(self) -> None:
-        """Step over the version, which must be 0."""
-        if (found := self.number(">h")) != VERSION:
-            raise Mm2FormatError(f"version {found}; this release reads {VERSION}")
 
-    def end(self, *fields: Any) -> tuple[Any, ...]:
-        """Return the fields that were read, if nothing is left."""
-        if self._at != len(self._data):
-            raise Mm2FormatError(f"{len(self._data) - self._at} bytes too many in the {self._part}")
-        return fields
+def unpack(layout: str, data: bytes | None, part: str) -> list[Any]:
+    """Read values; `part`, key or value, is named in every `Mm2FormatError`."""
+    if data is None:
+        raise Mm2FormatError("a tombstone" if part == "value" else "no key")
+    left, found = BytesIO(data), list[Any]()
+    for kind in layout:
+        number = _number(left, {"s": ">h", "v": ">h"}.get(kind, f">{kind}"), part)
+        if kind == "v" and number != VERSION:
+            raise Mm2FormatError(f"version {number}; this release reads {VERSION}")
+        if kind == "s":
+            text = left.read(max(0, number))
+            if len(text) != number:
+                raise Mm2FormatError(f"the {part} holds a text of {number} bytes")
+            try:
+                found.append(text.decode())
+            except UnicodeDecodeError:
+                raise Mm2FormatError(f"the {part} holds a text that is not UTF-8") from None
+        elif kind != "v":
+            found.append(number)
+    if rest := left.read():
+        raise Mm2FormatError(f"{len(rest)} bytes too many in the {part}")
+    return found
+
+
+def _number(left: BytesIO, kind: str, part: str) -> int:
+    data = left.read(struct.calcsize(kind))
+    if len(data) < struct.calcsize(kind):
+        raise Mm2FormatError(f"the {part} ends after {left.tell()} bytes")
+    (number,) = struct.unpack(kind, data)
+    return int(number)
 
 
 def document(data: bytes | None, part: str) -> Any:
@@ -85,8 +76,3 @@ def document(data: bytes | None, part: str) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError):
         raise Mm2FormatError(f"the {part} is not JSON") from None
-
-
-def is_whole(value: object) -> bool:
-    """Tell whether a JSON value is a whole number from 0 on."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

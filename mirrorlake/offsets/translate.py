@@ -35,7 +35,7 @@ from mirrorlake.model.offset_map import (
 from mirrorlake.model.withheld import QUARANTINED
 
 
-def translate(
+def translate_offset(
     lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int, generation: int | None = None
 ) -> Translation:
     """Find where the record at an upstream offset stands on the target, or why it stands nowhere.

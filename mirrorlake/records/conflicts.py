@@ -1,21 +1,29 @@
-"""Same-key conflicts of the regions that mirror one topic to each other."""
+"""Same-key conflicts: records with one key that two regions wrote at about the same time.
+
+Where two clusters mirror each other, both may write the same key. Each keeps the order in which the records came to it, so
+the regions may end with different last values. Kafka cannot tell; the relays of both can, because a record that was produced
+elsewhere has a header that says so (`mirrorlake.hop`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lake.lake import Lake
-from mirrorlake.records.conflict_rows import same_key_conflicts
+from mirrorlake.model.loops.hops import HOP_KEY
+
+_PLACE = ("source", "topic", "generation", "partition", "offset", "timestamp", "value_hash")
 
 
-def conflicts(lake: Lake, flows: Iterable[FlowConfig], topic: str, *, within: timedelta) -> DataFrame:
-    """Return the pairs of records with one key that two sources of the topic wrote within a time.
+def key_conflicts(lake: Lake, flows: Iterable[FlowConfig], topic: str, *, within: timedelta) -> DataFrame:
+    """Pair the records with one key that two sources of a topic wrote within a time (see `Mirror.conflicts`).
 
     Raises:
         UsageError: fewer than two sources of the flows carry the topic.
@@ -30,3 +38,45 @@ def conflicts(lake: Lake, flows: Iterable[FlowConfig], topic: str, *, within: ti
     lake.create_all(sources)
     relays = {alias: lake.relay(alias).where(F.col("topic") == topic) for alias in sources}
     return same_key_conflicts(relays, within=within)
+
+
+def same_key_conflicts(relays: Mapping[str, DataFrame], *, within: timedelta) -> DataFrame:
+    """Pair the records with one key that were written in two regions within a time.
+
+    `relays` are rows of the relays by alias. Records that came from another region, which have a hop header, and records
+    without a key do not count. Columns: `key`; `first_*` and `second_*` with source, topic, generation, partition, offset,
+    timestamp and value_hash (SHA-256 in hex, null for a tombstone) of both, the earlier one first; `apart_ms`; `same_value`.
+    """
+    span_ms = max(1, within // timedelta(milliseconds=1))
+    rows = reduce(DataFrame.unionByName, [_produced_here(alias, frame) for alias, frame in sorted(relays.items())])
+    window = F.floor(F.col("ms") / F.lit(span_ms))
+    left = rows.withColumn("window", F.explode(F.array(window - 1, window, window + 1))).alias("a")
+    right = rows.withColumn("window", window).alias("b")
+    apart = F.col("b.ms") - F.col("a.ms")
+    # Of a pair the earlier one stands first; of two with one timestamp, the one of the smaller alias.
+    ordered = (apart > 0) | ((apart == 0) & (F.col("a.source") < F.col("b.source")))
+    pairs = left.join(right, (F.col("a.key") == F.col("b.key")) & (F.col("a.window") == F.col("b.window"))).where(
+        (F.col("a.source") != F.col("b.source")) & ordered & (apart <= span_ms)
+    )
+    return pairs.select(
+        F.col("a.key").alias("key"),
+        *(F.col(f"a.{name}").alias(f"first_{name}") for name in _PLACE),
+        *(F.col(f"b.{name}").alias(f"second_{name}") for name in _PLACE),
+        apart.alias("apart_ms"),
+        F.col("a.value_hash").eqNullSafe(F.col("b.value_hash")).alias("same_value"),
+    )
+
+
+def _produced_here(alias: str, relay: DataFrame) -> DataFrame:
+    came: Column = F.exists(F.coalesce(F.col("headers"), F.array()), lambda header: header["key"] == HOP_KEY)
+    return relay.where(F.col("key").isNotNull() & ~came).select(
+        F.lit(alias).alias("source"),
+        "topic",
+        "generation",
+        "partition",
+        "offset",
+        "timestamp",
+        F.unix_millis("timestamp").alias("ms"),
+        "key",
+        F.sha2("value", 256).alias("value_hash"),
+    )

@@ -40,7 +40,7 @@ from mirrorlake.lake.schema import (
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.offsets.translate import translate, translate_back
+from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.topics.history import History
 
@@ -179,7 +179,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "ledger copies": lambda lake: (copy := LedgerCopy(lake, "a->b", "east")).load() | {-1: copy.held_epoch},
     "takeover": lambda lake: [LedgerCopy(lake, name, "east").has_takeover() for name in ("a->b", "b->a")],
     "a translation": lambda lake: [
-        translate(lake, AB, topic="t", partition=0, offset=offset) for offset in (0, 2, 3, 4, 9, 10, 40)
+        translate_offset(lake, AB, topic="t", partition=0, offset=offset) for offset in (0, 2, 3, 4, 9, 10, 40)
     ],
     "a translation back": lambda lake: [
         translate_back(lake, AB, topic="a.t", partition=0, offset=offset) for offset in (0, 6, 7, 90)

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.lake.schema import RELAY
-from mirrorlake.records.conflict_rows import same_key_conflicts
+from mirrorlake.records.conflicts import same_key_conflicts
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
