@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
 
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.lag.judge import HopPlace
 from mirrorlake.lag.verdict import Sample
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run, holes_between
+from mirrorlake.records.record import BrowsedRecord, LandedIn, Outcome, Page, Passport
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 ORDERS = SourcePartition("orders", 1, 0)
@@ -84,3 +88,28 @@ def sample(
     return Sample(
         observed_at=at, position=position, end_position=end, offset_lag=lag, waiting_since=waiting, time_lag_ms=lag_ms
     )
+
+
+def browsed(offset: int = 7, **parts: Any) -> BrowsedRecord:
+    start = {"topic": "orders", "partition": 0, "timestamp_ms": 0, "key": b"k", "value": b"v"}
+    return BrowsedRecord(**{**start, "offset": offset, **parts})
+
+
+def page_of(records: Iterable[BrowsedRecord], *, start: int, end: int, **parts: Any) -> Page:
+    known = {"cluster": "east", "side": "cluster", "topic": "orders", "partition": 0, "next": end}
+    return Page(**{**known, "records": tuple(records), "start": start, "end": end, **parts})
+
+
+def passport_of(offset: int = 7, *outcomes: Outcome, **parts: Any) -> Passport:
+    start = {"cluster": "east", "source": ORDERS, "words": "", "record": browsed(offset)}
+    landed = LandedIn(file="file:/x", landed_at_ms=0)
+    return Passport(**{**start, "offset": offset, "landed": landed, "outcomes": outcomes, **parts})
+
+
+def mirror_config(*flows: Mapping[str, Any], east: Mapping[str, Any] | None = None, **top: Any) -> MirrorConfig:
+    """Return settings of flows from east to west where they say nothing else; every cluster that is named is there."""
+    entries = [{"source": "east", "target": "west", "topics": "orders", **flow} for flow in flows or ({},)]
+    aliases = dict.fromkeys(["east", "west", *(str(entry[end]) for entry in entries for end in ("source", "target"))])
+    clusters = {alias: {"bootstrap_servers": f"{alias}:9092"} for alias in aliases}
+    clusters["east"] |= east or {}
+    return loads(json.dumps({"lake": {"root": "./lake"}, "clusters": clusters, "flows": entries, **top}))

@@ -36,12 +36,12 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
-from mirrorlake.records.record import Beside, BrowsedRecord, Missing, Origin, Outcome, Page, Passport
+from mirrorlake.records.record import Beside, Missing, Origin, Outcome, Page, Passport
 from mirrorlake.records.record import LandedIn as InRelay
 from mirrorlake.render import Shown
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair
-from tests.builders import hop_place, sample
+from tests.builders import browsed, hop_place, page_of, passport_of, sample
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 
@@ -94,21 +94,9 @@ def group_position(group: str, action: Any = "move", metadata: str = "", reason:
 def page(text: str) -> Page:
     """Return a page with one record, all of it by somebody else."""
     content = text.encode("utf-8", "surrogatepass")
-    record = BrowsedRecord(
-        topic=text, partition=0, offset=7, timestamp_ms=0, key=content, value=content, headers=((text, content),)
-    )
+    record = browsed(7, topic=text, key=content, value=content, headers=((text, content),))
     missing = (Missing(first=8, last=9, kind="absent"),)
-    return Page(
-        cluster=text,
-        side="cluster",
-        topic=text,
-        partition=0,
-        end=10,
-        start=7,
-        next=10,
-        records=(record,),
-        missing=missing,
-    )
+    return page_of([record], start=7, end=10, cluster=text, topic=text, missing=missing)
 
 
 def passport(text: str) -> Passport:
@@ -117,16 +105,9 @@ def passport(text: str) -> Passport:
         flow=text, target=text, status="filtered", words=text, lane=0, ledger_seq=3, rule=text, reason=text
     )
     source = SourcePartition(text, 1, 0)
-    return Passport(
-        cluster=text,
-        source=source,
-        offset=7,
-        words=text,
-        record=page(text).records[0],
-        landed=InRelay(file=text, landed_at_ms=0),
-        outcomes=(outcome,),
-        came_from=(Origin(flow=text, cluster=text, source=source, offset=6),),
-    )
+    ends = {"source": source, "came_from": (Origin(flow=text, cluster=text, source=source, offset=6),)}
+    landed, record = InRelay(file=text, landed_at_ms=0), page(text).records[0]
+    return passport_of(7, outcome, cluster=text, words=text, record=record, landed=landed, **ends)
 
 
 def lag_verdict(text: str) -> LagVerdict:

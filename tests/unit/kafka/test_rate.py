@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.load import loads
 from mirrorlake.errors import ConfigError
 from mirrorlake.kafka.lane.batch import Piece
 from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.rate import BURST_S, NO_LIMIT, Rate, due
+from tests.builders import mirror_config
 
 LIMIT = 100.0
 
@@ -93,12 +93,8 @@ def test_a_rate_is_shared_and_bounds_the_chunks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "says"), [("records_per_second: 0", "records_per_second"), ("bytes_per_second: 10", "unit")]
+    ("rate", "given", "says"), [("records_per_second", 0, "records_per_second"), ("bytes_per_second", 10, "unit")]
 )
-def test_a_rate_that_cannot_be_is_refused(rate: str, says: str) -> None:
+def test_a_rate_that_cannot_be_is_refused(rate: str, given: int, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        loads(f"""
-lake: {{root: ./lake}}
-clusters: {{east: {{bootstrap_servers: "e:9092"}}, west: {{bootstrap_servers: "w:9092"}}}}
-flows: [{{source: east, target: west, topics: orders, rate: {{{rate}}}}}]
-""")
+        mirror_config({"rate": {rate: given}})

@@ -9,19 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.load import loads
 from mirrorlake.errors import ClusterUnreachable, ConfigError
 from mirrorlake.lag.unreachable import Absent
 from mirrorlake.lake.read_to import standing
 from mirrorlake.lake.samples import Key, Remembered
+from tests.builders import mirror_config
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 EAST = ("cluster", "east")
-SETTINGS = """
-lake: {root: ./lake}
-clusters: {east: {bootstrap_servers: "e:1"}, west: {bootstrap_servers: "w:1"}}
-flows: [{source: east, target: west, topics: orders}]
-"""
 
 
 def key(partition: int) -> Key:
@@ -92,12 +87,12 @@ def test_how_far_a_partition_is_landed_and_republished(
 
 
 def test_sampling_has_defaults_and_is_checked() -> None:
-    sampling = loads(SETTINGS).sampling
+    sampling = mirror_config().sampling
     assert (sampling.every, sampling.keep) == (timedelta(seconds=30), timedelta(days=90))
     assert sampling.group_selection.matches("anything")
-    assert not loads(SETTINGS + 'sampling: {groups: "app-.*"}').sampling.group_selection.matches("other")
+    assert not mirror_config(sampling={"groups": "app-.*"}).sampling.group_selection.matches("other")
     with pytest.raises(ConfigError) as refused:
-        loads(SETTINGS + "sampling: {every: 30, groups: 'a(', keep: 1h, evry: 1s}")
+        mirror_config(sampling={"every": 30, "groups": "a(", "keep": "1h", "evry": "1s"})
     text = str(refused.value)
     for place, why in (
         ("sampling.every", "is not an interval"),

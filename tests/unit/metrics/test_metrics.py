@@ -16,7 +16,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from mirrorlake.config.load import loads
 from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.lag.figures import Figures, Latency
@@ -31,7 +30,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
-from tests.builders import NOON, hop_place, ledger_record, run, sample
+from tests.builders import NOON, hop_place, ledger_record, mirror_config, run, sample
 
 FLOW = "east->central"
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -275,23 +274,18 @@ def test_a_port_that_is_taken_is_said_and_stops_nothing(caplog: pytest.LogCaptur
 
 # -- settings and docs -------------------------------------------------------------------------------------------------
 
-SETTINGS = """
-lake: {root: ./lake}
-clusters: {east: {bootstrap_servers: "east:9092"}, central: {bootstrap_servers: "central:9092"}}
-flows: [{source: east, target: central, topics: orders}]
-"""
-
 
 def test_metrics_are_off_and_on_the_loopback_unless_the_settings_say_otherwise() -> None:
-    assert loads(SETTINGS).metrics == MetricsConfig()
+    assert mirror_config().metrics == MetricsConfig()
     assert (MetricsConfig().port, MetricsConfig().address) == (None, "127.0.0.1")
-    chosen = loads(SETTINGS + "metrics: {port: 9464, address: 0.0.0.0, per_partition: false, every: 30s}").metrics
-    assert (chosen.port, chosen.address, chosen.per_partition) == (9464, "0.0.0.0", False)  # noqa: S104  a setting
+    given = {"port": 9464, "address": "0.0.0.0", "per_partition": False}  # noqa: S104  a setting
+    chosen = mirror_config(metrics={**given, "every": "30s"}).metrics
+    assert {name: getattr(chosen, name) for name in given} == given
 
 
 def test_all_faults_of_the_settings_are_said_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        loads(SETTINGS + "metrics: {port: 70000, address: 'http://x', every: 1s, prot: 9464}")
+        mirror_config(metrics={"port": 70000, "address": "http://x", "every": "1s", "prot": 9464})
     places = {fault.path for fault in caught.value.faults}
     assert places == {"metrics.port", "metrics.address", "metrics.every", "metrics.prot"}
 
@@ -326,8 +320,8 @@ class Streams:
         self.listeners.remove(listener)
 
 
-def wiring(settings: str, streams: Streams) -> Wiring:
-    return Wiring(loads(SETTINGS + settings), spark=SimpleNamespace(streams=streams), now=lambda: NOON)  # type: ignore[arg-type]
+def wiring(streams: Streams, **metrics: int) -> Wiring:
+    return Wiring(mirror_config(metrics=metrics), spark=SimpleNamespace(streams=streams), now=lambda: NOON)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -337,14 +331,14 @@ def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_port_nothing_is_started() -> None:
     streams = Streams()
-    with measured(wiring("", streams), port=None) as metrics:
+    with measured(wiring(streams), port=None) as metrics:
         assert metrics is None
         assert streams.listeners == []
 
 
 def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
     streams, port = Streams(), free_ports(1)[0]
-    made = wiring(f"metrics: {{port: {port}}}", streams)
+    made = wiring(streams, port=port)
     unheard = made.on_commit
     with measured(made, port=None) as metrics:
         assert metrics is not None
@@ -360,12 +354,12 @@ def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
 @pytest.mark.parametrize("when", ["start", "stop"])
 def test_a_failure_of_the_metrics_is_said_and_stops_no_mirror(when: str, caplog: pytest.LogCaptureFixture) -> None:
     ran = False
-    with caplog.at_level(logging.ERROR), measured(wiring("", Streams(fails=when)), port=free_ports(1)[0]):
+    with caplog.at_level(logging.ERROR), measured(wiring(Streams(fails=when)), port=free_ports(1)[0]):
         ran = True
     assert ran
     assert f"metrics.failed what={when}" in caplog.text
 
 
 def test_a_failure_of_the_mirror_is_the_mirrors() -> None:
-    with pytest.raises(KeyError), measured(wiring("", Streams()), port=free_ports(1)[0]):
+    with pytest.raises(KeyError), measured(wiring(Streams()), port=free_ports(1)[0]):
         raise KeyError("orders")

@@ -5,22 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.load import loads
 from mirrorlake.config.schema.sync import SyncConfig
 from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, given_up, merged, table_of_rules
+from tests.builders import mirror_config
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
 def sync_of(text: str = "{}") -> SyncConfig:
-    settings = (
-        "lake: {root: ./lake}\nclusters: {a: {bootstrap_servers: 'a:1'}, b: {bootstrap_servers: 'b:1'}}\n"
-        f"flows: [{{source: a, target: b, topics: '.*', sync: {text}}}]"
-    )
-    return loads(settings).flows[0].sync
+    return mirror_config({"topics": ".*", "sync": yaml.safe_load(text)}).flows[0].sync
 
 
 def test_the_default_exclusion_is_mirrormakers_and_the_rules_agree() -> None:

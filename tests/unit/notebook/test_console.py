@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
@@ -20,10 +21,9 @@ from mirrorlake.config.load import loads
 from mirrorlake.config.secrets import forget_typed, resolve
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lag.lines import LINE_COLUMNS
-from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
+from mirrorlake.lag.status_model import Status
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.groups import GroupPosition, Resume
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.desk import Desk, Strip
 from mirrorlake.notebook.console.feeds import Feed
@@ -32,16 +32,13 @@ from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.status import STALE, lag_frame
 from mirrorlake.notebook.console.store import Readings
 from mirrorlake.notebook.console.window import Console
-from mirrorlake.records.record import Beside, BrowsedRecord, LandedIn, Missing, Outcome, Page, Passport
+from mirrorlake.records.record import Beside, LandedIn, Missing, Outcome, Passport
+from tests.builders import browsed, mirror_config, page_of, passport_of
+from tests.unit.values import group_position, partition_status, status
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 SECRET = "hunter2-very-secret"  # noqa: S105
-SETTINGS = {
-    "lake": {"root": "./lake"},
-    "clusters": {"east": {"bootstrap_servers": "e:9092"}, "west": {"bootstrap_servers": "w:9092"}},
-    "flows": [{"source": "east", "target": "west", "topics": "orders"}],
-}
 
 
 class Clock:
@@ -174,14 +171,9 @@ def test_a_password_is_in_no_widget_no_yaml_and_no_message(
 
 @pytest.mark.parametrize("password", [SECRET, f"${{env:MIRRORLAKE_NO_SUCH:-{SECRET}}}"])
 def test_a_secret_that_stands_in_the_settings_stays_in_memory(clock: Clock, password: str) -> None:
-    client = {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "me",
-        "sasl.password": password,
-    }
-    east = {"bootstrap_servers": "e:9092", "client": client}
-    mirror = Mirror(loads(json.dumps({**SETTINGS, "clusters": {**SETTINGS["clusters"], "east": east}})))  # type: ignore[dict-item]
+    client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    client["sasl.password"] = password
+    mirror = Mirror(mirror_config(east={"client": client}))
     with Console(mirror, now=clock) as console:
         console.wizard.clusters.chosen.value = "east"
         assert SECRET not in state(console.widget) + repr(console.wizard.draft())
@@ -389,24 +381,13 @@ def test_a_feed_asks_again_and_again_until_it_is_stopped(clock: Clock, console: 
 
 
 def status_of(landed: int, republished: int, end: int = 100) -> Status:
-    rows = tuple(
-        PartitionStatus(
-            topic=EVIL,
-            partition=p,
-            source_end=end,
-            landed=landed,
-            republished=republished,
-            offset_lag=end - republished,
-            time_lag_ms=1000,
-            verdict="behind",
-        )
-        for p in range(2)
-    )
-    return Status(flows=(FlowStatus(flow="east->west", partitions=rows, observed_at=NOW),), observed_at=NOW)
+    reached = {"source_end": end, "landed": landed, "republished": republished, "offset_lag": end - republished}
+    rows = [replace(partition_status(EVIL, p, "behind"), **reached, time_lag_ms=1000) for p in range(2)]
+    return Status(flows=(replace(status("east->west", *rows), observed_at=NOW),), observed_at=NOW)
 
 
 def test_the_chart_says_what_the_rows_say_and_moves_in_place(clock: Clock) -> None:
-    with Console(Mirror(loads(json.dumps(SETTINGS))), now=clock) as console:
+    with Console(Mirror(mirror_config()), now=clock) as console:
         view = console.status
         assert "waiting" in view.head.value
         for landed, republished in ((90, 80), (100, 95)):
@@ -453,21 +434,8 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
 
 
 def test_groups_that_are_held_back_come_first_with_their_reason() -> None:
-    def position(group: str, action: Any, reason: str, downstream: int | None) -> GroupPosition:
-        resume = Resume(
-            source=SourcePartition("orders", 1, 0),
-            upstream_offset=7,
-            target=TopicPartition("east.orders", 0),
-            downstream_offset=downstream,
-            exact=True,
-        )
-        return GroupPosition(group=group, resume=resume, metadata="", target_offset=None, action=action, reason=reason)
-
-    positions = [
-        position("a", "move", "", 5),
-        position("b", "hold", f"it has members {EVIL}", None),
-        position("c", "in_step", "", 5),
-    ]
+    held = group_position("b", "hold", reason=f"it has members {EVIL}")
+    positions = [group_position("a", "move", reason=""), held, group_position("c", "in_step", reason="")]
     found = group_table(positions)
     assert [row[0] for row in found.rows] == ["b", "a", "c"]
     assert "it has members" in found.html()
@@ -477,23 +445,9 @@ def test_groups_that_are_held_back_come_first_with_their_reason() -> None:
 
 
 def beside() -> Beside:
-    records = tuple(
-        BrowsedRecord(
-            topic="orders",
-            partition=0,
-            offset=offset,
-            timestamp_ms=0,
-            key=EVIL.encode(),
-            value=EVIL.encode(),
-            headers=((EVIL, EVIL.encode()),),
-        )
-        for offset in (3, 4)
-    )
-    missing = (Missing(first=5, last=5, kind="absent"),)
-    page = Page(
-        cluster="east", side="cluster", topic="orders", partition=0, first=0, end=6, start=3, next=6, records=records,
-        missing=missing,
-    )  # fmt: skip
+    content = EVIL.encode()
+    records = [browsed(offset, key=content, value=content, headers=((EVIL, content),)) for offset in (3, 4)]
+    page = page_of(records, start=3, end=6, first=0, missing=(Missing(first=5, last=5, kind="absent"),))
     return Beside(flow="east->west", source=page, notes=(f"relay: {EVIL}",))
 
 
@@ -512,19 +466,15 @@ class Library:
         assert generation is None, "a record of a cluster has none"
         self.asked.append((cluster, topic, partition, offset))
         outcome = Outcome(flow="east->west", target="west", status="filtered", words=EVIL, rule=EVIL)
-        return Passport(
-            cluster="east",
-            source=SourcePartition(EVIL, 1, 0),
-            offset=offset,
-            words=EVIL,
-            record=beside().source.records[0],  # type: ignore[union-attr]
-            landed=LandedIn(file=EVIL, landed_at_ms=0),
-            outcomes=(outcome,),
+        record = beside().source.records[0]  # type: ignore[union-attr]
+        landed = LandedIn(file=EVIL, landed_at_ms=0)
+        return passport_of(
+            offset, outcome, source=SourcePartition(EVIL, 1, 0), words=EVIL, record=record, landed=landed
         )
 
 
 def test_stored_scripts_stay_text_on_every_side_and_in_the_passport(clock: Clock) -> None:
-    with Console(Mirror(loads(json.dumps(SETTINGS))), now=clock) as console:
+    with Console(Mirror(mirror_config()), now=clock) as console:
         library = Library(cast("Mirror", console.mirror))
         console.mirror = cast("Mirror", library)
         view = console.records

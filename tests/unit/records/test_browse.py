@@ -15,8 +15,6 @@ from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.records.browse import browse_relay, newest
 from mirrorlake.records.record import (
     WHY_MISSING,
-    BrowsedRecord,
-    LandedIn,
     Missing,
     Outcome,
     Page,
@@ -25,28 +23,9 @@ from mirrorlake.records.record import (
     missing_between,
 )
 from mirrorlake.render import document
+from tests.builders import browsed, page_of, passport_of
 
 EVIL = b'<script>alert("x")</script><img src=x onerror=alert(1)>'
-
-
-def record(offset: int, **other: Any) -> BrowsedRecord:
-    return BrowsedRecord(
-        **{"topic": "orders", "partition": 0, "offset": offset, "timestamp_ms": 0, "key": b"k", "value": b"v", **other}
-    )
-
-
-def page(start: int, offsets: list[int], *, end: int, following: int) -> Page:
-    return Page(
-        cluster="east",
-        side="cluster",
-        topic="orders",
-        partition=0,
-        first=0,
-        end=end,
-        start=start,
-        next=following,
-        records=tuple(map(record, offsets)),
-    )
 
 
 @pytest.mark.law("E")
@@ -76,18 +55,10 @@ def test_law_c_payloads_survive_json(data: bytes | None) -> None:
 
 
 def test_nothing_of_a_record_becomes_markup() -> None:
-    odd = record(7, key=EVIL, value=EVIL, headers=((EVIL.decode(), EVIL), ("h", None)))
-    shown = Page(cluster="east", side="relay", topic=EVIL.decode(), partition=0, end=8, start=7, next=8, records=(odd,))
+    odd = browsed(7, key=EVIL, value=EVIL, headers=((EVIL.decode(), EVIL), ("h", None)))
+    shown = page_of([odd], start=7, end=8, side="relay", topic=EVIL.decode())
     outcome = Outcome(flow="f", target="t", status="quarantined", words=EVIL.decode(), rule="r", reason="why")
-    passport = Passport(
-        cluster="east",
-        source=SourcePartition("orders", 1, 0),
-        offset=7,
-        words=EVIL.decode(),
-        record=odd,
-        landed=LandedIn(file="file:/x", landed_at_ms=0),
-        outcomes=(outcome,),
-    )
+    passport = passport_of(7, outcome, words=EVIL.decode(), record=odd)
     for html in (shown.to_html(), passport.to_html()):
         assert "<script" not in html
         assert "<img" not in html
@@ -100,23 +71,15 @@ def test_a_passport_says_plainly_where_law_e_does_not_hold() -> None:
     sent = Outcome(flow="a", target="t", status="republished", words="t", place=place, offset=1, lane=0, ledger_seq=2)
     lost = Outcome(flow="b", target="t", status="unexplained", words="NOT accounted for")
     words = in_words("east", source, 7, None, (sent, lost))
-    passport = Passport(
-        cluster="east",
-        source=source,
-        offset=7,
-        words=words,
-        landed=LandedIn(file="f", landed_at_ms=0),
-        record=record(7),
-        outcomes=(sent, lost),
-    )
+    passport = passport_of(7, sent, lost, words=words)
     assert "NOT accounted for in 1" in words
     assert not passport.accounted_for
     assert "✗ not accounted for" in str(passport)
     assert passport.as_dict()["accounted_for"] is False
-    unexplained = Missing(first=7, last=7, kind="unexplained")
-    assert not Passport(cluster="e", source=source, offset=7, words="", missing=unexplained).accounted_for
-    explained = Missing(first=7, last=7, kind="compacted")
-    assert Passport(cluster="e", source=source, offset=7, words="", missing=explained).accounted_for
+    for kind, accounted_for in (("unexplained", False), ("compacted", True)):
+        missing = Missing(first=7, last=7, kind=kind)
+        found = Passport(cluster="e", source=source, offset=7, words="", missing=missing)
+        assert found.accounted_for == accounted_for
 
 
 def test_the_newest_page_steps_over_what_holds_no_record() -> None:
@@ -125,7 +88,7 @@ def test_the_newest_page_steps_over_what_holds_no_record() -> None:
     def read(start: int) -> Page:
         inside = [offset for offset in held if offset >= start][:5]
         following = inside[-1] + 1 if len(inside) == 5 else 1000
-        return page(start, inside, end=1000, following=following)
+        return page_of(map(browsed, inside), start=start, end=1000, next=following, first=0)
 
     found = newest(read, low=0, end=1000, count=5)
     assert found.records[-1].offset == 41

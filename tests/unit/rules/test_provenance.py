@@ -7,26 +7,23 @@ from itertools import permutations
 
 import pyarrow as pa
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, hops
 from mirrorlake.model.loops.routes import TopicPlace, forwards, tree_from
 from mirrorlake.rules.hop_header import ProvenanceStage, provenance_stage
 from mirrorlake.rules.view import Viewed
+from tests.builders import HEADERS, batch_of, mirror_config
 
 Headers = list[tuple[str, bytes | None]] | None
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-CLUSTERS = (
-    "lake: {root: ./lake}\nclusters: {" + ", ".join(f"{a}: {{bootstrap_servers: '{a}:1'}}" for a in "abcd") + "}\n"
-)
 
 
 def config(*flows: str) -> MirrorConfig:
-    return loads(CLUSTERS + "flows:\n" + "".join(f"  - {{{flow}}}\n" for flow in flows))
+    return mirror_config(*(yaml.safe_load(f"{{{flow}}}") for flow in flows))
 
 
 def mesh(*extra: str) -> MirrorConfig:
@@ -42,19 +39,9 @@ def stage(settings: MirrorConfig, name: str) -> ProvenanceStage:
 
 
 def batch(headers: list[Headers], *, first: int = 0) -> pa.RecordBatch:
-    lists = (
-        None if headers is None else [None if h is None else [{"key": k, "value": v} for k, v in h] for h in headers]
-    )
     count = len(headers)
-    return pa.RecordBatch.from_pydict(
-        {
-            "offset": pa.array(range(first, first + count), pa.int64()),
-            "timestamp": pa.array([0] * count, pa.timestamp("us", tz="UTC")),
-            "key": pa.array([b"k"] * count, pa.binary()),
-            "value": pa.array([str(row).encode() for row in range(count)], pa.binary()),
-            "headers": pa.array(lists, HEADERS),
-        }
-    )
+    values = [str(row).encode() for row in range(count)]
+    return batch_of(range(first, first + count), values=values, keys=[b"k"] * count, headers=headers)
 
 
 def sent(viewed: Viewed) -> dict[int, list[tuple[str, bytes | None]]]:
@@ -63,21 +50,19 @@ def sent(viewed: Viewed) -> dict[int, list[tuple[str, bytes | None]]]:
 
 
 SOURCE = SourcePartition("t", 1, 3)
-values = st.sampled_from(
-    [
-        b"a/t/0/1",
-        b"b/t/0/1",
-        b"c/t/2/9",
-        b"d/t/0/1",
-        b"elsewhere/t/0/1",
-        b"c/other/0/1",
-        None,
-        b"",
-        b"\xff",
-        b"a b/t/0/1",
-    ]
-)
-header = st.tuples(st.sampled_from([HOP_KEY, "x", ""]), values)
+hop_values = [
+    b"a/t/0/1",
+    b"b/t/0/1",
+    b"c/t/2/9",
+    b"d/t/0/1",
+    b"elsewhere/t/0/1",
+    b"c/other/0/1",
+    None,
+    b"",
+    b"\xff",
+    b"a b/t/0/1",
+]
+header = st.tuples(st.sampled_from([HOP_KEY, "x", ""]), st.sampled_from(hop_values))
 
 
 @pytest.mark.law("C", "E")

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mirrorlake.config.load import loads
+import yaml
+
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.topics.remote_topics import rival
 from mirrorlake.topics.topic_plan import BothEnds, name_conflicts
-
-CLUSTERS = (
-    "lake: {root: ./lake}\nclusters: {" + ", ".join(f"{a}: {{bootstrap_servers: '{a}:1'}}" for a in "abc") + "}\n"
-)
+from tests.builders import mirror_config
 
 
 def config(*flows: str) -> MirrorConfig:
-    return loads(CLUSTERS + "flows:\n" + "".join(f"  - {{{flow}}}\n" for flow in flows))
+    return mirror_config(*(yaml.safe_load(f"{{{flow}}}") for flow in flows))
 
 
 def ends(source: Iterable[str], target: Iterable[str] = ()) -> BothEnds:
     states = {name: TopicState(name=name, topic_id=name, partitions=1) for name in source}
-    return BothEnds(
-        source=states,
-        source_configs={},
-        remote={},
-        remote_configs={},
-        target_names=tuple(target),
-    )
+    return BothEnds(source=states, source_configs={}, remote={}, remote_configs={}, target_names=tuple(target))
 
 
 def conflicts(flow: FlowConfig, at: BothEnds, others: list[tuple[FlowConfig, list[str]]]) -> list[tuple[str, str]]:
-    return [
-        (change.name, change.reason)
-        for change in name_conflicts(flow, at, others=others)
-        if change.action == "conflict"
-    ]
+    changes = name_conflicts(flow, at, others=others)
+    return [(change.name, change.reason) for change in changes if change.action == "conflict"]
 
 
 def test_two_sources_that_give_one_name_are_a_conflict_once_the_topics_are_there() -> None:
