@@ -157,11 +157,8 @@ def carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
     return [name for name in newest_topics(lake, flow.source, "source") if flow.carries(name)]
 
 
-class Describes(Protocol):
-    """Whatever knows topics as they are now: a cluster's admin, or a lake cluster's topics."""
-
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return id and partition count of the named topics that exist."""
+class HasConfigs(Protocol):
+    """Whatever knows what topics set themselves: a cluster's admin, or a lake cluster's topics."""
 
     def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings that each topic sets itself."""
@@ -180,29 +177,27 @@ class SourceTopics:
         self.known = newest_topics(self._lake, self._alias, "source")
         return self.known
 
+    def recreated(self, states: Mapping[str, TopicState]) -> list[str]:
+        """List the topics that were deleted and created again since they were recorded."""
+        return [
+            name for name, state in states.items() if name in self.known and self.known[name].topic_id != state.topic_id
+        ]
+
     def observe(
         self,
-        admin: Describes,
-        names: Iterable[str],
+        states: Mapping[str, TopicState],
+        admin: HasConfigs,
         *,
-        now: Callable[[], datetime],
-        before_recreated: Callable[[list[str]], None],
+        at: datetime,
         epochs: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
-    ) -> list[KnownTopic]:
-        """Compare the named topics with what is known, record what changed, and return the recreated topics.
+    ) -> None:
+        """Record what changed of topics; a topic that is new or `recreated` begins a generation.
 
-        `before_recreated` is called with their names before anything is recorded; it may raise to leave everything as it was.
         `epochs` returns the leader epochs of partitions of which nothing was landed yet.
         """
-        states = admin.describe(names)
         changed = {name: state for name, state in states.items() if self._differs(state)}
         if not changed:
-            return []
-        recreated = [
-            name for name in changed if name in self.known and self.known[name].topic_id != changed[name].topic_id
-        ]
-        if recreated:
-            before_recreated(recreated)
+            return
         configs = admin.configs(changed)
         lives = {name: _next_life(self.known.get(name), state) for name, state in changed.items()}
         found: dict[str, dict[int, int]] = {}
@@ -220,9 +215,8 @@ class SourceTopics:
                 )
                 for name, state in changed.items()
             ],
-            now(),
+            at,
         )
-        return [self.known[name] for name in recreated]
 
     def settle(self, cuts: Mapping[str, Iterable[Cut]], epochs: Mapping[str, Mapping[int, int]], at: datetime) -> None:
         """Record where logs went back, and at which leader epochs everything that was landed was found there."""

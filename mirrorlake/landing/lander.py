@@ -85,10 +85,6 @@ class _Look(NamedTuple):
     epochs: dict[str, dict[int, int]]
 
 
-def _start_over(_: list[str]) -> None:
-    raise TopicReborn
-
-
 class Lander:
     """Land one source cluster.
 
@@ -197,25 +193,22 @@ class Lander:
                 alias, known, landed.reached, signed=writer.last_batch, number=writer.number, topics=self._topics
             )
         names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
-        claims: list[bool] = []
+        states = self._admin.describe(names)
+        recreated = self._topics.recreated(states)
         # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
-        reborn = self._topics.observe(
-            self._admin,
-            names,
-            now=self._now,
-            before_recreated=lambda _: claims.append(writer.claim(cluster_id)),
-            epochs=self._epochs,
-        )
-        for topic in reborn:
-            log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, topic.name, topic.generation)
-        resumed = {} if rebuild or reborn else kafka_positions(known.committed or {})
+        overtaken = writer.claim(cluster_id) if recreated else False
+        self._topics.observe(states, self._admin, at=self._now(), epochs=self._epochs)
+        for name in recreated:
+            generation = self._topics.known[name].generation
+            log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)
+        resumed = {} if rebuild or recreated else kafka_positions(known.committed or {})
         look = self._look(names, landed.reached, resumed)
         planned = kafka_positions(known.planned or {})
         is_stale = (
             look.lost
             or look.cuts
             or rebuild
-            or reborn
+            or recreated
             or not writer.is_claimed
             or not known.has_progress
             or any(tp not in look.current for tp in planned)
@@ -229,11 +222,13 @@ class Lander:
             self._accounts.resume(landed, [])
             return None
         # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
-        if any(claims) or (not claims and writer.claim(cluster_id)):
+        if not recreated:
+            overtaken = writer.claim(cluster_id)
+        if overtaken:
             landed = landed_positions(self._lake, alias)
             look = self._look(names, landed.reached, resumed)
             self._landed_until = writer.newest_landed_at()
-        self._record(look, landed.reached, reborn_topics={topic.name for topic in reborn})
+        self._record(look, landed.reached, reborn_topics=set(recreated))
         self._accounts.resume(landed, look.lost)
         return self._fresh_start(look, first=not landed.reached)
 
@@ -339,7 +334,10 @@ class Lander:
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
-        self._topics.observe(self._admin, names, now=self._now, before_recreated=_start_over, epochs=self._epochs)
+        states = self._admin.describe(names)
+        if self._topics.recreated(states):
+            raise TopicReborn
+        self._topics.observe(states, self._admin, at=self._now(), epochs=self._epochs)
         # An election may have cut the log: what was landed is compared before anything else is.
         if any(
             self._topics.known[tp.topic].epochs.get(tp.partition) != epoch

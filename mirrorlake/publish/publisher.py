@@ -35,7 +35,7 @@ from mirrorlake.lake.times import TICK
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.publish.rows import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
-from mirrorlake.topics.sources import LakeTopics, PublishedTopics
+from mirrorlake.topics.sources import LakeTopics
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Publisher:
         self._location = lake.relay_location(alias)
         self._log = PublishLog(lake, alias)
         self._topics = SourceTopics(lake, alias)
-        self._declared = PublishedTopics(LakeTopics(alias, config, lake), self._topics)
+        self._declared = LakeTopics(alias, config, lake)
         self._tail: Tail | None = None
         self._is_fresh = False
         self._accounted: Mapping[SourcePartition, int] | None = None
@@ -129,9 +129,15 @@ class Publisher:
             if time.monotonic() >= self._next_load:
                 self._topics.load()
                 self._next_load = time.monotonic() + _REFRESH_S
-            self._topics.observe(self._declared, wanted, now=self._now, before_recreated=self._refuse_landed)
-            known = self._topics.known
-            configs = self._declared.configs(wanted)
+            states = {name: self._declared.state(name, self._topics.known.get(name)) for name in wanted}
+            if landed := self._topics.recreated(states):
+                raise UsageError(
+                    f"the relay of {self.alias} holds landed records of {', '.join(landed)}: it was a Kafka cluster's",
+                    consequence="nothing was published",
+                    remedy="give the lake cluster an alias of its own",
+                )
+            self._topics.observe(states, self._declared, at=self._now())
+            known, configs = self._topics.known, self._declared.configs(wanted)
             return {
                 name: TopicLimits(
                     partitions=known[name].partitions,
@@ -289,13 +295,6 @@ class Publisher:
             return
         self._accounted = dict(reached)
         self._next_sample = time.monotonic() + ACCOUNT_EVERY_S
-
-    def _refuse_landed(self, names: list[str]) -> None:
-        raise UsageError(
-            f"the relay of {self.alias} holds landed records of {', '.join(names)}: it was a Kafka cluster's",
-            consequence="nothing was published",
-            remedy="give the lake cluster an alias of its own",
-        )
 
     def _give_up(self, _: Any) -> Any:
         raise StoreError(

@@ -9,7 +9,7 @@ from typing import Protocol
 from mirrorlake.config.schema.mirror import ClusterConfig
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import KnownTopic, SourceTopics, newest_topics
+from mirrorlake.lake.metadata import KnownTopic, newest_topics
 from mirrorlake.lake.publish_log import PublishLog
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
@@ -121,19 +121,3 @@ class LakeTopics:
     def _recorded(self) -> dict[str, KnownTopic]:
         exists = self._lake.exists(self._lake.meta_location(METADATA))
         return newest_topics(self._lake, self.alias, "source") if exists else {}
-
-
-class PublishedTopics:
-    """The topics that are about to be published, also those that nobody has heard of yet."""
-
-    def __init__(self, topics: LakeTopics, recorded: SourceTopics) -> None:
-        self._topics = topics
-        self._recorded = recorded
-
-    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """Return the topics as they are from now on."""
-        return {name: self._topics.state(name, self._recorded.known.get(name)) for name in names}
-
-    def configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the topic configs that the settings give, by topic."""
-        return self._topics.configs(names)
