@@ -10,7 +10,7 @@ from typing import ClassVar, overload
 
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.render import Answer, Sheet, Table, badge, count, duration, plural, table
+from mirrorlake.render import JsonShown, Sheet, Table, badge, count, duration, plural, table
 
 # The first of these that holds somewhere is the verdict on the whole; `empty` is that on a flow that carries no topic yet.
 _WORST_FIRST = ("parked", "held", "behind", "not_started", "paused", "in_step", "empty")
@@ -73,7 +73,7 @@ class _Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FlowStatus(_Totals, Answer, Sequence[PartitionStatus]):
+class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
 
     `parked` holds its streams that failed in a running mirror, its own and the landing of its source.
@@ -118,7 +118,7 @@ class FlowStatus(_Totals, Answer, Sequence[PartitionStatus]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Status(_Totals, Answer, Mapping[str, FlowStatus]):
+class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
     """Where every flow stood at a moment: a mapping from a flow's name to its `FlowStatus`.
 
     Example:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.render import Answer, Sheet, badge, clean
+from mirrorlake.render import JsonShown, Sheet, badge, clean
 
 SEND_AGAIN, ACCEPT_EMPTY = "send_again", "accept_empty"
 # The kind of a row of `positions`: from here on the new topic holds records.
@@ -57,7 +57,7 @@ def is_other(known: str, found: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldTopic(Answer):
+class HeldTopic(JsonShown):
     """A remote topic that is not the one the flow's ledger knows; `topics` are the source topics that wait for it.
 
     `known` is the id in the ledger, empty from before ids were kept; `found` the one on the target, None where it is gone.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from mirrorlake.render import Answer, Badge, Sheet, Shown, Table, badge, plural, table
+from mirrorlake.render import Badge, JsonShown, Sheet, Shown, Table, badge, plural, table
 
 # More of them add nothing, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
@@ -59,7 +59,7 @@ class PartitionProof:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class VerifyReport(Answer):
+class VerifyReport(JsonShown):
     """The result for one flow; `equal` when there is no difference. Of very many differences the first ones are listed.
 
     Example:

@@ -22,7 +22,7 @@ from mirrorlake.offsets.known_map import KnownMaps, known_maps, recorded_maps
 from mirrorlake.offsets.merge_order import Stretch, in_recorded_order, remaining
 from mirrorlake.offsets.shared_partitions import family, settled_ends
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.render import Answer, Sheet, badge, plural, table
+from mirrorlake.render import JsonShown, Sheet, badge, plural, table
 from mirrorlake.render.encoder import by_fields
 from mirrorlake.republish.in_order import InOrder
 
@@ -67,7 +67,7 @@ class RebuildPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RebuildPlan(Answer):
+class RebuildPlan(JsonShown):
     """What a rebuild would send; looked at first, then applied (law G).
 
     `flows` are pairs of a flow and the one whose order it repeats.

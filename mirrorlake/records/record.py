@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import Answer, Mood, Sheet, Shown, badge, document, headers, payload, size, table
+from mirrorlake.render import JsonShown, Mood, Sheet, Shown, badge, document, headers, payload, size, table
 from mirrorlake.render.encoder import by_fields
 
 Side = Literal["cluster", "relay"]
@@ -110,7 +110,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Page(Answer):
+class Page(JsonShown):
     """A stretch of records of one partition, in offset order.
 
     Attributes:
@@ -216,7 +216,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Passport(Answer):
+class Passport(JsonShown):
     """One record from its source through the relay to every target; `words` say what is known where it is nowhere.
 
     Attributes:

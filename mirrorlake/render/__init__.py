@@ -13,12 +13,12 @@ from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import brief, clean, escape, headers, payload, payload_html
 from mirrorlake.render.encoder import document
 from mirrorlake.render.numbers import count, duration, moment, plural, rate, size
-from mirrorlake.render.table import MOST_ROWS, Answer, Sheet, Shown, Table, cell, cell_html, table
+from mirrorlake.render.table import MOST_ROWS, JsonShown, Sheet, Shown, Table, cell, cell_html, table
 
 __all__ = [
     "MOST_ROWS",
-    "Answer",
     "Badge",
+    "JsonShown",
     "Mood",
     "Sheet",
     "Shown",

@@ -197,7 +197,7 @@ class Shown:
         return self.to_html()
 
 
-class Answer(Shown):
+class JsonShown(Shown):
     """A dataclass that shows itself, and is a JSON document by its fields.
 
     `json_also` names properties that the document holds too, `json_without` fields that it does not.

@@ -74,7 +74,7 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     page.locator(".ml-confirm input").fill("east->central")
     page.locator(".ml-apply").click()
     expect(page.locator(".ml-applied")).to_contain_text("applied")
-    expect(page.locator(".ml-strip")).to_be_hidden()
+    expect(page.locator(".ml-errors")).to_be_hidden()
     made = {name: count for name, count in topics(central).items() if name not in before}
     assert made[f"east.{orders}"] == 3
     screenshot(page, "console-applied", at=page.locator(".ml-applied"))

@@ -3,9 +3,9 @@
     ml.console()          # set a mirror up
     ml.console(mirror)    # watch it, explore its groups, browse its records, add a flow
 
-One room a file: `store` holds what is known, `feeds` ask again and again, `desk` runs work off the kernel's thread and shows
-what fails, and the views (`clusters`, `flow`, `review` in the `wizard`; `status`, `groups`, `records`) only show. What a
-button does is a public call that works without a browser:
+`session` is what the views share, `feed` asks again and again, `task_runner` runs work off the kernel's thread, `error_panel`
+shows what fails, and the views (`clusters`, `flow`, `review` in the `wizard`; `status`, `groups`, `records`) only show. What
+a button does is a public call that works without a browser:
 
 | button | call |
 |---|---|
@@ -22,8 +22,8 @@ button does is a public call that works without a browser:
 
 Every control has a class of its own, for styles and for tests in a browser:
 
-- the whole: `ml-console`, `ml-tabs` (Set up, Status, Groups, Records), `ml-strip` (problems; hidden without any),
-  `ml-strip-clear`
+- the whole: `ml-console`, `ml-tabs` (Set up, Status, Groups, Records), `ml-errors` (hidden without any),
+  `ml-errors-clear`
 - wizard: `ml-wizard`, `ml-steps` (1 Clusters, 2 Flow, 3 Review and apply)
 - clusters: `ml-cluster-list`, `ml-cluster-choose`, `ml-cluster-alias`, `ml-cluster-servers`, `ml-cluster-security`,
   `ml-cluster-ca`, `ml-cluster-mechanism`, `ml-cluster-username`, `ml-cluster-reference`, `ml-cluster-password` (reports when it

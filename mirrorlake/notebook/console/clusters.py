@@ -10,7 +10,7 @@ from mirrorlake.config.secrets import is_reference, keep_for_session
 from mirrorlake.doctor.try_cluster import Tried, try_cluster
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.desk import Desk
+from mirrorlake.notebook.console.session import Session
 from mirrorlake.render import badge, escape, table
 
 _NEW = "a new cluster"
@@ -20,22 +20,22 @@ class ClustersView:
     """The clusters of a draft, and a form for one of them.
 
     Args:
-        desk: runs the trials.
+        session: runs the trials.
         clusters: those that the draft begins with.
         changed: is called when a cluster was added, changed or removed.
     """
 
-    def __init__(self, desk: Desk, clusters: tuple[ClusterDraft, ...], changed: Callable[[], None]) -> None:
-        self._desk = desk
+    def __init__(self, session: Session, clusters: tuple[ClusterDraft, ...], changed: Callable[[], None]) -> None:
+        self._runner = runner = session.runner
         self._changed = changed
         self.clusters = {cluster.alias: cluster for cluster in clusters}
         self.tried: dict[str, Tried] = {}
-        self.chosen = controls.choice("cluster-choose", "Cluster", [_NEW, *self.clusters], _NEW)
+        self.chosen = controls.dropdown("cluster-choose", "Cluster", [_NEW, *self.clusters], _NEW)
         self.alias = controls.text("cluster-alias", "Alias", hint="east", wide=False)
         self.servers = controls.text("cluster-servers", "Bootstrap servers", hint="host:9092, host:9092")
-        self.security = controls.choice("cluster-security", "Connection", SECURITY, SECURITY[0])
+        self.security = controls.dropdown("cluster-security", "Connection", SECURITY, SECURITY[0])
         self.ca = controls.text("cluster-ca", "CA file", hint="a PEM file that driver and workers can read")
-        self.mechanism = controls.choice("cluster-mechanism", "Login", MECHANISMS, "SCRAM-SHA-512")
+        self.mechanism = controls.dropdown("cluster-mechanism", "Login", MECHANISMS, "SCRAM-SHA-512")
         self.username = controls.text("cluster-username", "User")
         self.reference = controls.text(
             "cluster-reference", "Password is in", hint="${env:NAME} or ${secret:scope/key}", live=False
@@ -50,6 +50,16 @@ class ClustersView:
         self.remove = controls.button("cluster-remove", "Remove")
         self.result = controls.html("cluster-result")
         self.list = controls.html("cluster-list")
+        # By the field of the draft.
+        self._inputs = {
+            "servers": self.servers,
+            "security": self.security,
+            "mechanism": self.mechanism,
+            "username": self.username,
+            "password": self.reference,
+            "ca": self.ca,
+            "never_leave": self.never_leave,
+        }
         self._login = controls.column(self.mechanism, self.username, self.reference, self.password, self.kept)
         self.widget = controls.column(
             self.list,
@@ -63,13 +73,13 @@ class ClustersView:
             controls.row(self.test, self.add, self.remove),
             self.result,
         )
-        self.chosen.observe(desk.guarded(self._fill), "value")
-        self.security.observe(desk.guarded(self._show_login), "value")
-        self.password.observe(desk.guarded(self._take_password), "value")
-        self.reference.observe(desk.guarded(self._check_reference), "value")
-        desk.on_click(self.test, self.on_test)
-        desk.on_click(self.add, self.on_add)
-        desk.on_click(self.remove, self.on_remove)
+        self.chosen.observe(runner.guarded(self._fill), "value")
+        self.security.observe(runner.guarded(self._show_login), "value")
+        self.password.observe(runner.guarded(self._take_password), "value")
+        self.reference.observe(runner.guarded(self._check_reference), "value")
+        runner.on_click(self.test, self.on_test)
+        runner.on_click(self.add, self.on_add)
+        runner.on_click(self.remove, self.on_remove)
         self._render()
         self._show_login()
 
@@ -83,23 +93,14 @@ class ClustersView:
         if not alias:
             raise UsageError("the cluster has no alias", remedy="give it a short name, such as east")
         before = self.clusters.get(alias, ClusterDraft(alias=alias))
-        return replace(
-            before,
-            servers=self.servers.value.strip(),
-            security=self.security.value,
-            mechanism=self.mechanism.value,
-            username=self.username.value.strip(),
-            password=self.reference.value.strip(),
-            ca=self.ca.value.strip(),
-            never_leave=self.never_leave.value.strip(),
-        )
+        return replace(before, **{name: field.value.strip() for name, field in self._inputs.items()})
 
     async def on_test(self) -> None:
         """Connect to the cluster of the form and show what it answers."""
         self.result.value = ""
         draft = self.draft()
         config = check_cluster(draft)
-        found = await self._desk.ask(try_cluster, config, draft.alias)
+        found = await self._runner.ask(try_cluster, config, draft.alias)
         self.tried[draft.alias] = found
         self.result.value = found.to_html()
         self._render()
@@ -151,11 +152,14 @@ class ClustersView:
 
     def _fill(self) -> None:
         draft = self.clusters.get(self.chosen.value, ClusterDraft(alias=""))
-        self.alias.value, self.servers.value, self.ca.value = draft.alias, draft.servers, draft.ca
-        self.security.value = draft.security if draft.security in SECURITY else SECURITY[0]
-        self.mechanism.value = draft.mechanism if draft.mechanism in MECHANISMS else MECHANISMS[-1]
-        self.username.value, self.reference.value = draft.username, draft.password
-        self.never_leave.value = draft.never_leave
+        self.alias.value = draft.alias
+        known = replace(
+            draft,
+            security=draft.security if draft.security in SECURITY else SECURITY[0],
+            mechanism=draft.mechanism if draft.mechanism in MECHANISMS else MECHANISMS[-1],
+        )
+        for name, field in self._inputs.items():
+            field.value = getattr(known, name)
         self.kept.value = self.result.value = ""
 
     def _show_login(self) -> None:
@@ -172,6 +176,6 @@ class ClustersView:
 
     def _answer(self, alias: str) -> object:
         tried = self.tried.get(alias)
-        return (
-            badge("not tested", "off") if tried is None else badge(*(("answers", "good") if tried.ok else ("failed",)))
-        )
+        if tried is None:
+            return badge("not tested", "off")
+        return badge("answers", "good") if tried.ok else badge("failed")

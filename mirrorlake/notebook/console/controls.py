@@ -29,14 +29,14 @@ def password(name: str, label: str) -> widgets.Password:
     return _named(widgets.Password(description=label, layout=layout, style=_LABEL, continuous_update=False), name)
 
 
-def whole(name: str, label: str, *, value: int = 0, least: int = 0, most: int = 2**53) -> widgets.BoundedIntText:
+def integer(name: str, label: str, *, value: int = 0, least: int = 0, most: int = 2**53) -> widgets.BoundedIntText:
     """Return a field for a whole number."""
     layout = widgets.Layout(width=_NARROW)
     field = widgets.BoundedIntText(value=value, min=least, max=most, description=label, layout=layout, style=_LABEL)
     return _named(field, name)
 
 
-def choice(name: str, label: str, options: Sequence[Any] = (), value: Any = None) -> widgets.Dropdown:
+def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = None) -> widgets.Dropdown:
     """Return a list to choose from."""
     layout = widgets.Layout(width=_WIDE)
     options = list(options)
@@ -44,7 +44,7 @@ def choice(name: str, label: str, options: Sequence[Any] = (), value: Any = None
     return _named(field, name)
 
 
-def switch(name: str, label: str, *, value: bool = False) -> widgets.Checkbox:
+def checkbox(name: str, label: str, *, value: bool = False) -> widgets.Checkbox:
     """Return a box to tick."""
     return _named(widgets.Checkbox(value=value, description=label, style=_LABEL), name)
 
@@ -59,9 +59,9 @@ def html(name: str, value: str = "") -> widgets.HTML:
     return _named(widgets.HTML(value), name)
 
 
-def said(sentence: str) -> widgets.HTML:
-    """Return a sentence of ours."""
-    return widgets.HTML(f'<div style="max-width:60em;margin:.4em 0">{sentence}</div>')
+def paragraph(html: str) -> widgets.HTML:
+    """Return sentences of ours."""
+    return widgets.HTML(f'<div style="max-width:60em;margin:.4em 0">{html}</div>')
 
 
 def row(*children: widgets.Widget) -> widgets.HBox:

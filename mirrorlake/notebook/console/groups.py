@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from mirrorlake.errors import UsageError
-from mirrorlake.mirror import Mirror
 from mirrorlake.model.groups import GroupPlan, GroupPosition
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.desk import Desk
+from mirrorlake.notebook.console.session import Session
 from mirrorlake.render import Table, badge, table
 
 _WORDS = {"move": ("would move", "note"), "in_step": ("in_step", "good"), "hold": ("held back", "warn")}
@@ -35,44 +33,35 @@ def group_table(positions: Iterable[GroupPosition], *, name: str = "", held_only
         )
         for p in sorted(chosen, key=lambda p: (p.action != "hold", p.group, p.resume.source))
     ]
-    columns = ["group", "read on the source", "goes on at the target", "stands there", "", "why", "reads again"]
+    columns = ["group", "read on the source", "goes on at the target", "position there", "", "why", "reads again"]
     return table("", columns, rows)
 
 
 class GroupsView:
-    """Explore the groups of a flow; sets nothing.
+    """Explore the groups of a flow; sets nothing."""
 
-    Args:
-        desk: runs the look.
-        mirror: returns the mirror, None while there is none.
-    """
-
-    def __init__(self, desk: Desk, mirror: Callable[[], Mirror | None]) -> None:
-        self._desk = desk
-        self._mirror = mirror
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self.plan: GroupPlan | None = None
-        self.flow = controls.choice("groups-flow", "Flow")
-        self.name = controls.text("groups-name", "Groups that hold", hint="a part of the name", wide=False)
-        self.held_only = controls.switch("groups-held", "Only what is held back")
+        self.flow = controls.dropdown("groups-flow", "Flow")
+        self.name = controls.text("groups-name", "Groups containing", hint="a part of the name", wide=False)
+        self.held_only = controls.checkbox("groups-held", "Only what is held back")
         self.look = controls.button("groups-look", "Look", tip="Read the groups on both clusters; sets nothing")
         self.rows = controls.html("groups-rows")
         self.widget = controls.column(controls.row(self.flow, self.look), self.name, self.held_only, self.rows)
-        desk.on_click(self.look, self.on_look)
+        session.runner.on_click(self.look, self.on_look)
         for field in (self.name, self.held_only):
-            field.observe(desk.guarded(self.render), "value")
+            field.observe(session.runner.guarded(self.render), "value")
         self.offer()
 
     def offer(self) -> None:
         """Offer the flows of the mirror."""
-        mirror = self._mirror()
-        controls.refill(self.flow, [flow.name for flow in mirror.flows] if mirror else [])
+        controls.refill(self.flow, self._session.flow_names)
 
     async def on_look(self) -> None:
         """Read the groups and show the plan; changes nothing (law G)."""
-        mirror = self._mirror()
-        if mirror is None or not self.flow.value:
-            raise UsageError("there is no flow yet", remedy="set one up first")
-        self.plan = await self._desk.ask(mirror.plan_groups, self.flow.value)
+        mirror = self._session.mirror_of(self.flow.value)
+        self.plan = await self._session.runner.ask(mirror.plan_groups, self.flow.value)
         self.render()
 
     def render(self) -> None:

@@ -6,7 +6,6 @@ through `mirrorlake.render`, which escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
@@ -14,9 +13,8 @@ import ipywidgets as widgets
 
 from mirrorlake.config.values import moment as read_moment
 from mirrorlake.errors import UsageError
-from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.desk import Desk
+from mirrorlake.notebook.console.session import Session
 from mirrorlake.records.record import Beside, BrowsedRecord, Page, Passport
 from mirrorlake.render import escape, payload
 
@@ -35,26 +33,21 @@ def line_of(record: BrowsedRecord) -> str:
 
 
 class RecordsView:
-    """Browse the records of a flow and follow one of them.
+    """Browse the records of a flow and follow one of them."""
 
-    Args:
-        desk: runs the looks.
-        mirror: returns the mirror, None while there is none.
-    """
-
-    def __init__(self, desk: Desk, mirror: Callable[[], Mirror | None]) -> None:
-        self._desk = desk
-        self._mirror = mirror
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        runner = session.runner
         self.beside: Beside | None = None
         self.found: Passport | None = None
-        self.flow = controls.choice("records-flow", "Flow")
+        self.flow = controls.dropdown("records-flow", "Flow")
         self.topic = controls.text("records-topic", "Source topic", wide=False)
-        self.partition = controls.whole("records-partition", "Partition")
-        self.anchor = controls.choice("records-side", "Seek on the", SIDES, SIDES[0])
-        self.seek = controls.choice("records-seek", "Show", _SEEKS, "newest")
-        self.offset = controls.whole("records-offset", "Offset")
+        self.partition = controls.integer("records-partition", "Partition")
+        self.anchor = controls.dropdown("records-side", "Seek on the", SIDES, SIDES[0])
+        self.seek = controls.dropdown("records-seek", "Show", _SEEKS, "newest")
+        self.offset = controls.integer("records-offset", "Offset")
         self.time = controls.text("records-time", "Time", hint="2026-01-01T00:00:00Z", wide=False)
-        self.count = controls.whole("records-count", "Records", value=20, least=1, most=1000)
+        self.count = controls.integer("records-count", "Records", value=20, least=1, most=1000)
         self.look = controls.button("records-look", "Look", main=True)
         self.older = controls.button("records-older", "◀ Older")
         self.newer = controls.button("records-newer", "Newer ▶")
@@ -73,19 +66,18 @@ class RecordsView:
             self.notes,
             self.passport,
         )
-        desk.on_click(self.look, self.on_look)
-        desk.on_click(self.older, partial(self.on_turn, -1))
-        desk.on_click(self.newer, partial(self.on_turn, 1))
-        self.seek.observe(desk.guarded(self._show_seek), "value")
+        runner.on_click(self.look, self.on_look)
+        runner.on_click(self.older, partial(self.on_turn, -1))
+        runner.on_click(self.newer, partial(self.on_turn, 1))
+        self.seek.observe(runner.guarded(self._show_seek), "value")
         for side, rows in self.lists.items():
-            rows.observe(desk.guarded(partial(self._choose, side)), "index")
+            rows.observe(runner.guarded(partial(self._choose, side)), "index")
         self._show_seek()
         self.offer()
 
     def offer(self) -> None:
         """Offer the flows of the mirror."""
-        mirror = self._mirror()
-        controls.refill(self.flow, [flow.name for flow in mirror.flows] if mirror else [])
+        controls.refill(self.flow, self._session.flow_names)
 
     async def on_look(self) -> None:
         """Read the three sides from where the form says."""
@@ -105,10 +97,10 @@ class RecordsView:
 
     async def on_passport(self, cluster: str, record: BrowsedRecord) -> None:
         """Show the passport of a record from one of the lists."""
-        mirror = self._known()
+        mirror = self._session.mirror_of(self.flow.value)
         self.passport.value = f"Following {escape(f'{record.topic}-{record.partition}@{record.offset}')} …"
         try:
-            self.found = await self._desk.ask(
+            self.found = await self._session.runner.ask(
                 mirror.passport,
                 cluster,
                 record.topic,
@@ -122,11 +114,11 @@ class RecordsView:
         self.passport.value = self.found.to_html(rows=None)
 
     async def _read(self, offset: int | None, at: datetime | None) -> None:
-        mirror = self._known()
+        mirror = self._session.mirror_of(self.flow.value)
         if not self.topic.value.strip():
             raise UsageError("no topic is named", remedy="name a source topic of the flow")
         self.passport.value = ""
-        self.beside = await self._desk.ask(
+        self.beside = await self._session.runner.ask(
             mirror.beside,
             self.flow.value,
             self.topic.value.strip(),
@@ -160,17 +152,12 @@ class RecordsView:
             if other != side:
                 rows.index = None
         record = page.records[index]
-        self._desk.start(self._desk.run(partial(self.on_passport, page.cluster, record), self.look))
+        runner = self._session.runner
+        runner.start(runner.run(partial(self.on_passport, page.cluster, record), self.look))
 
     def _show_seek(self) -> None:
         self.offset.layout.display = None if self.seek.value == "offset" else "none"
         self.time.layout.display = None if self.seek.value == "time" else "none"
-
-    def _known(self) -> Mirror:
-        mirror = self._mirror()
-        if mirror is None or not self.flow.value:
-            raise UsageError("there is no flow yet", remedy="set one up first")
-        return mirror
 
 
 def _list(side: str) -> widgets.Select:

@@ -12,8 +12,8 @@ from mirrorlake.errors import SafetyError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.plan import Plan
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.desk import Desk
 from mirrorlake.notebook.console.flow import escape_lines
+from mirrorlake.notebook.console.session import Session
 from mirrorlake.render import badge, escape
 
 
@@ -31,7 +31,7 @@ class ReviewView:
     """Review and apply a draft.
 
     Args:
-        desk: runs plan and apply.
+        session: runs plan and apply.
         draft: returns the draft.
         open_mirror: returns the mirror of settings, on the session of the console.
         applied: called with the mirror after its plan was applied.
@@ -39,14 +39,14 @@ class ReviewView:
 
     def __init__(
         self,
-        desk: Desk,
+        session: Session,
         *,
         draft: Callable[[], Draft],
         open_mirror: Callable[[MirrorConfig], Mirror],
         applied: Callable[[Mirror], None],
         root: str = "./lake",
     ) -> None:
-        self._desk = desk
+        self._runner = runner = session.runner
         self._draft = draft
         self._open = open_mirror
         self._applied = applied
@@ -56,7 +56,7 @@ class ReviewView:
         self.yaml = controls.html("yaml")
         self.plan = controls.html("plan")
         self.path = controls.text("save-path", "File", value="conf/mirror.yml")
-        self.replace = controls.switch("save-replace", "May replace what it holds")
+        self.replace = controls.checkbox("save-replace", "May replace what it holds")
         self.save = controls.button("save", "Save the settings")
         self.saved = controls.html("saved")
         self.confirm = controls.text("confirm", "Flow's name", hint="type it to apply")
@@ -69,16 +69,16 @@ class ReviewView:
             controls.row(self.path, self.replace, self.save),
             self.saved,
             self.plan,
-            controls.said("Nothing was changed so far. Type the flow's name to carry this plan out."),
+            controls.paragraph("Nothing was changed so far. Type the flow's name to carry this plan out."),
             self.confirm,
             self.apply,
             self.outcome,
         )
-        desk.on_click(self.review, self.on_review, settle=self._settle)
-        desk.on_click(self.save, self.on_save, settle=self._settle)
-        desk.on_click(self.apply, self.on_apply, settle=self._settle)
-        self.confirm.observe(desk.guarded(self._settle), "value")
-        self.root.observe(desk.guarded(self.forget), "value")
+        runner.on_click(self.review, self.on_review, settle=self._settle)
+        runner.on_click(self.save, self.on_save, settle=self._settle)
+        runner.on_click(self.apply, self.on_apply, settle=self._settle)
+        self.confirm.observe(runner.guarded(self._settle), "value")
+        self.root.observe(runner.guarded(self.forget), "value")
         self._settle()
 
     def forget(self) -> None:
@@ -96,7 +96,7 @@ class ReviewView:
         self.yaml.value = f'<pre class="ml-yaml-text">{escape_lines(config.text)}</pre>'
         mirror = self._open(config)
         name = draft.flow.called
-        plan = await self._desk.ask(mirror.plan, name)
+        plan = await self._runner.ask(mirror.plan, name)
         if draft != self._draft():
             # A person went on typing while the clusters were asked.
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
@@ -109,7 +109,7 @@ class ReviewView:
         """Write the reviewed settings to the file."""
         if self.reviewed is None:
             raise SafetyError("nothing is reviewed", consequence="nothing was written", remedy="press Review first")
-        path = await self._desk.ask(save, self.reviewed.yaml, self.path.value.strip(), replace=self.replace.value)
+        path = await self._runner.ask(save, self.reviewed.yaml, self.path.value.strip(), replace=self.replace.value)
         self.saved.value = f"{badge('saved', 'good').html()} {escape(str(path))}"
 
     async def on_apply(self) -> None:
@@ -125,7 +125,7 @@ class ReviewView:
                 consequence="nothing was changed",
                 remedy=f"type {reviewed.flow} beside Apply" if reviewed else "press Review first",
             )
-        done = await self._desk.ask(reviewed.mirror.apply, reviewed.flow, plan=reviewed.plan)
+        done = await self._runner.ask(reviewed.mirror.apply, reviewed.flow, plan=reviewed.plan)
         self.outcome.value = f"{badge('applied').html()} {len(done.changes)} change(s)"
         self.reviewed, self.confirm.value = None, ""
         self._applied(reviewed.mirror)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections import deque
+from datetime import datetime
 from typing import Any
 
 from mirrorlake.lag.lines import LINE_COLUMNS
 from mirrorlake.lag.status_model import Status
-from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import draw, figure
-from mirrorlake.notebook.console.desk import Desk
-from mirrorlake.notebook.console.feeds import Feed
-from mirrorlake.notebook.console.freshness import freshness
+from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.lag import LagView
-from mirrorlake.notebook.console.store import Readings
+from mirrorlake.notebook.console.session import Session
 
-STATUS = "status"
 EVERY_S = 5.0
-# Three questions without an answer.
-STALE = timedelta(seconds=3 * EVERY_S)
+# An hour.
+_MOST_LOOKS = 720
 
 
 def hop_lags(status: Status) -> dict[tuple[str, str], int]:
@@ -39,40 +35,25 @@ def hop_lags(status: Status) -> dict[tuple[str, str], int]:
     return found
 
 
-def lag_frame(store: Readings) -> Any:
-    """Return the samples of the store as `lag_chart` takes them: a pandas frame, one row a flow, hop and moment."""
-    import pandas as pd
-
-    rows = [(at, *name.split("|", 1), None, lag, None) for name in store.names() for at, lag in store.series(name)]
-    return pd.DataFrame(rows, columns=[*LINE_COLUMNS])
-
-
 class StatusView:
-    """Show the store's status and its history.
+    """Show the newest status and what was seen since the console was opened."""
 
-    Args:
-        store: where the feed puts what it hears.
-        desk: runs a look on demand.
-        mirror: returns the mirror, None while there is none.
-    """
-
-    def __init__(self, store: Readings, desk: Desk, mirror: Callable[[], Mirror | None]) -> None:
-        self._store = store
-        self._mirror = mirror
-        self.feed = Feed(STATUS, self._ask, store=store, desk=desk, every_s=EVERY_S, then=self._sample)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render)
         self.head = controls.html("status-fresh")
         self.rows = controls.html("status-rows")
         self.refresh = controls.button("status-refresh", "Look now")
-        self.live = controls.switch("status-live", f"Look every {EVERY_S:.0f} s", value=False)
+        self.live = controls.checkbox("status-live", f"Look every {EVERY_S:.0f} s", value=False)
         self.chart = figure("status-chart")
-        self.lag = LagView(store, desk, mirror)
+        self.lag = LagView(session)
         drawn = [self.chart] if self.chart is not None else []
         buttons = controls.row(self.refresh, self.live)
         self.widget = controls.column(buttons, self.head, *drawn, self.rows, self.lag.widget)
-        self._drawn: object = None
-        desk.on_click(self.refresh, self.feed.once)
-        self.live.observe(desk.guarded(self._switch), "value")
-        store.watch(desk.guarded(self.render))
+        self._drawn: Status | None = None
+        self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MOST_LOOKS)
+        session.runner.on_click(self.refresh, self.feed.once)
+        self.live.observe(session.runner.guarded(self._switch), "value")
         self.render()
 
     def start(self) -> None:
@@ -92,24 +73,27 @@ class StatusView:
         (self.start if self.live.value else self.stop)()
 
     def _ask(self) -> Status | None:
-        mirror = self._mirror()
+        mirror = self._session.mirror
         return None if mirror is None else mirror.status()
 
-    def _sample(self, status: Status | None) -> None:
-        if status is not None:
-            for (flow, hop), lag in hop_lags(status).items():
-                self._store.sample(f"{flow}|{hop}", lag)
+    def lag_frame(self) -> Any:
+        """Return what was seen as `lag_chart` takes it: a pandas frame, one row a flow, hop and moment."""
+        import pandas as pd
+
+        rows = [
+            (at, flow, hop, None, lag, None) for at, seen in self._seen for (flow, hop), lag in hop_lags(seen).items()
+        ]
+        return pd.DataFrame(rows, columns=[*LINE_COLUMNS])
 
     def render(self) -> None:
-        """Show the newest reading and how old it is; the chart moves only with a new one."""
-        reading = self._store.reading(STATUS)
-        self.head.value = freshness(reading, self._store.now(), STALE)
-        if reading.value is None:
-            self.rows.value = "" if self._mirror() is not None else "There is no mirror yet: set one up first."
-            return
-        if reading.value is self._drawn:
-            return
-        self._drawn = reading.value
-        self.rows.value = reading.value.to_html()
-        if self.chart is not None:
-            draw(self.chart, lag_frame(self._store), measure="offsets")
+        """Show the newest status and how old it is; the chart moves only with a new one."""
+        self.head.value = self.feed.freshness
+        status = self.feed.reading.value
+        if status is None:
+            self.rows.value = "" if self._session.mirror is not None else "There is no mirror yet: set one up first."
+        elif status is not self._drawn:
+            self._drawn = status
+            self._seen.append((self._session.now(), status))
+            self.rows.value = status.to_html()
+            if self.chart is not None:
+                draw(self.chart, self.lag_frame(), measure="offsets")

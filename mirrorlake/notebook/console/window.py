@@ -1,4 +1,4 @@
-"""The console as a whole: its tabs, its strip of problems, and what they share."""
+"""The console as a whole: its tabs, its errors, and what they share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
 from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.services import utc_now
-from mirrorlake.notebook.console.desk import Desk, Strip
 from mirrorlake.notebook.console.groups import GroupsView
 from mirrorlake.notebook.console.records import RecordsView
+from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.status import StatusView
-from mirrorlake.notebook.console.store import Readings
 from mirrorlake.notebook.console.wizard import Wizard
 
 TABS = ("Set up", "Status", "Groups", "Records")
@@ -43,24 +42,26 @@ class Console:
     def __init__(
         self, mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
     ) -> None:
-        self.mirror = mirror
+        self.session = Session(mirror, now=now)
         # Where there is one, it is found on this thread only: those that do the work would start another.
         self._spark = spark or SparkSession.getActiveSession()
         if mirror is not None and self._spark is not None:
             _ = mirror.spark
         self._ticking: asyncio.Task[None] | None = None
-        self.store = Readings(now=now)
-        self.strip = Strip(now)
-        self.desk = Desk(self.strip)
-        self.wizard = Wizard(self.desk, _begin(mirror), open_mirror=self._open, applied=self._adopt)
-        self.status = StatusView(self.store, self.desk, lambda: self.mirror)
-        self.groups = GroupsView(self.desk, lambda: self.mirror)
-        self.records = RecordsView(self.desk, lambda: self.mirror)
+        self.wizard = Wizard(self.session, _begin(mirror), open_mirror=self._open, applied=self._adopt)
+        self.status = StatusView(self.session)
+        self.groups = GroupsView(self.session)
+        self.records = RecordsView(self.session)
         views = [self.wizard.widget, self.status.widget, self.groups.widget, self.records.widget]
         self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else 1)
         self.tabs.add_class("ml-tabs")
-        self.widget = widgets.VBox([self.strip, self.tabs])
+        self.widget = widgets.VBox([self.session.errors, self.tabs])
         self.widget.add_class("ml-console")
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """The mirror that is watched; None until one is set up."""
+        return self.session.mirror
 
     def __repr__(self) -> str:
         return f"Console({self.mirror!r})"
@@ -98,7 +99,7 @@ class Console:
     def close(self) -> None:
         """Stop looking, and remove the widgets."""
         self.stop()
-        self.desk.stop()
+        self.session.runner.stop()
         self._close(self.widget)
 
     def _close(self, widget: widgets.Widget) -> None:
@@ -119,7 +120,7 @@ class Console:
         return Mirror(config, spark=spark)
 
     def _adopt(self, mirror: Mirror) -> None:
-        self.mirror = mirror
+        self.session.mirror = mirror
         self.groups.offer()
         self.records.offer()
         self.status.render()

@@ -12,9 +12,9 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.clusters import ClustersView
-from mirrorlake.notebook.console.desk import Desk
-from mirrorlake.notebook.console.flow import FlowPage
+from mirrorlake.notebook.console.flow import FlowView
 from mirrorlake.notebook.console.review import ReviewView
+from mirrorlake.notebook.console.session import Session
 
 STEPS = ("1 Clusters", "2 Flow", "3 Review and apply")
 
@@ -23,7 +23,7 @@ class Wizard:
     """Set a flow up, from nothing or beside what a settings file has already.
 
     Args:
-        desk: runs the work.
+        session: runs the work.
         begin: the draft to begin with.
         open_mirror: returns the mirror of settings, on the session of the console.
         applied: called with the mirror after its plan was applied.
@@ -31,17 +31,17 @@ class Wizard:
 
     def __init__(
         self,
-        desk: Desk,
+        session: Session,
         begin: Draft,
         *,
         open_mirror: Callable[[MirrorConfig], Mirror],
         applied: Callable[[Mirror], None],
     ) -> None:
         self._begin = begin
-        self.clusters = ClustersView(desk, begin.clusters, self._clusters_changed)
-        self.flow = FlowPage(desk, begin.flows, draft=self.draft, changed=self._changed)
+        self.clusters = ClustersView(session, begin.clusters, self._clusters_changed)
+        self.flow = FlowView(session, begin.flows, draft=self.draft, changed=self._changed)
         self.review = ReviewView(
-            desk, draft=self.draft, open_mirror=open_mirror, applied=applied, root=begin.root or "./lake"
+            session, draft=self.draft, open_mirror=open_mirror, applied=applied, root=begin.root or "./lake"
         )
         self.steps = widgets.Tab([self.clusters.widget, self.flow.widget, self.review.widget], titles=STEPS)
         self.steps.add_class("ml-steps")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -48,8 +47,8 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         wizard = made.wizard
         wizard.clusters.alias.value, wizard.clusters.servers.value = "east", "nonsense"
         wizard.clusters.test.click()
-        assert "is not a host:port" in made.strip.problems[0]
-        made.strip.clear()
+        assert "is not a host:port" in made.session.errors.errors[0]
+        made.session.errors.clear()
         add_cluster(made, "east", east.bootstrap_servers, never_leave=f"{name}.pii")
         add_cluster(made, "central", central.bootstrap_servers)
 
@@ -59,7 +58,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         flow.name.value = name
         flow.keep.value = ""
         flow.look.click()
-        assert made.strip.problems == [], made.strip.problems
+        assert made.session.errors.errors == [], made.session.errors.errors
         for word in (f"east.{name}.clicks", "never_leave keeps it", "exclude_topics leaves it out"):
             assert word in flow.preview.value
         assert f"{name}-group" in flow.groups_there["east"]
@@ -69,7 +68,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         review = wizard.review
         review.root.value = str(tmp_path / "lake")
         review.review.click()
-        assert made.strip.problems == [], made.strip.problems
+        assert made.session.errors.errors == [], made.session.errors.errors
         assert f"all.{name}" in review.plan.value
         assert set(target.topic_names()) == before, "law G: looking changes nothing"
         review.apply.click()
@@ -79,7 +78,7 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         review.save.click()
         review.confirm.value = name
         review.apply.click()
-        assert made.strip.problems == [], made.strip.problems
+        assert made.session.errors.errors == [], made.session.errors.errors
         wanted = {f"all.{name}": 3, f"all.{name}.clicks": 1}
         made_there = {topic: state.partitions for topic, state in target.describe(target.topic_names()).items()}
         # Kafka's own topics come with the first consumer that asks for its coordinator.
@@ -111,12 +110,12 @@ def test_the_wizard_makes_the_topics_that_it_showed(
             records.anchor.value = side
             records.seek.value, records.offset.value = "offset", 1
             records.look.click()
-            assert made.strip.problems == [], made.strip.problems
+            assert made.session.errors.errors == [], made.session.errors.errors
             assert {len(one.options) for one in records.lists.values()} == {3}, side
             assert all("<script>" in one.options[1] for one in records.lists.values()), "text of an option"
         for side, rows in records.lists.items():
             rows.index = 1
-            assert made.strip.problems == [], made.strip.problems
+            assert made.session.errors.errors == [], made.session.errors.errors
             assert records.found is not None
             [outcome] = records.found.outcomes
             assert (outcome.place, outcome.offset) == (TopicPartition(f"all.{name}", 0), 2), side
@@ -126,22 +125,10 @@ def test_the_wizard_makes_the_topics_that_it_showed(
 
 async def live(made: Console) -> None:
     """Let the feed hear one answer while the loop stays free."""
-    heard, ticks = asyncio.Event(), 0
-
-    def look() -> None:
-        if made.store.reading("status").value is not None:
-            heard.set()
-
-    async def tick() -> None:
-        nonlocal ticks
-        while not heard.is_set():
-            ticks += 1
-            await asyncio.sleep(0.01)
-
-    made.store.watch(look)
-    ticking: asyncio.Task[Any] = asyncio.create_task(tick())
     made.start()
-    await heard.wait()
+    ticks = 0
+    while made.status.feed.reading.value is None:
+        ticks += 1
+        await asyncio.sleep(0.01)
     made.stop()
-    await ticking
     assert ticks > 5, "the kernel's thread was blocked"

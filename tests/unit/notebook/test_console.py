@@ -25,18 +25,20 @@ from mirrorlake.lag.status_model import Status
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, Plan
-from mirrorlake.notebook.console.desk import Desk, Strip
-from mirrorlake.notebook.console.feeds import Feed
+from mirrorlake.notebook.console.error_panel import ErrorPanel
+from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.groups import group_table
 from mirrorlake.notebook.console.review import ReviewView
-from mirrorlake.notebook.console.status import STALE, lag_frame
-from mirrorlake.notebook.console.store import Readings
+from mirrorlake.notebook.console.status import EVERY_S
+from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.records.record import Beside, LandedIn, Missing, Outcome, Passport
 from tests.builders import browsed, mirror_config, page_of, passport_of
 from tests.unit.values import group_position, partition_status, status
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+# Three questions without an answer.
+STALE = timedelta(seconds=3 * EVERY_S)
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 SECRET = "hunter2-very-secret"  # noqa: S105
 
@@ -103,7 +105,7 @@ def test_the_wizard_writes_what_a_person_would(console: Console) -> None:
     flow = console.wizard.flow
     flow.policy.value, flow.template.value = "template", "all.{topic}"
     flow.mask.value = "card"
-    assert console.strip.problems == []
+    assert console.session.errors.errors == []
     assert console.wizard.draft().yaml == (
         "lake:\n  root: ./lake\n\n"
         "clusters:\n  east:\n    bootstrap_servers: e:9092\n  west:\n    bootstrap_servers: w:9092\n\n"
@@ -126,7 +128,7 @@ def test_the_preview_follows_every_key(console: Console) -> None:
     flow.topics.value = "orders, cli"
     flow.topics.value = "orders, clicks*"
     assert "dangling star" in flow.preview.value, "said where it is typed"
-    assert console.strip.problems == [], "half-typed patterns are not an alarm"
+    assert console.session.errors.errors == [], "half-typed patterns are not an alarm"
     flow.topics.value = ".*"
     for word in ("east.clicks", "never_leave keeps it", "it came from the target", "exclude_topics|internal"):
         assert re.search(word, flow.preview.value), word
@@ -146,13 +148,13 @@ def test_a_password_is_in_no_widget_no_yaml_and_no_message(
     view.password.value = SECRET
     assert view.password.value == "", "emptied as soon as it was heard"
     view.add.click()
-    assert console.strip.problems == []
+    assert console.session.errors.errors == []
     assert "sasl.password: ${env:EAST_SASL_PASSWORD}" in console.wizard.draft().yaml
     assert resolve("${env:EAST_SASL_PASSWORD}") == SECRET, "kept for this session"
     for mistake in (SECRET, f"${{env:X:-{SECRET}}}"):
         view.reference.value = mistake
         assert view.reference.value == "", "typed into the wrong field"
-        assert "takes a reference only" in console.strip.problems[0]
+        assert "takes a reference only" in console.session.errors.errors[0]
     view.reference.value = "${secret:kafka/east}"
     view.password.value = SECRET
     assert resolve("${secret:kafka/east}") == SECRET
@@ -160,12 +162,12 @@ def test_a_password_is_in_no_widget_no_yaml_and_no_message(
     async def leak() -> None:
         raise StoreError(f"the cluster said: {SECRET}", remedy=f"use {SECRET!r}")
 
-    console.desk.start(console.desk.run(leak, view.test))
-    assert secrets.MASK in console.strip.problems[0]
+    console.session.runner.start(console.session.runner.run(leak, view.test))
+    assert secrets.MASK in console.session.errors.errors[0]
     out = capfd.readouterr()
     everywhere = state(console.widget) + repr(console) + repr(console.wizard.draft()) + out.out + out.err
     everywhere += json.dumps([one.get_state() for one in list(widgets.widget._instances.values())], default=str)
-    everywhere += console.wizard.draft().yaml + " ".join(console.strip.problems)
+    everywhere += console.wizard.draft().yaml + " ".join(console.session.errors.errors)
     assert SECRET not in everywhere
 
 
@@ -203,7 +205,7 @@ def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(cons
     mirror, adopted = Recorder(plan), []
     fill(console)
     view = ReviewView(
-        console.desk,
+        console.session,
         draft=console.wizard.draft,
         open_mirror=lambda _: cast("Mirror", mirror),
         applied=adopted.append,
@@ -211,21 +213,21 @@ def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(cons
     assert view.apply.disabled
     assert view.save.disabled
     view.review.click()
-    assert console.strip.problems == []
+    assert console.session.errors.errors == []
     assert "topics: orders, clicks.*" in view.yaml.value
     assert "&lt;script" in view.plan.value
     assert "<script" not in view.plan.value
     assert view.apply.disabled, "nothing typed"
     view.confirm.value = "east-west"
     view.apply.click()
-    asyncio.run(console.desk.run(view.on_apply, view.apply, settle=view._settle))
+    asyncio.run(console.session.runner.run(view.on_apply, view.apply, settle=view._settle))
     assert mirror.applied == []
-    assert "nothing was changed" in console.strip.problems[0]
+    assert "nothing was changed" in console.session.errors.errors[0]
     view.confirm.value = "east->west"
     assert not view.apply.disabled
     view.forget()
     assert view.apply.disabled, "the draft changed since"
-    asyncio.run(console.desk.run(view.on_apply, view.apply, settle=view._settle))
+    asyncio.run(console.session.runner.run(view.on_apply, view.apply, settle=view._settle))
     assert mirror.applied == []
     view.review.click()
     assert not view.apply.disabled
@@ -242,7 +244,7 @@ def test_a_flow_of_the_settings_is_opened_and_written_back_as_it_was(clock: Cloc
     with Console(mirror, now=clock) as console:
         flow = console.wizard.flow
         flow.chosen.value = "east->central"
-        assert console.strip.problems == []
+        assert console.session.errors.errors == []
         assert console.wizard.draft().yaml == mirror.config.text
         flow.topics.value = "orders"
         assert str(console.wizard.draft().config().flow("east->central").topics) == "orders"
@@ -251,7 +253,7 @@ def test_a_flow_of_the_settings_is_opened_and_written_back_as_it_was(clock: Cloc
         view = console.wizard.clusters
         view.chosen.value, view.never_leave.value = "central", "(("
         view.add.click()
-        assert "never_leave of central" in console.strip.problems[0]
+        assert "never_leave of central" in console.session.errors.errors[0]
 
 
 def test_any_edit_takes_a_review_back(console: Console) -> None:
@@ -271,7 +273,10 @@ def test_saving_writes_the_reviewed_settings_and_replaces_nothing_by_a_slip(cons
     fill(console)
     mirror = Recorder(Plan())
     view = ReviewView(
-        console.desk, draft=console.wizard.draft, open_mirror=lambda _: cast("Mirror", mirror), applied=lambda _: None
+        console.session,
+        draft=console.wizard.draft,
+        open_mirror=lambda _: cast("Mirror", mirror),
+        applied=lambda _: None,
     )
     view.review.click()
     view.path.value = str(tmp_path / "conf" / "mirror.yml")
@@ -280,7 +285,7 @@ def test_saving_writes_the_reviewed_settings_and_replaces_nothing_by_a_slip(cons
     assert loads((tmp_path / "conf" / "mirror.yml").read_text()).flow("east->west")
     (tmp_path / "conf" / "mirror.yml").write_text("# mine\n")
     view.save.click()
-    assert "holds other settings" in console.strip.problems[0]
+    assert "holds other settings" in console.session.errors.errors[0]
     assert (tmp_path / "conf" / "mirror.yml").read_text() == "# mine\n"
     view.replace.value = True
     view.save.click()
@@ -288,32 +293,32 @@ def test_saving_writes_the_reviewed_settings_and_replaces_nothing_by_a_slip(cons
 
 
 def test_a_failure_is_shown_and_the_button_comes_back(clock: Clock) -> None:
-    strip = Strip(clock)
-    desk, button = Desk(strip), widgets.Button(description="Go")
+    panel = ErrorPanel(clock)
+    runner, button = TaskRunner(panel), widgets.Button(description="Go")
     seen: list[tuple[bool, str]] = []
 
     async def fails() -> None:
         seen.append((button.disabled, button.description))
         raise UsageError(EVIL, remedy="do better")
 
-    desk.on_click(button, fails)
-    assert strip.layout.display == "none"
+    runner.on_click(button, fails)
+    assert panel.layout.display == "none"
     button.click()
     assert seen == [(True, "Go …")]
     assert (button.disabled, button.description) == (False, "Go")
-    assert strip.problems == [f"{EVIL}. Next: do better"]
-    assert strip.layout.display is None
-    assert "<script" not in page_html(strip)
+    assert panel.errors == [f"{EVIL}. Next: do better"]
+    assert panel.layout.display is None
+    assert "<script" not in page_html(panel)
     button.disabled = True
     button.click()
     assert len(seen) == 1, "a click that crossed the answer"
-    strip.clear()
-    assert strip.layout.display == "none"
+    panel.clear()
+    assert panel.layout.display == "none"
 
 
 def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -> None:
-    strip = Strip(clock)
-    desk = Desk(strip)
+    panel = ErrorPanel(clock)
+    runner = TaskRunner(panel)
     import threading
 
     async def main() -> tuple[int, int]:
@@ -331,45 +336,42 @@ def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -
         async def dies() -> None:
             raise ValueError("lost")
 
-        desk.start(dies())
+        runner.start(dies())
         task = asyncio.create_task(tick())
         # Returns only once the loop has ticked: it would hang for ever on the kernel's thread.
-        answered = await desk.ask(lambda: release.wait(60))
+        answered = await runner.ask(lambda: release.wait(60))
         await task
         return ticks, int(answered)
 
     assert asyncio.run(main()) == (5, 1)
-    assert strip.problems == ["ValueError: lost"]
+    assert panel.errors == ["ValueError: lost"]
 
 
 def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console: Console) -> None:
     answers: list[Callable[[], Any]] = [lambda: 1, lambda: 1 / 0, lambda: 2]
-    store = Readings(now=clock)
-    feed = Feed("n", lambda: answers.pop(0)(), store=store, desk=console.desk, every_s=0)
+    feed = Feed(lambda: answers.pop(0)(), session=console.session, every_s=5, changed=lambda: None)
     asyncio.run(feed.once())
-    assert not store.reading("n").is_stale(clock(), STALE)
+    assert not feed.reading.is_stale(clock(), STALE)
     clock.time += STALE + timedelta(seconds=1)
-    assert store.reading("n").is_stale(clock(), STALE)
+    assert feed.reading.is_stale(clock(), STALE)
     asyncio.run(feed.once())
-    held = store.reading("n")
+    held = feed.reading
     assert (held.value, held.problem) == (1, "ZeroDivisionError: division by zero"), "the last value stays, marked"
     asyncio.run(feed.once())
-    assert (store.reading("n").value, store.reading("n").problem) == (2, None)
+    assert (feed.reading.value, feed.reading.problem) == (2, None)
 
 
-def test_a_feed_asks_again_and_again_until_it_is_stopped(clock: Clock, console: Console) -> None:
-    store = Readings(now=clock)
-
+def test_a_feed_asks_again_and_again_until_it_is_stopped(console: Console) -> None:
     async def main() -> int:
         enough, asked = asyncio.Event(), 0
 
-        def heard(_: int) -> None:
+        def heard() -> None:
             nonlocal asked
             asked += 1
             if asked == 3:
                 enough.set()
 
-        feed = Feed("n", lambda: 1, store=store, desk=console.desk, every_s=0, then=heard)
+        feed = Feed(lambda: 1, session=console.session, every_s=0, changed=heard)
         feed.start()
         feed.start()
         await enough.wait()
@@ -393,13 +395,12 @@ def test_the_chart_says_what_the_rows_say_and_moves_in_place(clock: Clock) -> No
         for landed, republished in ((90, 80), (100, 95)):
             clock.time += timedelta(seconds=5)
             found = status_of(landed, republished)
-            view._sample(found)
-            console.store.put("status", found)
-        assert console.strip.problems == []
+            view.feed.put(found)
+        assert console.session.errors.errors == []
         assert "<script" not in page_html(console.widget)
         lines = {trace.name: list(trace.y) for trace in view.chart.data}
         assert lines == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
-        frame = lag_frame(console.store)
+        frame = view.lag_frame()
         assert sorted(frame[frame.hop == "republished"].offset_lag) == [10, 40]
         assert "live" in view.head.value
         before, rows = view.chart.data[0], view.rows.value
@@ -407,10 +408,9 @@ def test_the_chart_says_what_the_rows_say_and_moves_in_place(clock: Clock) -> No
         view.render()
         assert "stale" in view.head.value
         assert view.rows.value == rows
-        view._sample(status_of(100, 100))
-        console.store.put("status", status_of(100, 100))
+        view.feed.put(status_of(100, 100))
         assert view.chart.data[0] is before, "the line is changed, not drawn anew: a zoom stays"
-        console.store.fail("status", f"{EVIL}: west does not answer")
+        view.feed.fail(f"{EVIL}: west does not answer")
         assert "west does not answer" in view.head.value
         assert "<script" not in page_html(console.widget)
 
@@ -419,18 +419,18 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
     import pandas as pd
 
     view = console.status.lag
-    console.store.fail("lag", "nothing was sampled yet. Next: mirrorlake sample")
+    view.feed.fail("nothing was sampled yet. Next: mirrorlake sample")
     assert "nothing was sampled yet" in view.head.value
     rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
-    console.store.put("lag", pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
+    view.feed.put(pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
     assert {trace.name: list(trace.y) for trace in view.chart.data} == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
     assert view.chart.layout.yaxis.title.text == "seconds"
     view.measure.value = "offsets"
     assert [list(trace.y) for trace in view.chart.data] == [[0, 10, 20], [0, 10, 20]]
     assert view.chart.layout.yaxis.title.text == "offsets"
-    console.store.put("lag", pd.DataFrame([], columns=[*LINE_COLUMNS]))
+    view.feed.put(pd.DataFrame([], columns=[*LINE_COLUMNS]))
     assert view.chart.data == ()
-    assert console.strip.problems == []
+    assert console.session.errors.errors == []
 
 
 def test_groups_that_are_held_back_come_first_with_their_reason() -> None:
@@ -476,10 +476,10 @@ class Library:
 def test_stored_scripts_stay_text_on_every_side_and_in_the_passport(clock: Clock) -> None:
     with Console(Mirror(mirror_config()), now=clock) as console:
         library = Library(cast("Mirror", console.mirror))
-        console.mirror = cast("Mirror", library)
+        console.session.mirror = cast("Mirror", library)
         view = console.records
         view.look.click()
-        assert "no topic is named" in console.strip.problems[0]
+        assert "no topic is named" in console.session.errors.errors[0]
         view.topic.value = "orders"
         view.seek.value, view.offset.value = "offset", 3
         view.look.click()
@@ -500,7 +500,7 @@ def test_stored_scripts_stay_text_on_every_side_and_in_the_passport(clock: Clock
         assert library.asked[-1][1]["offset"] == 0
         view.seek.value, view.time.value = "time", "2026-01-01T00:00:00"
         view.look.click()
-        assert "no time zone" in console.strip.problems[0]
+        assert "no time zone" in console.session.errors.errors[0]
         html = page_html(console.widget)
         assert "&lt;script" in html
         assert not re.search(r"<(script|img)", html)

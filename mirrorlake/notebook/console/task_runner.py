@@ -1,0 +1,87 @@
+"""Where the console's work is done: off the kernel's thread, with every failure on a panel that a person sees.
+
+A button's handler runs on the kernel's thread and its exceptions go nowhere (ipywidgets 8); a task's are silent until it is
+collected. Everything that asks Spark or Kafka therefore goes through `TaskRunner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import ipywidgets as widgets
+
+from mirrorlake.notebook.console.error_panel import ErrorPanel
+
+T = TypeVar("T")
+Work = Coroutine[Any, Any, None]
+Action = Callable[[], Work]
+
+
+class TaskRunner:
+    """Run work and show what fails."""
+
+    def __init__(self, errors: ErrorPanel) -> None:
+        self._errors = errors
+        # A task that nobody holds may be collected before it is done.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Run a function that asks Spark or Kafka, or takes its time, beside the kernel's thread."""
+        return await asyncio.to_thread(function, *arguments, **options)
+
+    def on_click(self, button: widgets.Button, action: Action, *, settle: Callable[[], None] = lambda: None) -> None:
+        """Let a button start an action; it is disabled and says so until the action has ended, then `settle` is called."""
+
+        def click(_: Any) -> None:
+            # A browser may send the click that it made before it learned that the button is disabled.
+            if not button.disabled:
+                self.start(self.run(action, button, settle=settle))
+
+        button.on_click(click)
+
+    async def run(self, action: Action, button: widgets.Button, *, settle: Callable[[], None] = lambda: None) -> None:
+        """Run an action; whatever it raises is shown."""
+        name = button.description
+        button.disabled, button.description = True, f"{name} …"
+        try:
+            await action()
+        except Exception as error:  # every failure is shown: there is nobody above who could
+            self._errors.show(error)
+        finally:
+            button.disabled, button.description = False, name
+            settle()
+
+    def guarded(self, render: Callable[[], None]) -> Callable[..., None]:
+        """Return a view's render function as a widget's observer: whatever it raises is shown."""
+
+        def observe(*_: Any) -> None:
+            try:
+                render()
+            except Exception as error:  # as above
+                self._errors.show(error)
+
+        return observe
+
+    def start(self, work: Work) -> asyncio.Task[None] | None:
+        """Start work in the kernel's loop; where none runs, as in a script or a test, do it now."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(work)
+            return None
+        task = loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def stop(self) -> None:
+        """Cancel what still runs."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._errors.show(error)
