@@ -45,39 +45,33 @@ def unshaded(name: str) -> str:
     return name.removeprefix(SHADED).removeprefix(SHADED_MSK)
 
 
-def msk(options: Mapping[str, str], login: Login | None, sides: Sides, *, shaded: bool) -> None:
-    """Translate MSK's login.
-
-    Args:
-        options: the whole client section.
-        login: its login line, None without one.
-        sides: takes the settings and findings.
-        shaded: whether Java's classes carry Databricks' prefix.
-    """
+def msk(login: Login | None, sides: Sides) -> None:
+    """Translate MSK's login, with its login line if there is one."""
+    options, line = sides.options, "sasl.jaas.config"
     found = {} if login is None else dict(login.options)
     if login is not None and unshaded(login.module) not in (MODULE, MODULES["OAUTHBEARER"]):
-        sides.fault("sasl.jaas.config", f"{login.module} is not the module of {MECHANISM}", f"use {MODULE}")
+        sides.fault(line, f"{login.module} is not the module of {MECHANISM}", f"use {MODULE}")
     for key in (CLIENT_HANDLER, LOGIN_HANDLER):
         if key in options and unshaded(options[key]) not in _HANDLERS:
             sides.fault(key, f"{options[key]} is not Amazon's handler", "remove it: mirrorlake names the handler")
     for name in sorted(set(found) - {*_BOTH, *_JAVA}):
         remedy = f"known to both clients are {', '.join(_BOTH)}; else let the environment hold the credentials"
-        sides.fault("sasl.jaas.config", f"the signer for librdkafka has no option {name}", remedy)
+        sides.fault(line, f"the signer for librdkafka has no option {name}", remedy)
     if "awsRoleSessionName" in found and "awsRoleArn" not in found:
-        sides.fault("sasl.jaas.config", "a session name without a role means nothing", "add awsRoleArn, or remove it")
+        sides.fault(line, "a session name without a role means nothing", "add awsRoleArn, or remove it")
     if "awsProfileName" in found and "awsRoleArn" in found:
-        sides.fault("sasl.jaas.config", "the signer takes a profile or a role, not both", "keep one of them")
+        sides.fault(line, "the signer takes a profile or a role, not both", "keep one of them")
     for key in options:
         if key.startswith("sasl.") and key not in _NAMES and key not in _TIMING:
-            sides.fault(key, f"it means nothing beside {MECHANISM}", "remove it")
+            sides.fault(key, f"it means nothing beside {MECHANISM}")
     if options.get("security.protocol", "").upper() == "SASL_PLAINTEXT":
         sides.fault("security.protocol", "MSK takes IAM logins over TLS only", "write SASL_SSL")
-    prefix = SHADED_MSK if shaded else ""
+    prefix = SHADED_MSK if sides.shaded else ""
     sides.java |= {"sasl.mechanism": MECHANISM, CLIENT_HANDLER: prefix + _HANDLER}
     try:
-        sides.java["sasl.jaas.config"] = build(Login(prefix + MODULE, found))
+        sides.java[line] = build(Login(prefix + MODULE, found))
     except JaasError as error:
-        sides.fault("sasl.jaas.config", error.problem, error.remedy)
+        sides.fault(line, error.problem, error.remedy)
     said = {name: value for name, value in found.items() if name in _BOTH}
     sides.librdkafka |= {"sasl.mechanism": "OAUTHBEARER", TOKEN: token_spec(said)}
 

@@ -1,15 +1,15 @@
 """The names that the two Kafka clients know, and how one becomes the other.
 
 Java: names of `ConsumerConfig`, `ProducerConfig` and `AdminClientConfig` of kafka-clients 3.9.0 (inside Spark 4.0) and
-4.3.1. librdkafka: `rd_kafka_conf_properties_show` of 2.16.1. Callbacks and deprecated names are left out; TLS and SASL
-login settings are in `client_tls` and `client_sasl`.
+4.3.1. librdkafka: `rd_kafka_conf_properties_show` of 2.16.1. Deprecated names are left out; TLS and SASL have files of
+their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from mirrorlake.config.faults import SettingsFault
 
@@ -18,233 +18,180 @@ Scope = Literal["any", "consumer", "producer"]
 
 @dataclass
 class Sides:
-    """The same settings as each client spells them, and what was wrong with them."""
+    """A client section, the same settings as each client spells them, and what was wrong with them.
 
+    Attributes:
+        options: the section; its references are resolved, unless it is only checked.
+        read: returns the text of a PEM file; None where the section is only checked.
+        shaded: whether Java's classes carry Databricks' prefix.
+    """
+
+    options: Mapping[str, str] = field(repr=False)
+    read: Callable[[str], str] | None = None
+    shaded: bool = False
     java: dict[str, str] = field(default_factory=dict, repr=False)
     librdkafka: dict[str, str] = field(default_factory=dict, repr=False)
     findings: list[SettingsFault] = field(default_factory=list)
 
-    def fault(self, key: str, problem: str, remedy: str) -> None:
+    def fault(self, key: str, problem: str, remedy: str = "remove it") -> None:
         """Note what is wrong with a setting; the texts never hold its value."""
         self.findings.append(SettingsFault((key,), problem, remedy))
 
-    def add(self, other: Sides) -> None:
-        """Merge another part's settings and findings into this one."""
-        self.java |= other.java
-        self.librdkafka |= other.librdkafka
-        self.findings += other.findings
+    def both(self, key: str, value: str) -> None:
+        """Note a setting that both clients spell alike."""
+        self.java[key] = self.librdkafka[key] = value
 
 
-def words(text: str) -> list[str]:
-    """Return the names in a text, so that a long list stays readable."""
-    return text.split()
+Convert = Callable[[str], str]
 
 
 def _same(value: str) -> str:
     return value
 
 
-def _lower(value: str) -> str:
-    return value.lower()
-
-
-def _kib(value: str) -> str:
-    return str(-(-int(value) // 1024)) if value.isdigit() else value
-
-
-def _bytes(value: str) -> str:
-    return str(int(value) * 1024) if value.isdigit() else value
-
-
 @dataclass(frozen=True)
 class Row:
-    """One setting that both clients have.
-
-    Attributes:
-        java: its name in Java.
-        librdkafka: its name in librdkafka.
-        scope: which clients take it.
-        aliases: further librdkafka names.
-        to_librdkafka: how a Java value is written for librdkafka.
-        to_java: how a librdkafka value is written for Java.
-    """
+    """One setting that both clients have; `to_librdkafka` and `to_java` rewrite its value."""
 
     java: str
     librdkafka: str
-    scope: Scope = "any"
+    scope: Scope
     aliases: tuple[str, ...] = ()
-    to_librdkafka: Callable[[str], str] = _same
-    to_java: Callable[[str], str] = _same
+    to_librdkafka: Convert = _same
+    to_java: Convert = _same
 
 
-def _named_alike(scope: Scope, names: str) -> tuple[Row, ...]:
-    return tuple(Row(name, name, scope) for name in names.split())
-
-
-def _socket_buffer(java: str, librdkafka: str) -> Row:
-    # Java says -1 where librdkafka says 0: leave the size to the system.
-    return Row(
-        java,
-        librdkafka,
-        to_librdkafka=lambda value: "0" if value == "-1" else value,
-        to_java=lambda value: "-1" if value == "0" else value,
-    )
-
-
-ROWS: tuple[Row, ...] = (
-    # False friends: librdkafka's own `request.timeout.ms` is the broker's wait for acks, its own `metadata.max.age.ms`
-    # the age of a cache entry. Both names are read as Java means them.
-    Row("request.timeout.ms", "socket.timeout.ms"),
-    Row("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
-    _socket_buffer("send.buffer.bytes", "socket.send.buffer.bytes"),
-    _socket_buffer("receive.buffer.bytes", "socket.receive.buffer.bytes"),
-    Row("fetch.max.wait.ms", "fetch.wait.max.ms", "consumer"),
-    Row("max.partition.fetch.bytes", "fetch.message.max.bytes", "consumer"),
-    Row("max.request.size", "message.max.bytes", "producer"),
-    Row("buffer.memory", "queue.buffering.max.kbytes", "producer", to_librdkafka=_kib, to_java=_bytes),
-    Row("delivery.timeout.ms", "delivery.timeout.ms", "producer", ("message.timeout.ms",)),
-    Row("linger.ms", "linger.ms", "producer", ("queue.buffering.max.ms",)),
-    Row("retries", "retries", "producer", ("message.send.max.retries",)),
-    Row("compression.type", "compression.type", "producer", ("compression.codec",)),
-    Row(
-        "max.in.flight.requests.per.connection", "max.in.flight.requests.per.connection", "producer", ("max.in.flight",)
-    ),
-    Row("metadata.recovery.strategy", "metadata.recovery.strategy", to_librdkafka=_lower),
-    *_named_alike(
-        "any",
-        """client.dns.lookup client.id client.rack connections.max.idle.ms enable.metrics.push
-        metadata.recovery.rebootstrap.trigger.ms reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms
-        retry.backoff.ms socket.connection.setup.timeout.ms""",
-    ),
-    *_named_alike("consumer", "check.crcs fetch.max.bytes fetch.min.bytes"),
-    *_named_alike("producer", "batch.size transaction.timeout.ms"),
+# Java says -1 where librdkafka says 0: leave the size to the system.
+_BUFFER: tuple[Convert, Convert] = (
+    lambda value: "0" if value == "-1" else value,
+    lambda value: "-1" if value == "0" else value,
 )
-
-JAVA_ONLY: dict[str, Scope] = dict.fromkeys(
-    words(
-        """
-        auto.include.jmx.reporter default.api.timeout.ms max.poll.records metric.reporters metrics.num.samples
-        metrics.recording.level metrics.sample.window.ms sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
-        sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-        sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
-        sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-        sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
-        sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name security.providers
-        socket.connection.setup.timeout.max.ms ssl.enabled.protocols ssl.engine.factory.class ssl.keymanager.algorithm
-        ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-        """
+_CONVERTED: dict[str, tuple[Convert, Convert]] = {
+    "send.buffer.bytes": _BUFFER,
+    "receive.buffer.bytes": _BUFFER,
+    "buffer.memory": (
+        lambda value: str(-(-int(value) // 1024)) if value.isdigit() else value,
+        lambda value: str(int(value) * 1024) if value.isdigit() else value,
     ),
-    "any",
-)
-
-LIBRDKAFKA_ONLY: dict[str, Scope] = {
-    **dict.fromkeys(
-        words(
-            """
-            api.version.request.timeout.ms broker.address.family broker.address.ttl debug enable.random.seed
-            https.ca.location https.ca.pem log.connection.close log.thread.name log_level message.copy.max.bytes
-            receive.message.max.bytes socket.keepalive.enable socket.max.fails socket.nagle.disable ssl.crl.location
-            ssl.curves.list ssl.providers ssl.sigalgs.list topic.metadata.propagation.max.ms
-            topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse
-            """
-        ),
-        "any",
-    ),
-    **dict.fromkeys(
-        words(
-            """
-            coordinator.query.interval.ms fetch.error.backoff.ms fetch.queue.backoff.ms queued.max.messages.kbytes
-            queued.min.messages
-            """
-        ),
-        "consumer",
-    ),
-    **dict.fromkeys(
-        words(
-            """
-            batch.num.messages compression.level queue.buffering.backpressure.threshold queue.buffering.max.messages
-            sticky.partitioning.linger.ms
-            """
-        ),
-        "producer",
-    ),
+    "metadata.recovery.strategy": (str.lower, _same),
 }
-
+# Who takes it, Java's name, librdkafka's name where it differs, further names of librdkafka's. False friends: librdkafka's own
+# `request.timeout.ms` is the broker's wait for acks, its own `metadata.max.age.ms` the age of a cache entry; both names are
+# read as Java means them.
+_BOTH = """
+any       request.timeout.ms                       socket.timeout.ms
+any       metadata.max.age.ms                      topic.metadata.refresh.interval.ms
+any       send.buffer.bytes                        socket.send.buffer.bytes
+any       receive.buffer.bytes                     socket.receive.buffer.bytes
+any       metadata.recovery.strategy
+any       client.dns.lookup
+any       client.id
+any       client.rack
+any       connections.max.idle.ms
+any       enable.metrics.push
+any       metadata.recovery.rebootstrap.trigger.ms
+any       reconnect.backoff.max.ms
+any       reconnect.backoff.ms
+any       retry.backoff.max.ms
+any       retry.backoff.ms
+any       socket.connection.setup.timeout.ms
+consumer  fetch.max.wait.ms                        fetch.wait.max.ms
+consumer  max.partition.fetch.bytes                fetch.message.max.bytes
+consumer  check.crcs
+consumer  fetch.max.bytes
+consumer  fetch.min.bytes
+producer  max.request.size                         message.max.bytes
+producer  buffer.memory                            queue.buffering.max.kbytes
+producer  delivery.timeout.ms                      delivery.timeout.ms                      message.timeout.ms
+producer  linger.ms                                linger.ms                                queue.buffering.max.ms
+producer  retries                                  retries                                  message.send.max.retries
+producer  compression.type                         compression.type                         compression.codec
+producer  max.in.flight.requests.per.connection    max.in.flight.requests.per.connection    max.in.flight
+producer  batch.size
+producer  transaction.timeout.ms
+"""
+_JAVA_ONLY = """
+auto.include.jmx.reporter default.api.timeout.ms max.poll.records metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name security.providers
+socket.connection.setup.timeout.max.ms ssl.enabled.protocols ssl.engine.factory.class ssl.keymanager.algorithm
+ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
+"""
+_LIBRDKAFKA_ONLY: dict[Scope, str] = {
+    "any": """
+        api.version.request.timeout.ms broker.address.family broker.address.ttl debug enable.random.seed
+        https.ca.location https.ca.pem log.connection.close log.thread.name log_level message.copy.max.bytes
+        receive.message.max.bytes socket.keepalive.enable socket.max.fails socket.nagle.disable ssl.crl.location
+        ssl.curves.list ssl.providers ssl.sigalgs.list topic.metadata.propagation.max.ms
+        topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse""",
+    "consumer": """
+        coordinator.query.interval.ms fetch.error.backoff.ms fetch.queue.backoff.ms queued.max.messages.kbytes
+        queued.min.messages""",
+    "producer": """
+        batch.num.messages compression.level queue.buffering.backpressure.threshold queue.buffering.max.messages
+        sticky.partitioning.linger.ms""",
+}
 _OWNED = "the mirror sets it itself"
-_NO_GROUP = "the mirror assigns partitions itself and joins no group"
-_CALLBACK = "a function cannot stand in a file"
 _NO_JAVA_PRODUCER = "it belongs to Java's producer; mirrorlake produces with librdkafka"
-
-REFUSED: dict[str, tuple[str, str]] = {
-    "bootstrap.servers": ("it has a place of its own", "write bootstrap_servers beside client"),
-    "metadata.broker.list": ("it has a place of its own", "write bootstrap_servers beside client"),
-    "bootstrap.controllers": ("the mirror speaks to brokers", "write bootstrap_servers beside client"),
-    "isolation.level": (f"{_OWNED}: read_committed, so that aborted records are never mirrored", "remove it"),
-    "enable.idempotence": (f"{_OWNED}: without it a retry may repeat or reorder records (law D)", "remove it"),
-    "acks": (f"{_OWNED}: all, or a record could be lost after it was counted (law E)", "remove it"),
-    "request.required.acks": (f"{_OWNED}: all, or a record could be lost after it was counted (law E)", "remove it"),
-    "transactional.id": (f"{_OWNED}: it fences the older holder of a lane (law F)", "remove it"),
-    "group.id": ("positions are kept by the mirror, and Spark refuses it", "remove it"),
-    "auto.offset.reset": (
-        "a reset would skip records silently, and Spark refuses it",
-        "use `start:` of the flow",
+_ELSEWHERE = "write bootstrap_servers beside client"
+# Names that are refused: why, and what to do instead where that is not to remove it.
+_REFUSED: dict[str, tuple[str, ...]] = {
+    "bootstrap.servers metadata.broker.list": ("it has a place of its own", _ELSEWHERE),
+    "bootstrap.controllers": ("the mirror speaks to brokers", _ELSEWHERE),
+    "isolation.level": (f"{_OWNED}: read_committed, so that aborted records are never mirrored",),
+    "enable.idempotence": (f"{_OWNED}: without it a retry may repeat or reorder records (law D)",),
+    "acks request.required.acks": (f"{_OWNED}: all, or a record could be lost after it was counted (law E)",),
+    "transactional.id": (f"{_OWNED}: it fences the older holder of a lane (law F)",),
+    "group.id": ("positions are kept by the mirror, and Spark refuses it",),
+    "auto.offset.reset": ("a reset would skip records silently, and Spark refuses it", "use `start:` of the flow"),
+    "enable.auto.commit": ("the mirror writes nothing to a source (law H), and Spark refuses it",),
+    "auto.commit.enable auto.commit.interval.ms": ("the mirror writes nothing to a source (law H)",),
+    "allow.auto.create.topics": (f"{_OWNED}: false, so that reading never creates a topic (law H)",),
+    "exclude.internal.topics": (f"{_OWNED}: internal topics are never mirrored",),
+    "key.deserializer value.deserializer key.serializer value.serializer": (
+        "bytes are mirrored as they are (law C), and Spark refuses it",
     ),
-    "enable.auto.commit": ("the mirror writes nothing to a source (law H), and Spark refuses it", "remove it"),
-    "auto.commit.enable": ("the mirror writes nothing to a source (law H)", "remove it"),
-    "auto.commit.interval.ms": ("the mirror writes nothing to a source (law H)", "remove it"),
-    "allow.auto.create.topics": (f"{_OWNED}: false, so that reading never creates a topic (law H)", "remove it"),
-    "exclude.internal.topics": (f"{_OWNED}: internal topics are never mirrored", "remove it"),
-    "key.deserializer": ("bytes are mirrored as they are (law C), and Spark refuses it", "remove it"),
-    "value.deserializer": ("bytes are mirrored as they are (law C), and Spark refuses it", "remove it"),
-    "key.serializer": ("bytes are mirrored as they are (law C), and Spark refuses it", "remove it"),
-    "value.serializer": ("bytes are mirrored as they are (law C), and Spark refuses it", "remove it"),
-    "interceptor.classes": ("an interceptor may change records (law C), and Spark refuses it", "remove it"),
-    "plugin.library.paths": ("it loads native code into the mirror", "remove it"),
+    "interceptor.classes": ("an interceptor may change records (law C), and Spark refuses it",),
+    "plugin.library.paths": ("it loads native code into the mirror",),
     "config.providers": (
         "references in this file do the same for both clients",
         "write ${env:NAME} or ${secret:scope/key}",
     ),
-    "partitioner": ("the mirror places every record itself (law D)", "remove it"),
-    "partitioner.class": ("the mirror places every record itself (law D)", "remove it"),
-    "delivery.report.only.error": (f"{_OWNED}: reports prove the offset map", "remove it"),
-    "enable.gapless.guarantee": (f"{_OWNED}", "remove it"),
-    "enable.partition.eof": (f"{_OWNED}", "remove it"),
-    "statistics.interval.ms": (f"{_OWNED}: nothing listens to the statistics", "remove it"),
-    "max.block.ms": ("librdkafka does not block; a full queue is waited for by the mirror", "remove it"),
-    "compression.gzip.level": (_NO_JAVA_PRODUCER, "write compression.level"),
-    "compression.lz4.level": (_NO_JAVA_PRODUCER, "write compression.level"),
-    "compression.zstd.level": (_NO_JAVA_PRODUCER, "write compression.level"),
-    "metadata.max.idle.ms": (_NO_JAVA_PRODUCER, "remove it"),
-    "transaction.two.phase.commit.enable": (_NO_JAVA_PRODUCER, "remove it"),
-    **dict.fromkeys(
-        ["partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "partitioner.ignore.keys"],
-        (_NO_JAVA_PRODUCER, "remove it"),
+    "partitioner partitioner.class": ("the mirror places every record itself (law D)",),
+    "delivery.report.only.error": (f"{_OWNED}: reports prove the offset map",),
+    "enable.gapless.guarantee enable.partition.eof": (_OWNED,),
+    "statistics.interval.ms": (f"{_OWNED}: nothing listens to the statistics",),
+    "max.block.ms": ("librdkafka does not block; a full queue is waited for by the mirror",),
+    "compression.gzip.level compression.lz4.level compression.zstd.level": (
+        _NO_JAVA_PRODUCER,
+        "write compression.level",
     ),
-    **dict.fromkeys(
-        words(
-            """
-            group.instance.id group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms
-            max.poll.interval.ms partition.assignment.strategy session.timeout.ms enable.auto.offset.store
-            offset.store.method share.acknowledgement.mode share.acquire.mode
-            """
-        ),
-        (_NO_GROUP, "remove it"),
+    """metadata.max.idle.ms transaction.two.phase.commit.enable partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms partitioner.ignore.keys""": (_NO_JAVA_PRODUCER,),
+    """group.instance.id group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms
+    max.poll.interval.ms partition.assignment.strategy session.timeout.ms enable.auto.offset.store
+    offset.store.method share.acknowledgement.mode share.acquire.mode""": (
+        "the mirror assigns partitions itself and joins no group",
     ),
-    **dict.fromkeys(
-        words(
-            """
-            error_cb throttle_cb stats_cb log_cb oauth_cb on_delivery on_commit logger background_event_cb socket_cb
-            connect_cb closesocket_cb open_cb resolve_cb dr_cb dr_msg_cb consume_cb rebalance_cb offset_commit_cb
-            opaque default.topic.config default_topic_conf oauthbearer_token_refresh_cb ssl.certificate.verify_cb
-            partitioner_cb interceptors
-            """
-        ),
-        (_CALLBACK, "remove it"),
-    ),
+    """error_cb throttle_cb stats_cb log_cb oauth_cb on_delivery on_commit logger background_event_cb socket_cb
+    connect_cb closesocket_cb open_cb resolve_cb dr_cb dr_msg_cb consume_cb rebalance_cb offset_commit_cb
+    opaque default.topic.config default_topic_conf oauthbearer_token_refresh_cb ssl.certificate.verify_cb
+    partitioner_cb interceptors""": ("a function cannot stand in a file",),
 }
 
-BY_NAME: dict[str, Row] = {name: row for row in ROWS for name in (row.librdkafka, *row.aliases)} | {
-    row.java: row for row in ROWS
-}
-"""Every accepted spelling; where the clients disagree on a name, Java's meaning wins."""
+
+def _row(scope: str, java: str, librdkafka: str = "", *aliases: str) -> Row:
+    return Row(java, librdkafka or java, cast("Scope", scope), aliases, *_CONVERTED.get(java, (_same, _same)))
+
+
+ROWS = tuple(_row(*line.split()) for line in _BOTH.strip().splitlines())
+JAVA_ONLY: dict[str, Scope] = dict.fromkeys(_JAVA_ONLY.split(), "any")
+LIBRDKAFKA_ONLY: dict[str, Scope] = {name: who for who, names in _LIBRDKAFKA_ONLY.items() for name in names.split()}
+REFUSED = {name: (why, *remedy) for names, (why, *remedy) in _REFUSED.items() for name in names.split()}
+# Every accepted spelling; where the clients disagree on a name, Java's meaning wins.
+BY_NAME = {name: row for row in ROWS for name in (row.librdkafka, *row.aliases)} | {row.java: row for row in ROWS}

@@ -7,14 +7,14 @@ instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from mirrorlake.config import secrets
 from mirrorlake.config.client import jaas
-from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, Scope, Sides
-from mirrorlake.config.client.sasl import NO_COUNTERPART, SASL_NAMES, sasl
+from mirrorlake.config.client.names import BY_NAME, JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, ROWS, Scope, Sides
+from mirrorlake.config.client.sasl import NO_COUNTERPART, SASL_NAMES, no_mechanism, sasl
 from mirrorlake.config.client.tls import TLS_NAMES, tls
 from mirrorlake.config.faults import SettingsFault, did_you_mean
 
@@ -24,10 +24,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # The prefixes by which MirrorMaker 2 and Kafka Connect address one client of a cluster.
 _ONE_CLIENT = ("consumer.", "producer.", "admin.", "source.", "target.")
 _SCOPES: dict[str, Scope] = (
-    JAVA_ONLY
-    | LIBRDKAFKA_ONLY
-    | {row.librdkafka: row.scope for row in BY_NAME.values()}
-    | {row.java: row.scope for row in BY_NAME.values()}
+    JAVA_ONLY | LIBRDKAFKA_ONLY | {row.librdkafka: row.scope for row in ROWS} | {row.java: row.scope for row in ROWS}
 )
 _KNOWN = {"security.protocol", *BY_NAME, *JAVA_ONLY, *LIBRDKAFKA_ONLY, *TLS_NAMES, *SASL_NAMES}
 
@@ -82,7 +79,7 @@ def translate(client: Mapping[str, str], *, read: Callable[[str], str], shaded: 
         >>> options.java, options.librdkafka
         ({'request.timeout.ms': '9000'}, {'socket.timeout.ms': '9000'})
     """
-    sides = _sides(client, read, shaded=shaded)
+    sides = _sides(Sides(client, read, shaded))
     if sides.findings:
         raise OptionError(sides.findings)
     return ClientOptions(sides.java, sides.librdkafka)
@@ -90,20 +87,20 @@ def translate(client: Mapping[str, str], *, read: Callable[[str], str], shaded: 
 
 def check_client(client: Mapping[str, str]) -> list[SettingsFault]:
     """Check a client section as written, with references unresolved."""
-    return _sides(client, None, shaded=False).findings
+    return _sides(Sides(client)).findings
 
 
 def check_producer(producer: Mapping[str, str]) -> list[SettingsFault]:
     """Check a flow's producer section: it may only tune, the connection belongs to the cluster."""
-    sides = Sides()
-    _tuning(producer, sides)
+    sides = Sides(producer)
+    _tuning(sides)
     for key in producer:
         if key == "security.protocol" or key in TLS_NAMES or key in SASL_NAMES:
             sides.fault(key, "it belongs to the connection", "write it under client of the target cluster")
         elif _SCOPES.get(key) == "consumer":
             sides.fault(key, "it belongs to a consumer", "write it under client of the source cluster")
         elif key in JAVA_ONLY:
-            sides.fault(key, "only Java knows it, and mirrorlake produces with librdkafka", "remove it")
+            sides.fault(key, "only Java knows it, and mirrorlake produces with librdkafka")
     return sides.findings
 
 
@@ -141,16 +138,16 @@ def _taken(options: Mapping[str, str], role: Role) -> dict[str, str]:
     return {key: value for key, value in options.items() if _SCOPES.get(key, "any") in ("any", role)}
 
 
-def _sides(client: Mapping[str, str], read: Callable[[str], str] | None, *, shaded: bool) -> Sides:
-    sides = Sides()
-    _protocol(client, sides)
-    sides.add(tls(client, read))
-    sides.add(sasl(client, shaded=shaded))
-    _tuning(client, sides)
+def _sides(sides: Sides) -> Sides:
+    _protocol(sides)
+    tls(sides)
+    sasl(sides)
+    _tuning(sides)
     return sides
 
 
-def _protocol(client: Mapping[str, str], sides: Sides) -> None:
+def _protocol(sides: Sides) -> None:
+    client = sides.options
     protocol = client.get("security.protocol", "PLAINTEXT")
     if secrets.has_reference(protocol):
         return
@@ -159,32 +156,21 @@ def _protocol(client: Mapping[str, str], sides: Sides) -> None:
         sides.fault("security.protocol", "no such protocol", did_you_mean(protocol, _PROTOCOLS))
         return
     if "security.protocol" in client:
-        sides.java["security.protocol"] = sides.librdkafka["security.protocol"] = protocol
-    for key in client:
-        if key in TLS_NAMES and "SSL" not in protocol:
-            sides.fault(
-                key,
-                f"the connection would stay unencrypted: security.protocol is {protocol}",
-                "set it to SSL or SASL_SSL",
-            )
-            break
-    for key in client:
-        if key in SASL_NAMES and "SASL" not in protocol:
-            sides.fault(
-                key, f"it would be ignored: security.protocol is {protocol}", "set it to SASL_SSL or SASL_PLAINTEXT"
-            )
-            break
+        sides.both("security.protocol", protocol)
+    # The first of each kind stands for all.
+    for key in [key for key in client if key in TLS_NAMES and "SSL" not in protocol][:1]:
+        problem = f"the connection would stay unencrypted: security.protocol is {protocol}"
+        sides.fault(key, problem, "set it to SSL or SASL_SSL")
+    for key in [key for key in client if key in SASL_NAMES and "SASL" not in protocol][:1]:
+        problem = f"it would be ignored: security.protocol is {protocol}"
+        sides.fault(key, problem, "set it to SASL_SSL or SASL_PLAINTEXT")
     if "SASL" in protocol and not {"sasl.mechanism", "sasl.mechanisms"} & set(client):
-        sides.fault(
-            "security.protocol",
-            "sasl.mechanism is missing beside it",
-            "add sasl.mechanism: PLAIN, SCRAM-SHA-512 or OAUTHBEARER",
-        )
+        no_mechanism(sides, "security.protocol")
 
 
-def _tuning(client: Mapping[str, str], sides: Sides) -> None:
+def _tuning(sides: Sides) -> None:
     spelled: dict[str, str] = {}
-    for key, value in client.items():
+    for key, value in sides.options.items():
         row = BY_NAME.get(key)
         if row is not None:
             first = spelled.setdefault(row.java, key)
@@ -198,39 +184,26 @@ def _tuning(client: Mapping[str, str], sides: Sides) -> None:
         elif key in LIBRDKAFKA_ONLY:
             sides.librdkafka[key] = value
         elif key not in _KNOWN:
-            sides.findings.extend(_refusal(key))
+            sides.fault(key, *_refusal(key))
 
 
-def _refusal(key: str) -> Iterator[SettingsFault]:
+def _refusal(key: str) -> tuple[str, ...]:
+    """Return the problem of a name that is not taken, and the remedy where it is not to remove it."""
     if key in REFUSED:
-        yield SettingsFault((key,), f"'{key}' is refused: {REFUSED[key][0]}", REFUSED[key][1])
-    elif key in NO_COUNTERPART:
-        yield SettingsFault(
-            (key,), f"'{key}' is refused: {NO_COUNTERPART[key]}", "use PLAIN, SCRAM or OIDC client credentials"
-        )
-    elif key.startswith("sasl.kerberos."):
-        yield SettingsFault(
-            (key,),
-            "confluent-kafka's wheel is built without Kerberos",
-            "use SCRAM, OAUTHBEARER or a client certificate",
-        )
-    elif key.startswith("sasl.oauthbearer.assertion."):
-        yield SettingsFault((key,), "the Java client inside Spark 4.0 knows client credentials only", "remove it")
-    elif key.startswith(_ONE_CLIENT):
-        yield SettingsFault(
-            (key,),
+        problem, *remedy = REFUSED[key]
+        return (f"'{key}' is refused: {problem}", *remedy)
+    if key in NO_COUNTERPART:
+        return f"'{key}' is refused: {NO_COUNTERPART[key]}", "use PLAIN, SCRAM or OIDC client credentials"
+    if key.startswith("sasl.kerberos."):
+        return "confluent-kafka's wheel is built without Kerberos", "use SCRAM, OAUTHBEARER or a client certificate"
+    if key.startswith("sasl.oauthbearer.assertion."):
+        return ("the Java client inside Spark 4.0 knows client credentials only",)
+    if key.startswith(_ONE_CLIENT):
+        return (
             "one connection serves every client of the cluster, and this name sets it for one of them only",
             "write it without the beginning if it holds for all, else remove it",
         )
-    elif key.startswith("kafka."):
-        yield SettingsFault((key,), "the prefix kafka. is Spark's", f"write {key.removeprefix('kafka.')}")
-    else:
-        yield SettingsFault(
-            (key,),
-            f"neither client knows '{key}'",
-            did_you_mean(key, sorted(_KNOWN)) if _near(key) else "see the clients' documentation",
-        )
-
-
-def _near(key: str) -> bool:
-    return did_you_mean(key, sorted(_KNOWN)).startswith("did")
+    if key.startswith("kafka."):
+        return "the prefix kafka. is Spark's", f"write {key.removeprefix('kafka.')}"
+    meant = did_you_mean(key, sorted(_KNOWN))
+    return f"neither client knows '{key}'", meant if meant.startswith("did") else "see the clients' documentation"

@@ -15,23 +15,29 @@ unencrypted, or encrypt it with PBE-SHA1-3DES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from mirrorlake.config.client.names import Sides, words
+from mirrorlake.config.client.names import Sides
 from mirrorlake.config.secrets import has_reference
 
+_TRUST_FILE, _TRUST_TEXT = "ssl.truststore.location", "ssl.truststore.certificates"
+_STORE, _STORE_TYPE, _STORE_PASSWORD = (f"ssl.keystore.{name}" for name in ("location", "type", "password"))
+_CHAIN, _KEY, _KEY_PASSWORD = "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.key.password"
+_FILES = ("ssl.certificate.location", "ssl.key.location")
+_HOST_NAME = "ssl.endpoint.identification.algorithm"
+# The ways to give a client certificate.
+_WAYS = {"store": (_STORE,), "files": _FILES, "text": (_KEY, _CHAIN, "ssl.key.pem", "ssl.certificate.pem")}
+
 TLS_NAMES = frozenset(
-    words(
-        """
-        ssl.truststore.type ssl.truststore.location ssl.truststore.password ssl.truststore.certificates
-        ssl.ca.location ssl.ca.pem ssl.keystore.type ssl.keystore.location ssl.keystore.password ssl.keystore.key
-        ssl.keystore.certificate.chain ssl.certificate.location ssl.certificate.pem ssl.key.location ssl.key.pem
-        ssl.key.password ssl.endpoint.identification.algorithm enable.ssl.certificate.verification ssl.cipher.suites
-        """
+    (
+        *("ssl.truststore.type", _TRUST_FILE, "ssl.truststore.password", _TRUST_TEXT, "ssl.ca.location", "ssl.ca.pem"),
+        *(_STORE_TYPE, _STORE, _STORE_PASSWORD, _KEY, _CHAIN, *_FILES, "ssl.certificate.pem", "ssl.key.pem"),
+        *(_KEY_PASSWORD, _HOST_NAME, "enable.ssl.certificate.verification", "ssl.cipher.suites"),
     )
 )
-
-_PEM_ENDINGS = (".pem", ".crt", ".cer", ".cert", ".key")
+_ENDINGS = {
+    **dict.fromkeys(("pem", "crt", "cer", "cert", "key"), "PEM"),
+    **dict.fromkeys(("p12", "pfx", "pkcs12"), "PKCS12"),
+    "jks": "JKS",
+}
 _TO_PEM = "convert it: keytool -exportcert -rfc -keystore FILE -alias CA > ca.pem, then write ssl.ca.location: ca.pem"
 _TO_PKCS12 = (
     "convert it: keytool -importkeystore -srckeystore FILE -destkeystore client.p12 -deststoretype PKCS12, "
@@ -39,165 +45,126 @@ _TO_PKCS12 = (
 )
 
 
-def tls(options: Mapping[str, str], read: Callable[[str], str] | None) -> Sides:
-    """Translate the TLS settings among the options.
-
-    Args:
-        options: the whole client section.
-        read: reads a PEM file, or None to leave files alone (when settings are checked only).
-    """
-    sides = Sides()
-    _trust(options, sides)
-    _identity(options, sides, read)
-    if "ssl.endpoint.identification.algorithm" in options:
-        _hostname(options["ssl.endpoint.identification.algorithm"], sides)
-    if options.get("enable.ssl.certificate.verification", "true") != "true":
-        sides.fault(
-            "enable.ssl.certificate.verification",
-            "Java cannot skip the check of certificates, and nobody should",
-            "name the CA in ssl.ca.location",
-        )
-    if "ssl.cipher.suites" in options:
-        sides.fault(
-            "ssl.cipher.suites", "Java takes IANA names, librdkafka OpenSSL names", "set the suites on the brokers"
-        )
-    return sides
+def tls(sides: Sides) -> None:
+    """Translate the TLS settings of a section."""
+    _trust(sides)
+    _identity(sides)
+    _host_name(sides)
+    if sides.options.get("enable.ssl.certificate.verification", "true") != "true":
+        problem = "Java cannot skip the check of certificates, and nobody should"
+        sides.fault("enable.ssl.certificate.verification", problem, "name the CA in ssl.ca.location")
+    if "ssl.cipher.suites" in sides.options:
+        problem = "Java takes IANA names, librdkafka OpenSSL names"
+        sides.fault("ssl.cipher.suites", problem, "set the suites on the brokers")
 
 
-def _trust(options: Mapping[str, str], sides: Sides) -> None:
-    kind, location = options.get("ssl.truststore.type"), options.get("ssl.truststore.location")
+def _trust(sides: Sides) -> None:
+    options = sides.options
+    kind, location = options.get("ssl.truststore.type"), options.get(_TRUST_FILE)
     if kind is None and location is not None:
         kind = _kind_of(location)
         if kind is None:
-            sides.fault(
-                "ssl.truststore.location",
-                "the type of this trust store is missing (Java assumes JKS)",
-                "write ssl.ca.location for a PEM file",
-            )
+            problem = "the type of this trust store is missing (Java assumes JKS)"
+            sides.fault(_TRUST_FILE, problem, "write ssl.ca.location for a PEM file")
     if kind is not None and not has_reference(kind) and kind.upper() != "PEM":
-        sides.fault(
-            "ssl.truststore.type" if "ssl.truststore.type" in options else "ssl.truststore.location",
-            f"librdkafka cannot read a {kind.upper()} trust store",
-            _TO_PEM,
-        )
+        key = "ssl.truststore.type" if "ssl.truststore.type" in options else _TRUST_FILE
+        sides.fault(key, f"librdkafka cannot read a {kind.upper()} trust store", _TO_PEM)
     if "ssl.truststore.password" in options:
-        sides.fault("ssl.truststore.password", "a PEM trust store has no password", "remove it")
-    given = {
-        key: options[key]
-        for key in ("ssl.truststore.location", "ssl.ca.location", "ssl.truststore.certificates", "ssl.ca.pem")
-        if key in options
-    }
-    if len(given) > 1:
-        for key in list(given)[1:]:
-            sides.fault(key, f"trust is configured twice, also by {next(iter(given))}", "keep one of them")
+        sides.fault("ssl.truststore.password", "a PEM trust store has no password")
+    given = [key for key in (_TRUST_FILE, "ssl.ca.location", _TRUST_TEXT, "ssl.ca.pem") if key in options]
+    for key in given[1:]:
+        sides.fault(key, f"trust is configured twice, also by {given[0]}", "keep one of them")
     if options.get("ssl.ca.location") == "probe":
         sides.fault("ssl.ca.location", "Java cannot probe for a CA file", "name the file")
-    for key, value in given.items():
-        as_text = key in ("ssl.truststore.certificates", "ssl.ca.pem")
-        sides.java["ssl.truststore.type"] = "PEM"
-        sides.java["ssl.truststore.certificates" if as_text else "ssl.truststore.location"] = value
-        sides.librdkafka["ssl.ca.pem" if as_text else "ssl.ca.location"] = value
+    for key in given:
+        java, librdkafka = (_TRUST_FILE, "ssl.ca.location") if key.endswith("location") else (_TRUST_TEXT, "ssl.ca.pem")
+        sides.java |= {"ssl.truststore.type": "PEM", java: options[key]}
+        sides.librdkafka[librdkafka] = options[key]
 
 
-def _identity(options: Mapping[str, str], sides: Sides, read: Callable[[str], str] | None) -> None:
-    ways = {
-        "store": "ssl.keystore.location" in options,
-        "files": bool({"ssl.certificate.location", "ssl.key.location"} & set(options)),
-        "text": bool(
-            {"ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.pem", "ssl.certificate.pem"} & set(options)
-        ),
-    }
-    used = [way for way, given in ways.items() if given]
+def _identity(sides: Sides) -> None:
+    options = sides.options
+    used = [way for way, keys in _WAYS.items() if any(key in options for key in keys)]
     if len(used) > 1:
         key = next(key for key in options if key.startswith(("ssl.key", "ssl.cert")))
-        sides.fault(key, "the client certificate is given in two ways", "keep a key store, or two files, or PEM text")
+        problem = "the client certificate is given in two ways"
+        sides.fault(key, problem, "keep a key store, or two files, or PEM text")
         return
     if not used:
-        for key in ("ssl.keystore.type", "ssl.keystore.password", "ssl.key.password"):
+        for key in (_STORE_TYPE, _STORE_PASSWORD, _KEY_PASSWORD):
             if key in options:
                 sides.fault(key, "there is no key or key store it belongs to", "name the files, or remove it")
         return
-    if used == ["files"]:
-        _files(options, sides, read)
-    else:
-        {"store": _store, "text": _text}[used[0]](options, sides)
-    if "ssl.key.password" in options and "ssl.keystore.password" not in options:
-        sides.java["ssl.key.password"] = sides.librdkafka["ssl.key.password"] = options["ssl.key.password"]
+    {"store": _store, "files": _files, "text": _text}[used[0]](sides)
+    if _KEY_PASSWORD in options and _STORE_PASSWORD not in options:
+        sides.both(_KEY_PASSWORD, options[_KEY_PASSWORD])
 
 
-def _store(options: Mapping[str, str], sides: Sides) -> None:
-    location = options["ssl.keystore.location"]
-    kind = options.get("ssl.keystore.type") or _kind_of(location)
-    if kind is None:
-        sides.fault(
-            "ssl.keystore.location", "the type of this key store is missing", "write ssl.keystore.type: PEM or PKCS12"
-        )
+def _store(sides: Sides) -> None:
+    options = sides.options
+    location = options[_STORE]
+    kind = (options.get(_STORE_TYPE) or _kind_of(location) or "").upper()
+    if not kind:
+        sides.fault(_STORE, "the type of this key store is missing", "write ssl.keystore.type: PEM or PKCS12")
         return
-    sides.java |= {"ssl.keystore.type": kind.upper(), "ssl.keystore.location": location}
-    if kind.upper() == "PEM":
-        if "ssl.keystore.password" in options:
-            sides.fault(
-                "ssl.keystore.password", "a PEM key store has no password", "write ssl.key.password for the key's own"
-            )
-        sides.librdkafka |= {"ssl.certificate.location": location, "ssl.key.location": location}
-    elif kind.upper() == "PKCS12":
-        if "ssl.keystore.password" not in options:
-            sides.fault("ssl.keystore.location", "a PKCS#12 key store needs its password", "add ssl.keystore.password")
+    sides.java |= {_STORE_TYPE: kind, _STORE: location}
+    if kind == "PEM":
+        if _STORE_PASSWORD in options:
+            sides.fault(_STORE_PASSWORD, "a PEM key store has no password", "write ssl.key.password for the key's own")
+        sides.librdkafka |= dict.fromkeys(_FILES, location)
+    elif kind == "PKCS12":
+        if _STORE_PASSWORD not in options:
+            sides.fault(_STORE, "a PKCS#12 key store needs its password", "add ssl.keystore.password")
             return
-        password = options["ssl.keystore.password"]
-        if options.get("ssl.key.password", password) != password:
-            sides.fault(
-                "ssl.key.password",
-                "librdkafka knows one password per PKCS#12 key store",
-                "use the store's for the key too",
-            )
-        sides.java["ssl.keystore.password"] = password
-        sides.librdkafka |= {"ssl.keystore.location": location, "ssl.keystore.password": password}
+        password = options[_STORE_PASSWORD]
+        if options.get(_KEY_PASSWORD, password) != password:
+            problem = "librdkafka knows one password per PKCS#12 key store"
+            sides.fault(_KEY_PASSWORD, problem, "use the store's for the key too")
+        sides.both(_STORE_PASSWORD, password)
+        sides.librdkafka[_STORE] = location
     elif not has_reference(kind):
-        key = "ssl.keystore.type" if "ssl.keystore.type" in options else "ssl.keystore.location"
-        sides.fault(key, f"librdkafka cannot read a {kind.upper()} key store", _TO_PKCS12)
+        key = _STORE_TYPE if _STORE_TYPE in options else _STORE
+        sides.fault(key, f"librdkafka cannot read a {kind} key store", _TO_PKCS12)
 
 
-def _files(options: Mapping[str, str], sides: Sides, read: Callable[[str], str] | None) -> None:
-    certificate, key = options.get("ssl.certificate.location"), options.get("ssl.key.location")
-    if certificate is None or key is None:
-        missing = "ssl.key.location" if key is None else "ssl.certificate.location"
-        given = "ssl.certificate.location" if key is None else "ssl.key.location"
-        sides.fault(given, f"{missing} is missing beside it", f"add {missing}; it may be the same file")
+def _files(sides: Sides) -> None:
+    missing = [key for key in _FILES if key not in sides.options]
+    if missing:
+        given = next(key for key in _FILES if key in sides.options)
+        sides.fault(given, f"{missing[0]} is missing beside it", f"add {missing[0]}; it may be the same file")
         return
-    sides.librdkafka |= {"ssl.certificate.location": certificate, "ssl.key.location": key}
-    sides.java["ssl.keystore.type"] = "PEM"
+    certificate, key = (sides.options[name] for name in _FILES)
+    sides.librdkafka |= {_FILES[0]: certificate, _FILES[1]: key}
+    sides.java[_STORE_TYPE] = "PEM"
     if certificate == key:
-        sides.java["ssl.keystore.location"] = certificate
-    elif read is not None:
-        sides.java |= {"ssl.keystore.certificate.chain": read(certificate), "ssl.keystore.key": read(key)}
+        sides.java[_STORE] = certificate
+    elif sides.read is not None:
+        sides.java |= {_CHAIN: sides.read(certificate), _KEY: sides.read(key)}
 
 
-def _text(options: Mapping[str, str], sides: Sides) -> None:
-    chain = options.get("ssl.keystore.certificate.chain", options.get("ssl.certificate.pem"))
-    key = options.get("ssl.keystore.key", options.get("ssl.key.pem"))
+def _text(sides: Sides) -> None:
+    options = sides.options
+    chain, key = options.get(_CHAIN, options.get("ssl.certificate.pem")), options.get(_KEY, options.get("ssl.key.pem"))
     if chain is None or key is None:
         given = next(name for name in options if name in TLS_NAMES and name.endswith((".key", ".chain", ".pem")))
         sides.fault(given, "key and certificate belong together", "add ssl.key.pem and ssl.certificate.pem")
         return
-    sides.java |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    sides.java |= {_STORE_TYPE: "PEM", _CHAIN: chain, _KEY: key}
     sides.librdkafka |= {"ssl.certificate.pem": chain, "ssl.key.pem": key}
 
 
-def _hostname(value: str, sides: Sides) -> None:
-    key = "ssl.endpoint.identification.algorithm"
+def _host_name(sides: Sides) -> None:
+    value = sides.options.get(_HOST_NAME)
+    if value is None:
+        return
     if value.lower() in ("", "none"):
-        sides.java[key], sides.librdkafka[key] = "", "none"
+        sides.java[_HOST_NAME], sides.librdkafka[_HOST_NAME] = "", "none"
     elif value.lower() == "https" or has_reference(value):
-        sides.java[key] = sides.librdkafka[key] = value.lower() if value.lower() == "https" else value
+        sides.both(_HOST_NAME, value if has_reference(value) else "https")
     else:
-        sides.fault(key, "neither https nor none", "write https to check host names, none to leave them unchecked")
+        remedy = "write https to check host names, none to leave them unchecked"
+        sides.fault(_HOST_NAME, "neither https nor none", remedy)
 
 
 def _kind_of(location: str) -> str | None:
-    ending = location.lower()
-    if ending.endswith(_PEM_ENDINGS):
-        return "PEM"
-    if ending.endswith((".p12", ".pfx", ".pkcs12")):
-        return "PKCS12"
-    return "JKS" if ending.endswith(".jks") else None
+    return _ENDINGS.get(location.lower().rpartition(".")[2])
