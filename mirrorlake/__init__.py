@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
     from mirrorlake.doctor.checks import Finding as Finding
     from mirrorlake.errors import MirrorlakeError as MirrorlakeError
-    from mirrorlake.lag.status_model import FlowStatus as FlowStatus
-    from mirrorlake.lag.status_model import PartitionStatus as PartitionStatus
-    from mirrorlake.lag.status_model import Status as Status
+    from mirrorlake.lag.status import FlowStatus as FlowStatus
+    from mirrorlake.lag.status import PartitionStatus as PartitionStatus
+    from mirrorlake.lag.status import Status as Status
     from mirrorlake.mirror import Mirror as Mirror
     from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
@@ -69,7 +69,7 @@ _HOME = {
     "Filtered": "mirrorlake.model.offset_map",
     "Finding": "mirrorlake.doctor.checks",
     "FlowHandle": "mirrorlake.mirror.flow",
-    "FlowStatus": "mirrorlake.lag.status_model",
+    "FlowStatus": "mirrorlake.lag.status",
     "GroupPlan": "mirrorlake.model.groups",
     "HistoryChange": "mirrorlake.model.history",
     "HistoryState": "mirrorlake.model.history",
@@ -80,14 +80,14 @@ _HOME = {
     "MirrorlakeError": "mirrorlake.errors",
     "NotYetRepublished": "mirrorlake.model.offset_map",
     "OtherGeneration": "mirrorlake.model.offset_map",
-    "PartitionStatus": "mirrorlake.lag.status_model",
+    "PartitionStatus": "mirrorlake.lag.status",
     "Pause": "mirrorlake.model.control",
     "Plan": "mirrorlake.model.plan",
     "Quarantined": "mirrorlake.model.offset_map",
     "RebuildPlan": "mirrorlake.offsets.rebuild",
     "Republishing": "mirrorlake.mirror.runner",
     "RuleTrial": "mirrorlake.topics.rules_plan",
-    "Status": "mirrorlake.lag.status_model",
+    "Status": "mirrorlake.lag.status",
     "TakeoverPlan": "mirrorlake.mm2.takeover",
     "Translation": "mirrorlake.model.offset_map",
     "UnknownPartition": "mirrorlake.model.offset_map",

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
-from mirrorlake.lag.judge import HopPlace
-from mirrorlake.lag.verdict import Sample
+from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.verdict import HopPlace
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run, holes_between

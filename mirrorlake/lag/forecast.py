@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from mirrorlake.lag.verdict import FEWEST_SAMPLES, Sample
+from mirrorlake.lag.moment import Sample
+
+# Between two looks a batch may have been under way for the whole time: one difference proves neither rest nor movement.
+FEWEST_SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUp:
-    """When a hop reaches its end at the rates of the window.
+    """When a hop reaches its end at the rates of the window, in offsets a second.
 
-    Attributes:
-        eta_ms: milliseconds after the last sample; 0 when nothing waits; None when it never does, or nothing can be said.
-        reason: why.
-        position_per_s: offsets a second that pass the hop; None where too few samples know them.
-        end_per_s: offsets a second by which the end moves on; None likewise.
+    `eta_ms` counts from the last sample: 0 when nothing waits, None when it never does, or nothing can be said. The rates are
+    None where too few samples know them.
     """
 
     eta_ms: int | None
@@ -36,7 +36,7 @@ class CatchUp:
 
 
 def catch_up(window: Sequence[Sample]) -> CatchUp:
-    """Return when a hop will have caught up; what lies before a step back of the position does not count.
+    """Forecast when a hop will have caught up; what lies before a step back of the position does not count.
 
     Example:
         >>> from datetime import timedelta, timezone
@@ -112,15 +112,12 @@ _NO_RISK = RetentionRisk(at_risk=False, by="none", left_ms=None, soonest_ms=None
 def retention_risk(
     window: Sequence[Sample], *, now: datetime, retention_ms: int | None = None, earliest: Sequence[Earliest] = ()
 ) -> RetentionRisk:
-    """Return whether retention will delete what has not passed the hop, by age and by size; the nearer of both.
+    """Forecast whether retention will delete what has not passed the hop, by age and by size; the nearer of both.
 
     Kafka deletes whole segments, and never the one being written, so it may delete later than said here, not sooner.
 
-    Args:
-        window: the samples of the hop.
-        now: the present.
-        retention_ms: `retention.ms` of the topic that the hop reads from; None or below 0 where age deletes nothing.
-        earliest: the first offsets that this topic held over time; the longer, the better, as they move in jumps.
+    `retention_ms` is that of the topic that the hop reads from, None or below 0 where age deletes nothing; `earliest` are the
+    first offsets that this topic held over time: the longer, the better, as they move in jumps.
 
     Example:
         >>> from datetime import timedelta, timezone
@@ -156,14 +153,10 @@ def retention_risk(
 
 
 def no_older_than(window: Sequence[Sample], last_passed: datetime | None) -> list[Sample]:
-    """Return a window in which what waits has a bound for its age where its timestamp is not known, as it is not landed.
+    """Give what waits a bound for its age where its timestamp is not known, as it is not landed.
 
-    It came after the last look at which nothing waited, and after the last record that passed; its age is reported too large by
-    that, never too small, so that a risk is not said too late.
-
-    Args:
-        window: the samples.
-        last_passed: timestamp of the last record before the position of the newest sample.
+    It came after the last look at which nothing waited, and after the last record that passed (`last_passed` is its timestamp);
+    its age is reported too large by that, never too small, so that a risk is not said too late.
     """
     samples = sorted(window, key=lambda sample: sample.observed_at)
     found, at_rest = [], None
@@ -197,10 +190,9 @@ def _by_age(samples: Sequence[Sample], retention_ms: int | None, now: datetime) 
 
 
 def _slope(samples: Sequence[Sample]) -> float:
-    """Return by how much the age of the oldest waiting record grows in a unit of time, 1 at most: time goes no faster.
+    """Tell by how much the age of the oldest waiting record grows in a unit of time, 1 at most: time goes no faster.
 
-    0 where nothing waited at some moment of the window: what waits now came later and says nothing about a trend; and where
-    too few samples tell.
+    0 where too few samples tell, or where nothing waited at some moment: what waits now came later and shows no trend.
     """
     first, last = samples[0], samples[-1]
     span_ms = (last.observed_at - first.observed_at).total_seconds() * 1000

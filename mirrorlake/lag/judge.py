@@ -1,285 +1,152 @@
-"""Judge: the newest samples of each hop out of the frame of lag, and what they mean by the rules of `lag/verdict.py`."""
+"""Judge: the newest samples of each hop from the frame of lag, with how long its topic is kept, by `lag/verdict.py`."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lag.forecast import CatchUp, Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
-from mirrorlake.lag.verdict import HOPS, WINDOW_SAMPLES, Judgement, Sample, Verdict, completeness, judge, worst
+from mirrorlake.lag.forecast import Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
+from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.verdict import HOPS, WINDOW_SAMPLES, HopPlace, HopVerdict, LagVerdict, judge
 from mirrorlake.lake.times import from_micros
-from mirrorlake.model.control import ControlState
-from mirrorlake.render import Shown, badge, table
-from mirrorlake.render.table import Sheet
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.topics.sources import TopicSource
 
 log = logging.getLogger(__name__)
 
 # A rate of deletion needs a few deleted segments; older ones describe other times.
-MOST_CHANGES = 20
+_MOST_CHANGES = 20
 
-_PLACE = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
+_PARTITION = ("source", "topic", "generation", "partition")
+_PLACE = ("flow", *_PARTITION, "hop", "group_id", "cluster")
 
-
-_Partition = tuple[str, str, int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HopPlace:
-    """One hop of one source partition: `group_id` where it is consumed, `cluster` where the position is held."""
-
-    flow: str
-    source: str
-    topic: str
-    generation: int
-    partition: int
-    hop: str
-    group_id: str | None = None
-    cluster: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} {self.hop}{f' by {self.group_id}' if self.group_id else ''}"
+RetentionOf = Callable[[HopPlace], int | None]
+"""Look up `retention.ms` of the topic that a hop reads from, None where age deletes nothing there; may fail."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HopVerdict:
-    """The verdict on one hop; `retention` is None where it is not known how long its topic is kept."""
+class Retention:
+    """Look up `retention.ms` of the topic that a hop reads from, each topic once.
 
-    place: HopPlace
-    judgement: Judgement
-    catch_up: CatchUp
-    retention: RetentionRisk | None
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict by rule."""
-        return self.judgement.verdict
-
-    @property
-    def at_risk(self) -> bool:
-        """Whether retention deletes first what has not passed."""
-        return self.retention is not None and self.retention.at_risk
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document; times in milliseconds, lags in offsets."""
-        place, found, risk = self.place, self.judgement, self.retention
-        return {
-            **{name: getattr(place, name) for name in _PLACE},
-            "verdict": found.verdict.name,
-            "reason": found.reason,
-            "position": found.position,
-            "end_position": found.end_position,
-            "offset_lag": found.offset_lag,
-            "time_lag_ms": found.time_lag_ms,
-            "observed_at": None if found.observed_at is None else found.observed_at.isoformat(),
-            "samples": found.samples,
-            "eta_ms": self.catch_up.eta_ms,
-            "eta_reason": self.catch_up.reason,
-            "retention_risk": None if risk is None else risk.at_risk,
-            "retention_left_ms": None if risk is None else risk.left_ms,
-            "retention_reason": None if risk is None else risk.reason,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LagVerdict(Shown):
-    """The verdicts of a mirror or of one flow; the worst counts.
-
-    Example:
-        >>> LagVerdict(hops=()).verdict.name
-        'UNKNOWN'
+    None where age deletes nothing: in the relay, on a lake cluster, in a topic that is compacted only.
     """
 
-    hops: tuple[HopVerdict, ...]
+    def __init__(
+        self, config: MirrorConfig, *, source: Callable[[str], TopicSource], target: Callable[[str], TopicSource]
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._target = target
+        self._known: dict[tuple[str, str], int | None] = {}
 
-    @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of all hops."""
-        return worst(hop.judgement for hop in self.hops)
+    def __call__(self, place: HopPlace) -> int | None:
+        """Ask the cluster that the hop reads from.
 
-    @property
-    def complete(self) -> float:
-        """The share of hops of which something is known, 0 to 1."""
-        return completeness([hop.judgement for hop in self.hops])
-
-    @property
-    def flows(self) -> Mapping[str, Verdict]:
-        """The worst verdict of each flow."""
-        names = sorted({hop.place.flow for hop in self.hops})
-        return {name: worst(hop.judgement for hop in self.hops if hop.place.flow == name) for name in names}
-
-    @property
-    def at_risk(self) -> tuple[HopVerdict, ...]:
-        """The hops that retention overtakes, the nearest first."""
-        found = [hop for hop in self.hops if hop.at_risk]
-        return tuple(sorted(found, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document."""
-        return {
-            "verdict": self.verdict.name,
-            "complete": self.complete,
-            "flows": {name: verdict.name for name, verdict in self.flows.items()},
-            "hops": [hop.as_dict() for hop in self.hops],
-        }
-
-    def sheet(self) -> Sheet:
-        """Return the worst first."""
-        if not self.hops:
-            return Sheet(title="lag", badge=badge("UNKNOWN"), facts=("nothing was sampled yet",))
-        facts = [f"{name} {verdict.name}" for name, verdict in self.flows.items()]
-        if self.complete < 1:
-            facts.append(f"{self.complete:.0%} of {len(self.hops)} hops are known")
-        if self.at_risk:
-            facts.append(f"retention overtakes {len(self.at_risk)}")
-        columns = [
-            "flow",
-            "partition",
-            "hop",
-            "verdict",
-            "offset lag",
-            "time lag",
-            "catches up in",
-            "deleted in",
-            "why",
-        ]
-        return Sheet(
-            title="lag",
-            badge=badge(self.verdict.name),
-            facts=tuple(facts),
-            parts=(table("", columns, [_row(hop) for hop in self.hops]),),
-        )
-
-
-def _row(hop: HopVerdict) -> Sequence[object]:
-    place, found, risk = hop.place, hop.judgement, hop.retention
-    why = [found.reason]
-    if hop.catch_up.eta_ms is None and found.verdict > Verdict.OK:
-        why.append(hop.catch_up.reason)
-    if risk is not None and risk.at_risk:
-        why.append(risk.reason)
-    return (
-        place.flow,
-        f"{place.topic}-{place.partition}",
-        f"{place.hop} by {place.group_id}" if place.group_id else place.hop,
-        badge(found.verdict.name),
-        found.offset_lag,
-        _span(found.time_lag_ms),
-        _span(hop.catch_up.eta_ms),
-        _span(risk.left_ms if risk is not None and risk.at_risk else None),
-        "; ".join(why),
-    )
-
-
-def _span(ms: int | None) -> timedelta | None:
-    return None if ms is None else timedelta(milliseconds=ms)
-
-
-Kept = Callable[[HopPlace], int | None]
-"""Return `retention.ms` of the topic that a hop reads from, None where age deletes nothing there; may fail."""
+        Raises:
+            ClusterError: it does not answer.
+        """
+        flow = self._config.flow(place.flow)
+        at_source = place.hop == "landed" or place.cluster == place.source
+        alias = flow.source if at_source else flow.target
+        if place.hop == "republished" or self._config.cluster(alias).is_lake:
+            return None
+        topic = place.topic if at_source else flow.remote_topic(place.topic)
+        if (alias, topic) not in self._known:
+            cluster = self._source(alias) if at_source else self._target(alias)
+            deletes = "delete" in (cluster.config_value(topic, "cleanup.policy") or "delete")
+            retention_ms = int(cluster.config_value(topic, "retention.ms") or -1) if deletes else None
+            self._known[alias, topic] = retention_ms
+        return self._known[alias, topic]
 
 
 def judge_lag(
-    frame: DataFrame, *, now: datetime, kept: Kept | None = None, positions: DataFrame | None = None
+    frame: DataFrame,
+    *,
+    now: datetime,
+    retention_of: RetentionOf | None = None,
+    positions: DataFrame | None = None,
 ) -> LagVerdict:
     """Judge each hop by its newest samples, worst first; runs an action on the frame.
 
     Only the newest life of a topic is judged: the positions of an older one end where it was deleted.
 
-    Args:
-        frame: lag as `lag/sql.py` computes it.
-        now: the present.
-        kept: says how long the topic is kept that a hop reads from; asked for hops that are behind only.
-        positions: the table of positions, for the earliest offsets of the sources.
+    `frame` is lag as `lag/sql.py` computes it; `retention_of` is asked for hops where records wait; `positions` is the table,
+    for the earliest offsets of the sources.
     """
     windows = read_windows(frame)
-    behind = {place for place, window in windows.items() if window[-1].waiting != 0}
-    if positions is None or not behind:
-        return judge_windows(windows, now=now, kept=kept)
-    earliest, passed = _earliest(positions, behind), _last_landed(positions, behind)
+    waiting = {place for place, window in windows.items() if window[-1].waiting != 0}
+    if positions is None or not waiting:
+        return judge_windows(windows, now=now, retention_of=retention_of)
+    passed = _last_landed(positions, waiting)
     bounded = {
-        place: no_older_than(window, passed.get(_partition(place))) if place.hop == "landed" else window
+        place: no_older_than(window, passed.get(_source(place))) if place.hop == "landed" else window
         for place, window in windows.items()
     }
-    return judge_windows(bounded, now=now, kept=kept, earliest=earliest)
+    return judge_windows(bounded, now=now, retention_of=retention_of, earliest=_earliest(positions, waiting))
 
 
 def judge_windows(
     windows: Mapping[HopPlace, Sequence[Sample]],
     *,
     now: datetime,
-    kept: Kept | None = None,
-    earliest: Mapping[_Partition, Sequence[Earliest]] | None = None,
+    retention_of: RetentionOf | None = None,
+    earliest: Mapping[tuple[str, SourcePartition], Sequence[Earliest]] | None = None,
 ) -> LagVerdict:
-    """Judge each hop by a window that is already at hand, worst first.
-
-    Args:
-        windows: samples by hop, oldest first.
-        now: the present.
-        kept: as in `judge_lag`.
-        earliest: the first offsets that sources held, by alias, topic, generation and partition.
-    """
+    """Judge each hop by its samples, oldest first; `earliest` are the first offsets that sources held."""
     hops = []
     for place, window in windows.items():
         held: Sequence[Earliest] = ()
         if place.hop == "landed" or place.cluster == place.source:
-            held = (earliest or {}).get(_partition(place), ())
+            held = (earliest or {}).get(_source(place), ())
         if held and window[-1].observed_at > held[-1].observed_at:
             # Only changes are written down: it stood there until the last look.
             held = (*held, Earliest(observed_at=window[-1].observed_at, offset=held[-1].offset))
+        found = judge(window, now=now)
         hops.append(
             HopVerdict(
                 place=place,
-                judgement=judge(window, now=now),
+                verdict=found.verdict,
+                reason=found.reason,
+                last=window[-1],
+                samples=len(window),
                 catch_up=catch_up(window),
-                retention=_risk(place, window, now, kept, held),
+                retention=_risk(place, window, now, retention_of, held),
             )
         )
     return LagVerdict(hops=tuple(sorted(hops, key=_worst_first)))
 
 
-def name_pauses(found: LagVerdict, state: ControlState, targets: Mapping[str, str]) -> LagVerdict:
-    """Return the verdicts, of which those worse than OK say whose pause holds them; records wait all the same.
-
-    Args:
-        found: verdicts.
-        state: what is paused.
-        targets: the target of each flow.
-    """
-
-    def named(hop: HopVerdict) -> HopVerdict:
-        place, pause = hop.place, None
-        if hop.verdict > Verdict.OK and place.hop == "landed":
-            pause = state.of_cluster(place.source)
-        elif hop.verdict > Verdict.OK and place.hop == "republished":
-            target = targets.get(place.flow, "")
-            pause = state.of_stream(place.flow, target) or state.topics_of(place.flow).get(place.topic)
-        if pause is None:
-            return hop
-        return replace(hop, judgement=replace(hop.judgement, reason=f"{pause}; {hop.judgement.reason}"))
-
-    return LagVerdict(hops=tuple(map(named, found.hops)))
-
-
 def _worst_first(hop: HopVerdict) -> tuple[Any, ...]:
-    place, order = hop.place, HOPS.index(hop.place.hop) if hop.place.hop in HOPS else len(HOPS)
-    return (-hop.verdict, not hop.at_risk, place.flow, place.topic, place.partition, order, place.group_id or "")
+    place = hop.place
+    return (
+        -hop.verdict,
+        not hop.at_risk,
+        place.flow,
+        place.topic,
+        place.partition,
+        HOPS.index(place.hop),
+        place.group_id or "",
+    )
 
 
 def _risk(
-    place: HopPlace, window: Sequence[Sample], now: datetime, kept: Kept | None, held: Sequence[Earliest]
+    place: HopPlace,
+    window: Sequence[Sample],
+    now: datetime,
+    retention_of: RetentionOf | None,
+    held: Sequence[Earliest],
 ) -> RetentionRisk | None:
     retention_ms = None
-    if window[-1].waiting != 0:
+    if window[-1].waiting != 0 and retention_of is not None:
         try:
-            retention_ms = kept(place) if kept is not None else None
+            retention_ms = retention_of(place)
         except MirrorlakeError as error:
             # A verdict is wanted most when a cluster is away.
             log.info("lag.retention_not_known what=%s why=%s", place, error.cause)
@@ -288,7 +155,7 @@ def _risk(
 
 
 def read_windows(frame: DataFrame, *, samples: int = WINDOW_SAMPLES) -> dict[HopPlace, list[Sample]]:
-    """Return the newest samples of each hop of each topic's newest life, oldest first; one action."""
+    """Read the newest samples of each hop of each topic's newest life, oldest first; one action."""
     if "cluster" not in frame.columns:
         frame = frame.withColumn("cluster", F.lit(None).cast("string"))
     newest = Window.partitionBy(*_PLACE).orderBy(F.desc("observed_at"))
@@ -325,39 +192,39 @@ def read_windows(frame: DataFrame, *, samples: int = WINDOW_SAMPLES) -> dict[Hop
     return windows
 
 
-def _partition(place: HopPlace) -> _Partition:
-    return place.source, place.topic, place.generation, place.partition
+def _source(place: HopPlace) -> tuple[str, SourcePartition]:
+    return place.source, SourcePartition(place.topic, place.generation, place.partition)
 
 
-def _last_landed(positions: DataFrame, places: Iterable[HopPlace]) -> dict[_Partition, datetime]:
-    """Return the timestamp of the last landed record of each partition."""
+def _last_landed(positions: DataFrame, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], datetime]:
+    """Read the timestamp of the last landed record of each partition."""
     topics = sorted({place.topic for place in places if place.hop == "landed"})
-    newest = F.max_by("record_timestamp", "position")
     rows = (
         positions.where(
             (F.col("kind") == "landed") & F.col("topic").isin(topics) & F.col("record_timestamp").isNotNull()
         )
-        .groupBy("source", "topic", "generation", "partition")
-        .agg(F.unix_micros(newest).alias("at"))
+        .groupBy(*_PARTITION)
+        .agg(F.unix_micros(F.max_by("record_timestamp", "position")).alias("at"))
         .collect()
     )
-    return {(row.source, row.topic, row.generation, row.partition): from_micros(row["at"]) for row in rows}
+    return {
+        (row.source, SourcePartition(row.topic, row.generation, row.partition)): from_micros(row["at"]) for row in rows
+    }
 
 
-def _earliest(positions: DataFrame, places: Iterable[HopPlace]) -> dict[_Partition, list[Earliest]]:
+def _earliest(positions: DataFrame, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], list[Earliest]]:
     topics = sorted({place.topic for place in places})
-    key = ("source", "topic", "generation", "partition")
-    newest = Window.partitionBy(*key).orderBy(F.desc("observed_at"))
+    newest = Window.partitionBy(*_PARTITION).orderBy(F.desc("observed_at"))
     rows = (
         positions.where((F.col("kind") == "earliest") & F.col("topic").isin(topics) & F.col("position").isNotNull())
         .withColumn("rank", F.row_number().over(newest))
-        .where(F.col("rank") <= MOST_CHANGES)
-        .select(*key, "position", F.unix_micros("observed_at").alias("seen"))
+        .where(F.col("rank") <= _MOST_CHANGES)
+        .select(*_PARTITION, "position", F.unix_micros("observed_at").alias("seen"))
         .orderBy("observed_at")
         .collect()
     )
-    found: dict[_Partition, list[Earliest]] = {}
+    found: dict[tuple[str, SourcePartition], list[Earliest]] = {}
     for row in rows:
-        one = Earliest(observed_at=from_micros(row.seen), offset=row.position)
-        found.setdefault((row.source, row.topic, row.generation, row.partition), []).append(one)
+        place = row.source, SourcePartition(row.topic, row.generation, row.partition)
+        found.setdefault(place, []).append(Earliest(observed_at=from_micros(row.seen), offset=row.position))
     return found

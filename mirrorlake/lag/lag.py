@@ -6,7 +6,6 @@ What was sampled is reported exactly; what was not sampled is not reported at al
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import reduce
@@ -17,27 +16,26 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
-from mirrorlake.errors import ClusterError, UsageError
-from mirrorlake.kafka.record_reader import RecordReader
+from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
-from mirrorlake.lag.judge import Kept, LagVerdict, judge_lag, name_pauses
+from mirrorlake.lag.judge import RetentionOf, judge_lag
+from mirrorlake.lag.moment import Readers, age_ms, first_unlanded
 from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lag.sql import LagTables
 from mirrorlake.lag.sql_views import create_views
-from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
+from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict, Verdict, name_pauses
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.samples import KINDS, Key, SampledChange, sample_row, sampled_rows
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.lake.times import from_micros as utc
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
+from mirrorlake.model.flow import SourcePartition
 
 When = str | timedelta | datetime
 """A time, aware of its zone, or how long ago: `"1h"`."""
 
 # More conditions than these make planning slower than the files they save; then whole topics are read.
 _MOST_CONDITIONS = 200
-# A record is fetched from the source for so many partitions whose next record is not landed; others stay unknown.
-_MOST_FETCHED = 200
 
 
 class Lag:
@@ -48,9 +46,9 @@ class Lag:
         flows: the flows to report on.
         look: looks at all positions now, and writes nothing.
         runs: reads the offset map of the named flows, their ledgers' newest runs included.
-        reader: opens a reader of a source's records.
+        readers: opens a reader of a source's records.
         now: the clock, in UTC.
-        kept: says how long the topic is kept that a hop reads from.
+        retention_of: looks up how long the topic is kept that a hop reads from.
         paused: tells what is paused.
 
     Example:
@@ -66,18 +64,18 @@ class Lag:
         *,
         look: Callable[[], SampledMoment],
         runs: Callable[[Collection[str]], DataFrame],
-        reader: Callable[[str], AbstractContextManager[RecordReader]],
+        readers: Readers,
         now: Callable[[], datetime],
-        kept: Kept | None = None,
+        retention_of: RetentionOf | None = None,
         paused: Callable[[], ControlState] = lambda: NOTHING_ASKED,
     ) -> None:
-        self._kept = kept
+        self._retention_of = retention_of
         self._paused = paused
         self._lake = lake
         self._flows = tuple(flows)
         self._look = look
         self._runs = runs
-        self._reader = reader
+        self._readers = readers
         self._now = now
 
     def now(self) -> DataFrame:
@@ -91,7 +89,7 @@ class Lag:
         """
         sample = self._look()
         at, spark = sample.observed_at, self._lake.spark
-        positions = [row for look in sample.looks for row in sampled_rows(look.positions, at)]
+        positions = sampled_rows(sample.positions, at)
         moments = [
             sample_row(SampledChange(subject=look.asked, complete=True, took_ms=look.took_ms, error=look.error), at)
             for look in sample.looks
@@ -188,7 +186,7 @@ class Lag:
         # Before the questions: the time that they take is not silence.
         now = self._now()
         frame = self.over(self._look_before(WINDOW_SAMPLES))
-        found = judge_lag(frame, now=now, kept=self._kept, positions=self._lake.meta(POSITIONS))
+        found = judge_lag(frame, now=now, retention_of=self._retention_of, positions=self._lake.meta(POSITIONS))
         if found.verdict <= Verdict.OK:
             # A pause explains a standstill; where there is none, the lake is not asked.
             return found
@@ -266,33 +264,23 @@ class Lag:
 
     def _completed(self, rows: Sequence[Any], at: datetime, sample: SampledMoment) -> list[Any]:
         """Fill in what only the source knows: the timestamps of records that are not landed."""
-        ends = {key: offset for look in sample.looks for key, offset in look.positions.items()}
-        unknown = {
-            Key(row.source, None, row.topic, row.generation, row.partition, "reached", None)
+        positions = sample.positions
+
+        def place(row: Any) -> tuple[str, SourcePartition]:
+            return row.source, SourcePartition(row.topic, row.generation, row.partition)
+
+        ends = {
+            place(row): positions[Key(row.source, None, row.topic, row.generation, row.partition, "reached", None)]
             for row in rows
             if row.time_lag_ms is None
         }
-        first: dict[Key, int | None] = {}
-        for alias in sorted({key.source for key in unknown}):
-            mine = sorted(key for key in unknown if key.source == alias)[:_MOST_FETCHED]
-            try:
-                with self._reader(alias) as reader:
-                    for key in mine:
-                        record = next(reader.read(key.topic, key.partition, ends[key]), None)
-                        first[key] = None if record is None else record.timestamp_ms
-            except ClusterError:
-                continue
-        now_ms, filled = int(at.timestamp() * 1000), []
+        unlanded, filled = first_unlanded(self._readers, ends), []
         for row in rows:
-            key = Key(row.source, None, row.topic, row.generation, row.partition, "reached", None)
             values = row.asDict()
-            if row.time_lag_ms is None and key in first:
-                since = first[key]
-                # Nothing but markers up to the end: nobody waits.
-                values["time_lag_ms"] = 0 if since is None else max(0, now_ms - since)
-                values["waiting_since"] = (
-                    None if since is None else datetime.fromtimestamp(since / 1000, tz=timezone.utc)
-                )
+            if row.time_lag_ms is None and place(row) in unlanded:
+                since_ms = unlanded[place(row)]
+                values["time_lag_ms"] = age_ms(since_ms, at)
+                values["waiting_since"] = None if since_ms is None else utc(since_ms * 1000)
             filled.append(tuple(values.values()))
         return filled
 

@@ -13,18 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.lag.judge import LagVerdict
 from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.report_points import (
-    LagPoint,
-    LatencyPoint,
-    RpoPoint,
-    bucket_s,
-    lag_points,
-    latency_points,
-    rpo_points,
-)
-from mirrorlake.lag.verdict import Verdict, all_known
+from mirrorlake.lag.moment import Total, all_known, total
+from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint, bucket_s, lag_points, latency_points, rpo_points
+from mirrorlake.lag.verdict import LagVerdict, Verdict
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Shown, badge, count, duration, escape, moment, table
 from mirrorlake.render.svg_chart import Line, chart
@@ -42,18 +34,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Shown):
-    """A report on a stretch of time; `html` is the page, `write` keeps it.
+    """A report on a stretch of time; `html` is the page, `write` makes a file of it.
 
-    Attributes:
-        start: beginning of the stretch.
-        end: its end, the moment at which the report was made.
-        settings: fingerprint of the settings, as `mirrorlake apply` records it.
-        verdict: the verdicts at its end.
-        lag: points in the order of time.
-        latency: likewise.
-        rpo: likewise.
-        verifications: the last verification of each flow that is known.
-        verified_at: when that was.
+    `settings` is the settings' fingerprint, as `mirrorlake apply` records it; `verdict` is that at the end of the stretch; the
+    points are in the order of time; `verifications` are the last ones that are known.
     """
 
     start: datetime
@@ -67,7 +51,7 @@ class Report(Shown):
     verified_at: datetime | None = None
 
     def sheet(self) -> Sheet:
-        """Return the summary."""
+        """Show the summary and the verifications."""
         facts = (
             f"{moment(self.start, zone=timezone.utc)} to {moment(self.end, zone=timezone.utc)}",
             f"settings {self.settings}",
@@ -76,7 +60,7 @@ class Report(Shown):
         return Sheet(title="mirrorlake report", badge=badge(self.verdict.verdict.name), facts=facts, parts=parts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON document: the summary, the verdicts and the verifications, without the series."""
+        """Build the JSON document: the summary, the verdicts and the verifications, without the series."""
         return {
             "start": self.start.isoformat(),
             "end": self.end.isoformat(),
@@ -88,7 +72,7 @@ class Report(Shown):
         }
 
     def html(self) -> str:
-        """Return the page."""
+        """Build the page."""
         sections = [
             ("Summary", self.sheet().html(zone=timezone.utc, rows=MOST_ROWS)),
             ("Verdicts", self.verdict.to_html(zone=timezone.utc, rows=MOST_ROWS)),
@@ -107,7 +91,7 @@ class Report(Shown):
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to a file and return its path; an existing file is replaced.
+        """Write the page to a file, which is replaced where it exists, and return its path.
 
         Raises:
             StoreError: the file cannot be written.
@@ -139,23 +123,22 @@ class Report(Shown):
             "RPO now",
             "RPO at most",
         ]
-        rpo = self._rpo_of_flows()
-        rows = []
+        rpo, rows = self._rpo_of_flows(), []
         for flow in sorted({*self.verdict.flows, *rpo}):
             hops = [hop for hop in self.verdict.hops if hop.place.flow == flow]
             # The mirror's own way; groups have lags of their own.
-            sent = [hop for hop in hops if hop.place.hop == "republished"]
-            etas = [hop.catch_up.eta_ms for hop in sent]
-            known_etas = [eta for eta in etas if eta is not None]
+            sent = self.verdict.of(flow, "republished")
+            lag = total(hop.last for hop in sent) if sent else Total(None, None)
+            eta_ms = all_known(max, (hop.catch_up.eta_ms for hop in sent)) if sent else None
             now, most = rpo.get(flow, (None, None))
             rows.append(
                 (
                     flow,
                     badge(self.verdict.flows.get(flow, Verdict.UNKNOWN).name),
                     len(hops),
-                    all_known(sum, (hop.judgement.offset_lag for hop in sent)),
-                    _span(all_known(max, (hop.judgement.time_lag_ms for hop in sent))),
-                    _span(max(known_etas)) if sent and len(known_etas) == len(etas) else None,
+                    lag.offset_lag,
+                    _span(lag.time_lag_ms),
+                    _span(eta_ms),
                     sum(hop.at_risk for hop in hops),
                     _span(now),
                     _span(most),
@@ -164,7 +147,7 @@ class Report(Shown):
         return table("flows, from the source's end to the target", columns, rows)
 
     def _rpo_of_flows(self) -> dict[str, tuple[int | None, int | None]]:
-        """Return per flow the newest RPO and the largest that is known, in milliseconds."""
+        """Find per flow the newest RPO and the largest that is known, in milliseconds."""
         found: dict[str, tuple[int | None, int | None]] = {}
         for point in self.rpo:
             before = found.get(point.flow, (None, None))[1]

@@ -24,13 +24,16 @@ from mirrorlake.errors import ClusterError, ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.lag.unreachable import Absent
+from mirrorlake.lag.moment import Standing
+from mirrorlake.lag.unreachable import Unreachable
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since
-from mirrorlake.lake.metadata import KnownTopic, SourceTopics
+from mirrorlake.lake.metadata import KnownTopic, SourceTopics, next_life
 from mirrorlake.lake.read_to import read_to, standing
 from mirrorlake.lake.samples import Key, Remembered, SampledChange, Subject, remember, tidy, write
+from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish.fencing import merged_positions, read_lanes
 from mirrorlake.topics.sources import TopicSource
 
@@ -67,12 +70,18 @@ class Look:
         return self.subject, self.name
 
 
+Lanes = Mapping[int, LedgerRecord | None]
+"""The last ledger record of each lane of a flow."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledMoment:
-    """All looks of one moment."""
+    """All looks of one moment; `landed` by source and `lanes` by flow are what the positions rest on."""
 
     observed_at: datetime
     looks: tuple[Look, ...]
+    landed: Mapping[str, LandedPositions] = field(default_factory=dict, repr=False)
+    lanes: Mapping[str, Lanes] = field(default_factory=dict, repr=False)
 
     @property
     def changed(self) -> int:
@@ -83,6 +92,26 @@ class SampledMoment:
     def unanswered(self) -> tuple[Look, ...]:
         """The looks that had no answer."""
         return tuple(look for look in self.looks if look.error is not None)
+
+    @property
+    def positions(self) -> dict[Key, int]:
+        """Every position that was seen."""
+        return {key: offset for look in self.looks for key, offset in look.positions.items()}
+
+    def standing(self, flow: FlowConfig) -> dict[TopicPartition, Standing]:
+        """Return how far a flow stands in the newest life of each partition that it carries."""
+        positions = self.positions
+        # Sorted by topic and life: a partition keeps the newest it has.
+        return {
+            TopicPartition(key.topic, key.partition): Standing(
+                source=SourcePartition(key.topic, key.generation, key.partition),
+                republished=offset,
+                landed=positions[key._replace(flow=None, kind="reached")],
+                end=positions[key._replace(flow=None, kind="last_stable")],
+            )
+            for key, offset in sorted(positions.items(), key=lambda item: item[0][2:5])
+            if key.flow == flow.name and key.kind == "republished"
+        }
 
     def __str__(self) -> str:
         seen = sum(len(look.positions) for look in self.looks)
@@ -104,10 +133,6 @@ class SampleSites:
     def flows_from(self, alias: str) -> list[FlowConfig]:
         """Return the flows whose source is this cluster."""
         return [flow for flow in self.flows if flow.source == alias]
-
-
-# The life of a topic that nobody has landed.
-_UNKNOWN = KnownTopic(name="", generation=1, topic_id="", partitions=0, configs={})
 
 
 class Sampler:
@@ -132,17 +157,17 @@ class Sampler:
         self._looks_done = 0
         self._living: dict[str, dict[str, KnownTopic]] = {}
         self._topics: dict[str, SourceTopics] = {}
-        self._strange: dict[str, set[str]] = {}
+        self._unexpected: dict[str, set[str]] = {}
         self._landed: dict[str, LandedPositions] = {}
         self._ends: dict[str, dict[TopicPartition, int]] = {}
         self._group_topics: dict[tuple[str, str], set[TopicPartition]] = {}
         self._said: dict[Subject, str] = {}
-        self._absent = Absent()
+        self._unreachable = Unreachable()
 
     def once(self) -> SampledMoment:
         """Look, write what is new, and return what was seen.
 
-        A cluster that does not answer is reported in `Sample.unanswered`, in the table and in the log; the others are
+        A cluster that does not answer is reported in `SampledMoment.unanswered`, in the table and in the log; the others are
         sampled all the same.
 
         Raises:
@@ -171,11 +196,15 @@ class Sampler:
         )
         return replace(seen, looks=tuple(looks))
 
-    def look(self) -> SampledMoment:
-        """Return where everything stands now; writes nothing."""
-        sites, round_ = self._sites(), _Round()
+    def look(self, *, must_answer: bool = False) -> SampledMoment:
+        """Look at where everything stands now; writes nothing.
+
+        Raises:
+            ClusterError: with `must_answer`, a cluster does not answer.
+        """
+        sites, round_ = self._sites(), _Round(must_answer=must_answer)
         for alias in sites.admins:
-            if (why := self._absent.why(alias)) is not None:
+            if (why := self._unreachable.why(alias)) is not None:
                 _leave_out(sites, round_, alias, why)
         sources = list(sites.sources)
         found = round_.ask({("cluster", a): partial(self._topics_of, sites, a) for a in sources})
@@ -185,12 +214,12 @@ class Sampler:
             self._living[alias] = topics
         for alias in set(sources) - self._living.keys():
             # It has not answered since this sampler was made: its topics as the lake knows them.
-            known = SourceTopics(self._lake, alias).load()
-            self._living[alias] = dict(known)
+            self._living[alias] = dict(self._recorded(alias))
         held = round_.ask({("cluster", a): partial(self._held_by_groups, sites, a) for a in sites.groups})
         for alias in round_.away:
             _leave_out(sites, round_, alias, round_.errors["cluster", alias])
-        sent = round_.ask({("flow", flow.name): partial(_sent, sites, flow) for flow in sites.flows})
+        lanes = round_.ask({("flow", flow.name): partial(_lanes, sites, flow) for flow in sites.flows})
+        sent = {subject: merged_positions(last) for subject, last in lanes.items()}
         landed = round_.ask({("relay", a): partial(self._landed_of, sites, a) for a in sources})
         ends = round_.ask({("cluster", a): partial(self._ends_of, sites, a) for a in sources})
         positions: dict[Subject, dict[Key, int]] = {subject: {} for subject in round_.took}
@@ -219,8 +248,13 @@ class Sampler:
         for alias in round_.away:
             if alias in sites.admins:
                 ask = sites.admins[alias].broker_count
-                self._absent.note(alias, round_.errors["cluster", alias], ask=ask)
-        return SampledMoment(observed_at=at, looks=tuple(looks))
+                self._unreachable.note(alias, round_.errors["cluster", alias], ask=ask)
+        return SampledMoment(
+            observed_at=at,
+            looks=tuple(looks),
+            landed={alias: relay for (_, alias), (relay, _) in landed.items()},
+            lanes={flow: last for (_, flow), last in lanes.items()},
+        )
 
     def _stand(
         self,
@@ -245,7 +279,9 @@ class Sampler:
                 source = SourcePartition(name, topic.generation_of(partition), partition)
                 tp, starts_at = TopicPartition(name, partition), topic.starts_at(partition)
                 holds = relay.reached.get(source)
-                place = partial(standing, holds=holds, seen=seen.get(tp, 0), end=ends.get(tp, holds or 0))
+                # A life that landing has not seen has no id yet, and what landing has read is of another one.
+                read = seen.get(tp, 0) if topic.topic_id else 0
+                place = partial(standing, holds=holds, seen=read, end=ends.get(tp, holds or 0))
                 put(("relay", alias), None, source, "reached", place(sent=0)[0])
                 for flow, done in flows:
                     if flow.carries(name):
@@ -268,7 +304,7 @@ class Sampler:
         states = source.describe(name for name in source.topic_names() if any(flow.carries(name) for flow in flows))
         topics = self._topics.setdefault(alias, SourceTopics(self._lake, alias))
 
-        def strange() -> set[str]:
+        def unexpected() -> set[str]:
             known, seen = topics.known, self._landed.get(alias, LandedPositions({}, {})).reached
             newer = (s for s in seen if s.topic in known and s.generation > known[s.topic].generation_of(s.partition))
             return {s.topic for s in newer} | {
@@ -276,15 +312,18 @@ class Sampler:
             }
 
         # A topic that nobody lands stays unknown for ever.
-        if (now := strange()) and (now != self._strange.get(alias) or self._looks_done % _ASK_ALL_EVERY == 0):
-            topics.load()
-            self._strange[alias] = strange()
+        if (now := unexpected()) and (now != self._unexpected.get(alias) or self._looks_done % _ASK_ALL_EVERY == 0):
+            topics.known = self._recorded(alias)
+            self._unexpected[alias] = unexpected()
         return {
-            name: replace(topics.known.get(name) or _UNKNOWN, partitions=state.partitions)
+            name: replace(next_life(topics.known.get(name), state), partitions=state.partitions)
             for name, state in states.items()
-            # The new life of a topic has no number before landing has seen it.
-            if name not in topics.known or topics.known[name].topic_id == state.topic_id
         }
+
+    def _recorded(self, alias: str) -> dict[str, KnownTopic]:
+        if not self._lake.exists(self._lake.meta_location(METADATA)):
+            return {}
+        return SourceTopics(self._lake, alias).load()
 
     def _partitions(self, sites: SampleSites, alias: str) -> dict[TopicPartition, int]:
         """Return the partitions of a cluster whose groups count, with their generations: sources, and remote topics."""
@@ -326,6 +365,8 @@ class Sampler:
     def _landed_of(self, sites: SampleSites, alias: str) -> tuple[LandedPositions, Mapping[TopicPartition, int]]:
         # Into a lake cluster many publish, whose batches need not be stamped in the order in which they come.
         known = self._landed.get(alias) if alias in sites.admins else None
+        if not self._lake.exists(self._lake.relay_location(alias)):
+            return LandedPositions({}, {}), {}
         self._landed[alias] = (
             landed_positions(self._lake, alias) if known is None else landed_since(self._lake, alias, known)
         )
@@ -351,9 +392,9 @@ class Sampler:
         self._said[look.asked] = error
 
 
-def _sent(sites: SampleSites, flow: FlowConfig) -> dict[SourcePartition, int]:
+def _lanes(sites: SampleSites, flow: FlowConfig) -> Lanes:
     with sites.ledger(flow) as reader:
-        return merged_positions(read_lanes(reader, sites.admins[flow.target], flow.ledger_topic))
+        return read_lanes(reader, sites.admins[flow.target], flow.ledger_topic)
 
 
 def _leave_out(sites: SampleSites, round_: _Round, alias: str, why: str) -> None:
@@ -365,13 +406,13 @@ def _leave_out(sites: SampleSites, round_: _Round, alias: str, why: str) -> None
 class _Round:
     """Ask many at a time; who does not answer is not asked again in this round, and costs the others nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, must_answer: bool) -> None:
+        self._must_answer = must_answer
         self.took: dict[Subject, float] = {}
         self.errors: dict[Subject, str] = {}
         self.away: set[str] = set()
 
     def ask(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
-        """Return the answers."""
         open_ = {subject: call for subject, call in calls.items() if subject not in self.errors}
         if not open_:
             return {}
@@ -385,6 +426,8 @@ class _Round:
         try:
             return (call(),)
         except ClusterError as error:
+            if self._must_answer:
+                raise
             self.errors[subject] = error.cause
             if subject[0] == "cluster" and isinstance(error, ClusterUnreachable):
                 self.away.add(subject[1])

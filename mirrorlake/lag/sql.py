@@ -16,6 +16,8 @@ from datetime import datetime, timezone
 
 from pyspark.sql import DataFrame
 
+from mirrorlake.lag.moment import TIME_LAG
+
 LAG_COLUMNS = {
     "observed_at": ("timestamp", "Sampling moment"),
     "flow": ("string", "Flow"),
@@ -255,16 +257,15 @@ beside_records AS (
     SELECT NULL, NULL, scope, {_KEY}, NULL, NULL, NULL, NULL, NULL, NULL, offset, 1, struct(offset, timestamp)
     FROM records)
 )
-SELECT /*+ BROADCAST(n) */ observed_at, flow, b.source, b.topic, b.generation, b.partition, hop, group_id, position, end_position,
-  IF(end_position IS NULL, NULL, greatest(end_position - position, 0)) AS offset_lag,
-  IF(position < known_end AND oldest.offset < known_end, oldest.timestamp, NULL) AS waiting_since,
-  CASE WHEN position >= known_end THEN 0
-    WHEN oldest.offset < known_end THEN greatest(unix_millis(observed_at) - unix_millis(oldest.timestamp), 0)
-    WHEN n.newest_landed >= known_end THEN 0 END AS time_lag_ms,
-  cluster
-FROM beside_records b JOIN newest n ON b.source = n.source AND b.topic = n.topic AND b.generation = n.generation
-  AND b.partition = n.partition
-WHERE is_record = 0
+SELECT observed_at, flow, source, topic, generation, partition, hop, group_id, position, end_position,
+  IF(end_position IS NULL, NULL, greatest(end_position - position, 0)) AS offset_lag, waiting_since,
+  {TIME_LAG} AS time_lag_ms, cluster
+FROM (
+  SELECT /*+ BROADCAST(n) */ b.*, n.newest_landed AS landed,
+    IF(position < known_end AND oldest.offset < known_end, oldest.timestamp, NULL) AS waiting_since
+  FROM beside_records b JOIN newest n ON b.source = n.source AND b.topic = n.topic AND b.generation = n.generation
+    AND b.partition = n.partition
+  WHERE is_record = 0)
 """  # noqa: S608  no value enters the text
 
 # Between which offsets records waited: no other records of the relays are needed.
@@ -295,7 +296,7 @@ counted AS (
 partitions AS (
   SELECT /*+ BROADCAST(n) */ observed_at, flow, c.source, c.topic, c.generation, c.partition, known_end,
     any_value(n.newest_landed) AS landed, position, sum(sign * behind) AS records,
-    max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS since
+    max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS waiting_since
   FROM counted c JOIN newest n ON c.source = n.source AND c.topic = n.topic AND c.generation = n.generation
     AND c.partition = n.partition
   WHERE is_record = 0
@@ -303,11 +304,9 @@ partitions AS (
 )
 SELECT observed_at, flow,
   sum(IF(position < known_end, records + greatest(known_end - greatest(position, landed), 0), 0)) AS records,
-  CASE WHEN max(position < known_end AND since IS NULL AND landed < known_end) THEN NULL
-    ELSE max(CASE WHEN position < known_end AND since IS NOT NULL
-      THEN greatest(unix_millis(observed_at) - unix_millis(since), 0) ELSE 0 END) END AS data_ms,
+  IF(count(time_lag_ms) = count(*), max(time_lag_ms), NULL) AS data_ms,
   min(position >= known_end OR landed >= known_end) AS is_exact
-FROM partitions GROUP BY observed_at, flow
+FROM (SELECT *, {TIME_LAG} AS time_lag_ms FROM partitions) GROUP BY observed_at, flow
 """  # noqa: S608  no value enters the text
 
 # Runs are cut at their holes into stretches, so that no record has to be compared with every hole.

@@ -1,120 +1,279 @@
-"""Status: source end, landed, republished and lag per flow and partition, at one moment."""
+"""Status: where every partition of every flow stands at one moment, with a verdict on each, on each flow and on all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar, overload
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.lag.status_model import FlowStatus, PartitionStatus
+from mirrorlake.lag.moment import Readers, age_ms, first_unlanded, time_lags, total
+from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import LandedPositions, landed_positions
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.read_to import read_to, standing
-from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import Parked
-from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
+from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.render import JsonShown, Sheet, Table, badge, count, duration, plural, table
+from mirrorlake.republish.fencing import merged_positions, merged_remotes
 from mirrorlake.republish.settling import look_at_remotes
-from mirrorlake.topics.sources import TopicSource
+
+# The first of these that holds somewhere is the verdict on the whole; `empty` is that on a flow that carries no topic yet.
+_WORST_FIRST = ("parked", "held", "behind", "not_started", "paused", "in_step", "empty")
 
 
-def flow_status(
-    flow: FlowConfig,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """Where the newest life of one source partition stands in one flow; positions are next offsets.
+
+    The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. Verdicts: `in_step` everything of
+    the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of the cluster, the flow
+    or the topic holds; `held` the remote topic was deleted or recreated, and nothing is sent there until a person chooses.
+    """
+
+    topic: str
+    partition: int
+    source_end: int
+    landed: int
+    republished: int
+    offset_lag: int
+    time_lag_ms: int | None
+    verdict: str
+
+
+class _Totals:
+    """What the status of one flow and that of all flows share."""
+
+    __slots__ = ()
+
+    def _partitions(self) -> Sequence[PartitionStatus]:
+        raise NotImplementedError
+
+    def _verdicts(self) -> Sequence[str]:
+        return [row.verdict for row in self._partitions()]
+
+    @property
+    def verdict(self) -> str:
+        """The first of `parked`, `held`, `behind`, `not_started`, `paused`, `in_step` that holds; `empty` without topics."""
+        return min(self._verdicts(), key=_rank, default="empty")
+
+    @property
+    def offset_lag(self) -> int:
+        """The offsets that are not on the target yet, of all partitions."""
+        return total(self._partitions()).offset_lag or 0
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """The largest time lag of a partition in milliseconds; None where that of one is not known."""
+        return total(self._partitions()).time_lag_ms
+
+    def _facts(self) -> tuple[str, ...]:
+        rows = self._partitions()
+        found = Counter(row.verdict for row in rows)
+        verdicts = [f"{count(found[word])} {word}" for word in _WORST_FIRST if word in found and len(found) > 1]
+        said = [plural(len(rows), "partition"), *verdicts]
+        if rows:
+            said += [f"offset lag {count(self.offset_lag)}", f"time lag {duration(self.time_lag_ms)}"]
+        return tuple(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
+    """Where each partition of one flow stood at a moment: a sequence of its `PartitionStatus`.
+
+    `parked` holds its streams that failed in a running mirror, its own and the landing of its source.
+
+    Example:
+        >>> row = PartitionStatus(topic="orders", partition=0, source_end=9, landed=9, republished=5, offset_lag=4,
+        ...                       time_lag_ms=1200, verdict="behind")
+        >>> print(FlowStatus(flow="east->central", partitions=(row,), observed_at=None))
+        east->central: ! behind · 1 partition · offset lag 4 · time lag 1.2 s
+          topic   partition  source end  landed  republished  offset lag  time lag  verdict
+          orders          0           9       9            5           4     1.2 s  ! behind
+    """
+
+    flow: str
+    partitions: tuple[PartitionStatus, ...]
+    observed_at: datetime | None
+    held: tuple[HeldTopic, ...] = ()
+    parked: tuple[Parked, ...] = ()
+    json_without: ClassVar[tuple[str, ...]] = ("observed_at",)
+
+    @overload
+    def __getitem__(self, index: int) -> PartitionStatus: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[PartitionStatus, ...]: ...
+    def __getitem__(self, index: int | slice) -> PartitionStatus | tuple[PartitionStatus, ...]:
+        return self.partitions[index]
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def _partitions(self) -> Sequence[PartitionStatus]:
+        return self.partitions
+
+    def _verdicts(self) -> Sequence[str]:
+        return [*(["parked"] if self.parked else []), *(row.verdict for row in self.partitions)]
+
+    def sheet(self) -> Sheet:
+        """Show what is not in step first."""
+        rows = [_rows([self])] if self.partitions else ["no topic to mirror yet"]
+        parts = (*map(str, self.parked), *rows, *map(str, self.held))
+        return Sheet(title=self.flow, badge=badge(self.verdict), facts=(*self._facts(), self.observed_at), parts=parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
+    """Where every flow stood at a moment: a mapping from a flow's name to its `FlowStatus`.
+
+    Example:
+        >>> mirror.status().verdict  # doctest: +SKIP
+        'in_step'
+        >>> mirror.status()["east->central"].offset_lag  # doctest: +SKIP
+        0
+    """
+
+    flows: tuple[FlowStatus, ...]
+    observed_at: datetime | None
+    json_without: ClassVar[tuple[str, ...]] = ("observed_at",)
+
+    def __getitem__(self, flow: str) -> FlowStatus:
+        for one in self.flows:
+            if one.flow == flow:
+                return one
+        raise KeyError(flow)
+
+    def __iter__(self) -> Iterator[str]:
+        return (one.flow for one in self.flows)
+
+    def __len__(self) -> int:
+        return len(self.flows)
+
+    def _partitions(self) -> Sequence[PartitionStatus]:
+        return [row for flow in self.flows for row in flow.partitions]
+
+    def _verdicts(self) -> Sequence[str]:
+        return [flow.verdict for flow in self.flows]
+
+    def sheet(self) -> Sheet:
+        """Show what is not in step first."""
+        columns = ["flow", "partitions", "offset lag", "time lag", "verdict"]
+        flows = [
+            (one.flow, len(one), one.offset_lag, _length(one.time_lag_ms), badge(one.verdict))
+            for one in sorted(self.flows, key=lambda one: _rank(one.verdict))
+        ]
+        return Sheet(
+            title="Status",
+            badge=badge(self.verdict),
+            facts=(plural(len(self), "flow"), *self._facts(), self.observed_at),
+            parts=(
+                *dict.fromkeys(str(parked) for one in self.flows for parked in one.parked),
+                *([table("", columns, flows)] if len(flows) > 1 else []),
+                *([_rows(self.flows, named=True)] if self._partitions() else []),
+                *(str(one) for flow in self.flows for one in flow.held),
+            ),
+        )
+
+
+def _rows(flows: Sequence[FlowStatus], *, named: bool = False) -> Table:
+    columns = ["topic", "partition", "source end", "landed", "republished", "offset lag", "time lag", "verdict"]
+    rows = sorted(((one.flow, row) for one in flows for row in one), key=lambda found: _rank(found[1].verdict))
+    return table(
+        "",
+        ["flow", *columns] if named else columns,
+        [
+            (
+                *([flow] if named else []),
+                row.topic,
+                *map(str, (row.partition, row.source_end, row.landed, row.republished)),
+                row.offset_lag,
+                _length(row.time_lag_ms),
+                badge(row.verdict),
+            )
+            for flow, row in rows
+        ],
+    )
+
+
+def _length(ms: int | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)
+
+
+def _rank(verdict: str) -> int:
+    return _WORST_FIRST.index(verdict) if verdict in _WORST_FIRST else -1
+
+
+def read_status(
+    flows: Sequence[FlowConfig],
+    moment: SampledMoment,
     *,
-    source: TopicSource,
-    target: ClusterAdmin,
-    ledger: LedgerReader,
     lake: Lake,
-    now: Callable[[], datetime],
-    paused: Callable[[str], object] = lambda _: None,
-    parked: tuple[Parked, ...] = (),
-) -> FlowStatus:
-    """Compare the source's ends, the relay and the ledger of a flow.
+    target: Callable[[str], ClusterAdmin],
+    readers: Readers,
+    state: ControlState,
+) -> Status:
+    """Tell what one moment says of these flows.
 
     Raises:
-        ClusterError: source or target do not answer.
+        ClusterError: a target does not answer.
     """
-    topics = {name: state for name, state in source.describe(source.topic_names()).items() if flow.carries(name)}
-    partitions = [TopicPartition(name, p) for name, state in topics.items() for p in range(state.partitions)]
-    ends = source.latest(partitions)
-    landed = (
-        landed_positions(lake, flow.source)
-        if lake.exists(lake.relay_location(flow.source))
-        else LandedPositions({}, {})
+    at, standing = moment.observed_at, {flow.name: moment.standing(flow) for flow in flows}
+    lags = {
+        (flow.name, source): lag
+        for flow in flows
+        for source, lag in time_lags(
+            lake,
+            flow.source,
+            flow.name,
+            standing[flow.name].values(),
+            held=moment.landed[flow.source].reached,
+            now=at,
+        ).items()
+    }
+    unlanded = first_unlanded(
+        readers,
+        {
+            (flow.source, row.source): row.landed
+            for flow in flows
+            for row in standing[flow.name].values()
+            if lags[flow.name, row.source] is None
+        },
     )
-    seen = read_to(lake, flow.source)
-    last = read_lanes(ledger, target, flow.ledger_topic)
-    republished = merged_positions(last)
-    held, _ = look_at_remotes(flow, target, merged_remotes(last), republished)
-    waiting = {topic for one in held for topic in one.topics}
-    newest = _newest_lives(landed.reached)
-    # A life that begins in the middle of a log is rare, and what tells is looked up only then.
-    is_new = any(key.generation > 1 and key not in republished for key in newest.values())
-    cuts = SourceTopics(lake, flow.source).load() if is_new else {}
-    rows = []
-    for tp in sorted(partitions):
-        key = newest.get(tp, SourcePartition(tp.topic, 1, tp.partition))
-        done = republished.get(key, cuts[tp.topic].starts_at(tp.partition) if tp.topic in cuts else 0)
-        reached, sent = standing(holds=landed.reached.get(key), seen=seen.get(tp, 0), end=ends[tp], sent=done)
-        lag = max(0, ends[tp] - sent)
-        rows.append(
-            PartitionStatus(
-                topic=tp.topic,
-                partition=tp.partition,
-                source_end=ends[tp],
-                landed=reached,
-                republished=sent,
-                offset_lag=lag,
-                time_lag_ms=0 if lag == 0 else _time_lag(lake, flow.source, key, sent, now()),
-                verdict="held"
-                if tp.topic in waiting
-                else "paused"
-                if paused(tp.topic)
-                else _verdict(lag, is_landed=key in landed.reached),
+    found = []
+    for flow in flows:
+        last, landed = moment.lanes[flow.name], moment.landed[flow.source].reached
+        held, _ = look_at_remotes(flow, target(flow.target), merged_remotes(last), merged_positions(last))
+        waiting = {topic for one in held for topic in one.topics}
+        paused = state.covering(flow.name, flow.source, flow.target)
+        rows = []
+        for tp, row in sorted(standing[flow.name].items()):
+            offset_lag, time_lag = max(0, row.end - row.republished), lags[flow.name, row.source]
+            if time_lag is None and (flow.source, row.source) in unlanded:
+                time_lag = age_ms(unlanded[flow.source, row.source], at)
+            if tp.topic in waiting:
+                verdict = "held"
+            elif paused(tp.topic):
+                verdict = "paused"
+            elif offset_lag == 0:
+                verdict = "in_step"
+            else:
+                verdict = "behind" if row.source in landed else "not_started"
+            rows.append(
+                PartitionStatus(
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    source_end=row.end,
+                    landed=row.landed,
+                    republished=row.republished,
+                    offset_lag=offset_lag,
+                    time_lag_ms=time_lag,
+                    verdict=verdict,
+                )
             )
+        parked = state.of_flow(flow.name, flow.source)
+        found.append(
+            FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
         )
-    return FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=now(), held=tuple(held), parked=parked)
-
-
-def _verdict(lag: int, *, is_landed: bool) -> str:
-    return "in_step" if lag == 0 else "behind" if is_landed else "not_started"
-
-
-def _newest_lives(reached: Mapping[SourcePartition, int]) -> dict[TopicPartition, SourcePartition]:
-    newest: dict[TopicPartition, SourcePartition] = {}
-    for source in sorted(reached):
-        # Sorted by topic and life: a partition keeps the newest it has.
-        newest[TopicPartition(source.topic, source.partition)] = source
-    return newest
-
-
-_OLDEST = """
-    SELECT min(CASE WHEN `offset` >= :position THEN unix_millis(timestamp) END) AS waiting,
-        max(unix_millis(timestamp)) AS last
-    FROM {relay}
-    WHERE topic = :topic AND generation = :generation AND partition = :partition AND `offset` >= :position - 1
-"""
-
-
-def _time_lag(lake: Lake, alias: str, key: SourcePartition, position: int, now: datetime) -> int | None:
-    """Return how old the oldest record is that the target lacks; None while nothing of the partition was landed.
-
-    A record that is not even landed has no known timestamp; the last landed one bounds its age from above.
-    """
-    if not lake.exists(lake.relay_location(alias)):
-        return None
-    [row] = lake.ask(
-        _OLDEST,
-        relay=alias,
-        part=RelayPart({key: position - 1}),
-        topic=key.topic,
-        generation=key.generation,
-        partition=key.partition,
-        position=position,
-    )
-    oldest: Any = row.waiting if row.waiting is not None else row.last
-    return None if oldest is None else max(0, int(now.astimezone(timezone.utc).timestamp() * 1000) - int(oldest))
+    return Status(flows=tuple(found), observed_at=at)

@@ -1,4 +1,4 @@
-"""Clusters that do not answer: asked beside everything else until they do, so that nobody waits for their time-outs."""
+"""Clusters that do not answer are asked again in the background, so that nobody waits for their time-outs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from mirrorlake.errors import ClusterError
 
 
-class Absent:
-    """Remember who did not answer, and ask again in the background.
+class Unreachable:
+    """Remember which clusters did not answer, and ask them again in the background.
 
     Example:
-        >>> absent = Absent()
-        >>> absent.note("west", "cluster west is not reachable", ask=lambda: 3)
-        >>> absent.settle("west")
-        >>> absent.why("west") is None
+        >>> unreachable = Unreachable()
+        >>> unreachable.note("west", "cluster west is not reachable", ask=lambda: 3)
+        >>> unreachable.settle("west")
+        >>> unreachable.why("west") is None
         True
     """
 
@@ -30,7 +30,7 @@ class Absent:
         self._begin(alias)
 
     def why(self, alias: str) -> str | None:
-        """Return why a cluster is not to be asked now; None where it may be."""
+        """Say why a cluster is not to be asked now; None where it may be."""
         if alias in self._answered:
             self._answered.discard(alias)
             self._away.pop(alias, None)
@@ -41,7 +41,7 @@ class Absent:
         return self._away[alias][0]
 
     def settle(self, alias: str) -> None:
-        """Wait until the question under way has its answer."""
+        """Wait until the request that is under way has ended."""
         if alias in self._asking:
             self._asking[alias].join()
 

@@ -1,4 +1,4 @@
-"""What lag means: a verdict on a window of positions by rule, without thresholds, and how latencies spread.
+"""What lag means: a verdict on a window of samples by rule, without thresholds.
 
 The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, over *samples* instead of commits:
 
@@ -18,17 +18,21 @@ gone, or the group's positions are. A window that cannot tell is UNKNOWN with th
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from enum import IntEnum
 from itertools import pairwise
+from typing import Any
+
+from mirrorlake.lag.forecast import FEWEST_SAMPLES, CatchUp, RetentionRisk
+from mirrorlake.lag.moment import Sample
+from mirrorlake.model.control import ControlState
+from mirrorlake.render import Shown, badge, table
+from mirrorlake.render.table import Sheet
 
 # Burrow's `intervals`: the verdict is on the newest so many samples of a hop.
 WINDOW_SAMPLES = 10
-# Between two looks a batch may have been under way for the whole time: one difference proves neither rest nor movement.
-FEWEST_SAMPLES = 3
 
 HOPS = ("landed", "republished", "consumed")
 
@@ -49,70 +53,17 @@ class Verdict(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One look at one hop of a source partition.
-
-    Attributes:
-        observed_at: when, with its zone.
-        position: next offset to pass the hop.
-        end_position: the end that the hop runs after; None where it could not be asked.
-        offset_lag: records behind; None where the end is not known.
-        waiting_since: timestamp of the oldest record that has not passed; None when none waits.
-        time_lag_ms: its age in milliseconds, 0 when none waits; None where it is not known.
-    """
-
-    observed_at: datetime
-    position: int
-    end_position: int | None = None
-    offset_lag: int | None = None
-    waiting_since: datetime | None = None
-    time_lag_ms: int | None = None
-
-    @property
-    def waiting(self) -> int | None:
-        """Records that wait, at most: 0 where the offsets up to the end are known to hold none, None where the end is not known.
-
-        Transaction markers and records that a rule kept back are offsets, and nobody waits for them.
-        """
-        return 0 if self.time_lag_ms == 0 and self.waiting_since is None else self.offset_lag
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A verdict and what it rests on.
-
-    Attributes:
-        verdict: by rule.
-        reason: the rule in words, with its numbers.
-        samples: how many samples were judged.
-        offset_lag: records behind at the last sample.
-        time_lag_ms: time behind at the last sample, in milliseconds.
-        observed_at: time of the last sample.
-        position: where the hop stood at it.
-        end_position: where its end stood; None where it was not known.
-    """
+    """A verdict, and the rule in words with its numbers."""
 
     verdict: Verdict
     reason: str
-    samples: int = 0
-    position: int | None = None
-    end_position: int | None = None
-    offset_lag: int | None = None
-    time_lag_ms: int | None = None
-    observed_at: datetime | None = None
 
 
-def judge(
-    window: Sequence[Sample], *, now: datetime, current_lag: int | None = None, recent_ends: Sequence[int] = ()
-) -> Judgement:
-    """Return the verdict on the samples of one hop of one partition (one generation, one group), oldest first.
+def judge(window: Sequence[Sample], *, now: datetime) -> Judgement:
+    """Judge the samples of one hop of one partition (one generation, one group), oldest first.
 
-    Args:
-        window: the samples; those whose lag is not known count for movement only, as in Burrow.
-        now: the present.
-        current_lag: records behind at present, where they are known from elsewhere; None takes the last sample's, as long as
-            that is not too old to speak of the present.
-        recent_ends: ends that were seen after the last sample: a position that had reached one of them is not yet stopped.
+    Samples whose lag is not known count for movement only, as in Burrow.
 
     Example:
         >>> from datetime import timedelta, timezone
@@ -124,53 +75,39 @@ def judge(
         >>> judge(looks, now=noon + timedelta(minutes=5)).verdict.name
         'STALL'
     """
-    samples = sorted(window, key=lambda sample: sample.observed_at)
+    verdict, reason = _rule(sorted(window, key=lambda sample: sample.observed_at), now)
+    return Judgement(verdict=verdict, reason=reason)
+
+
+def _rule(samples: Sequence[Sample], now: datetime) -> tuple[Verdict, str]:
     if not samples:
-        return Judgement(verdict=Verdict.UNKNOWN, reason="nothing was sampled yet")
+        return Verdict.UNKNOWN, "nothing was sampled yet"
     last = samples[-1]
-
-    def found(verdict: Verdict, reason: str) -> Judgement:
-        return Judgement(
-            verdict=verdict,
-            reason=reason,
-            samples=len(samples),
-            offset_lag=last.offset_lag if current_lag is None else current_lag,
-            time_lag_ms=last.time_lag_ms,
-            observed_at=last.observed_at,
-            position=last.position,
-            end_position=last.end_position,
-        )
-
-    silent_s, span_s = (now - last.observed_at).total_seconds(), _seconds(samples[0], last)
+    lag, silent_s, span_s = last.waiting, (now - last.observed_at).total_seconds(), _seconds(samples[0], last)
     is_old = silent_s > span_s
-    lag = current_lag
     if lag is None:
-        if len(samples) >= FEWEST_SAMPLES and is_old and last.waiting == 0:
-            why = f"nothing waited {silent_s:.0f} s ago, and nobody has looked since; the window spans {span_s:.0f} s"
-            return found(Verdict.UNKNOWN, why)
-        lag = last.waiting
-    if lag is None:
-        return found(Verdict.UNKNOWN, "the end was not known at the last sample")
+        return Verdict.UNKNOWN, "the end was not known at the last sample"
     if lag == 0:
-        return found(Verdict.OK, "nothing waits")
+        if len(samples) >= FEWEST_SAMPLES and is_old:
+            why = f"nothing waited {silent_s:.0f} s ago, and nobody has looked since; the window spans {span_s:.0f} s"
+            return Verdict.UNKNOWN, why
+        return Verdict.OK, "nothing waits"
     if len(samples) < FEWEST_SAMPLES:
-        return found(Verdict.UNKNOWN, f"{len(samples)} of at least {FEWEST_SAMPLES} samples, and {lag} records wait")
-    if is_old and not any(end <= last.position for end in recent_ends):
+        return Verdict.UNKNOWN, f"{len(samples)} of at least {FEWEST_SAMPLES} samples, and {lag} records wait"
+    if is_old:
         why = f"no position was reported for {silent_s:.0f} s, the window spans {span_s:.0f} s; {lag} records wait"
-        return found(Verdict.STOP, why)
+        return Verdict.STOP, why
     if (fell := _rewound(samples)) is not None:
         before, after = fell
-        return found(Verdict.REWIND, f"the position went back, {before} to {after}, and has not come back")
+        return Verdict.REWIND, f"the position went back, {before} to {after}, and has not come back"
     lags = [waiting for sample in samples if (waiting := sample.waiting) is not None]
     if 0 in lags:
-        return found(Verdict.OK, "nothing waited at some moment of the window")
+        return Verdict.OK, "nothing waited at some moment of the window"
     if all(sample.position == last.position for sample in samples):
-        return found(Verdict.STALL, f"the position stood at {last.position} for {span_s:.0f} s; {lag} records wait")
+        return Verdict.STALL, f"the position stood at {last.position} for {span_s:.0f} s; {lag} records wait"
     if all(later >= earlier for earlier, later in pairwise(lags)):
-        return found(
-            Verdict.WARNING, f"the position moves, but the lag never became less: {lags[0]} to {lags[-1]} records"
-        )
-    return found(Verdict.OK, f"catching up: {lag} records wait")
+        return Verdict.WARNING, f"the position moves, but the lag never became less: {lags[0]} to {lags[-1]} records"
+    return Verdict.OK, f"catching up: {lag} records wait"
 
 
 def _seconds(first: Sample, last: Sample) -> float:
@@ -178,7 +115,7 @@ def _seconds(first: Sample, last: Sample) -> float:
 
 
 def _rewound(samples: Sequence[Sample]) -> tuple[int, int] | None:
-    """Return the positions before and after the first step back, None where there was none or it was made up for.
+    """Find the positions before and after the first step back that was not made up for.
 
     A rebalance makes a group commit what it had before and go on: Burrow does not hold that against it.
     """
@@ -189,46 +126,172 @@ def _rewound(samples: Sequence[Sample]) -> tuple[int, int] | None:
     return None
 
 
-def worst(judgements: Iterable[Judgement]) -> Verdict:
-    """Return the worst verdict; UNKNOWN where nothing was judged, and only where nothing is known at all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopPlace:
+    """One hop of one source partition: `group_id` where it is consumed, `cluster` where the position is held."""
 
-    A partition that is new does not hide what is known of the others: `completeness` says how many were judged.
+    flow: str
+    source: str
+    topic: str
+    generation: int
+    partition: int
+    hop: str
+    group_id: str | None = None
+    cluster: str | None = None
 
-    >>> worst([]).name
-    'UNKNOWN'
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} {self.hop}{f' by {self.group_id}' if self.group_id else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopVerdict:
+    """The verdict on one hop, by its last so many `samples`; `retention` is None where its topic's retention is not known."""
+
+    place: HopPlace
+    verdict: Verdict
+    reason: str
+    last: Sample
+    samples: int
+    catch_up: CatchUp
+    retention: RetentionRisk | None
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether retention deletes first what has not passed."""
+        return self.retention is not None and self.retention.at_risk
+
+    def as_dict(self) -> dict[str, Any]:
+        """Build the JSON document; times in milliseconds, lags in offsets."""
+        last, risk = self.last, self.retention
+        return {
+            **asdict(self.place),
+            "verdict": self.verdict.name,
+            "reason": self.reason,
+            "position": last.position,
+            "end_position": last.end_position,
+            "offset_lag": last.offset_lag,
+            "time_lag_ms": last.time_lag_ms,
+            "observed_at": last.observed_at.isoformat(),
+            "samples": self.samples,
+            "eta_ms": self.catch_up.eta_ms,
+            "eta_reason": self.catch_up.reason,
+            "retention_risk": None if risk is None else risk.at_risk,
+            "retention_left_ms": None if risk is None else risk.left_ms,
+            "retention_reason": None if risk is None else risk.reason,
+        }
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the worst verdict; UNKNOWN only where nothing is known at all.
+
+    A partition that is new does not hide what is known of the others: `LagVerdict.complete` says how many were judged.
+
+    >>> worst([Verdict.UNKNOWN, Verdict.OK]).name, worst([]).name
+    ('OK', 'UNKNOWN')
     """
-    return max((judgement.verdict for judgement in judgements), default=Verdict.UNKNOWN)
+    return max(verdicts, default=Verdict.UNKNOWN)
 
 
-def completeness(judgements: Sequence[Judgement]) -> float:
-    """Return the share of judgements that know something, 0 to 1; 1 where there is nothing to judge (Burrow's `complete`)."""
-    known = sum(judgement.verdict is not Verdict.UNKNOWN for judgement in judgements)
-    return known / len(judgements) if judgements else 1.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagVerdict(Shown):
+    """The verdicts of a mirror or of one flow; the worst counts.
 
-
-def all_known(add: Callable[[Sequence[int]], int], values: Iterable[int | None]) -> int | None:
-    """Combine values with `add`; None if any is unknown, as a lag that leaves a part out would look better than it is.
-
-    >>> all_known(max, [1, 2]), all_known(sum, [1, None]), all_known(sum, [])
-    (2, None, None)
+    Example:
+        >>> LagVerdict(hops=()).verdict.name
+        'UNKNOWN'
     """
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return add(known) if known and len(known) == len(found) else None
+
+    hops: tuple[HopVerdict, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all hops."""
+        return worst(hop.verdict for hop in self.hops)
+
+    @property
+    def complete(self) -> float:
+        """The share of hops of which something is known, 0 to 1; 1 of none (Burrow's `complete`)."""
+        known = sum(hop.verdict is not Verdict.UNKNOWN for hop in self.hops)
+        return known / len(self.hops) if self.hops else 1.0
+
+    @property
+    def flows(self) -> Mapping[str, Verdict]:
+        """The worst verdict of each flow."""
+        names = sorted({hop.place.flow for hop in self.hops})
+        return {name: worst(hop.verdict for hop in self.hops if hop.place.flow == name) for name in names}
+
+    @property
+    def at_risk(self) -> tuple[HopVerdict, ...]:
+        """The hops that retention overtakes, the nearest first."""
+        found = [hop for hop in self.hops if hop.at_risk]
+        return tuple(sorted(found, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
+
+    def of(self, flow: str, hop: str) -> list[HopVerdict]:
+        """List the verdicts on one hop of a flow."""
+        return [one for one in self.hops if (one.place.flow, one.place.hop) == (flow, hop)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Build the JSON document."""
+        return {
+            "verdict": self.verdict.name,
+            "complete": self.complete,
+            "flows": {name: verdict.name for name, verdict in self.flows.items()},
+            "hops": [hop.as_dict() for hop in self.hops],
+        }
+
+    def sheet(self) -> Sheet:
+        """List the worst first."""
+        if not self.hops:
+            return Sheet(title="lag", badge=badge("UNKNOWN"), facts=("nothing was sampled yet",))
+        facts = [f"{name} {verdict.name}" for name, verdict in self.flows.items()]
+        if self.complete < 1:
+            facts.append(f"{self.complete:.0%} of {len(self.hops)} hops are known")
+        if self.at_risk:
+            facts.append(f"retention overtakes {len(self.at_risk)}")
+        return Sheet(
+            title="lag",
+            badge=badge(self.verdict.name),
+            facts=tuple(facts),
+            parts=(table("", _COLUMNS, [_row(hop) for hop in self.hops]),),
+        )
 
 
-def percentiles(values: Iterable[float], asked: Sequence[float] = (50, 95, 99)) -> Mapping[float, float]:
-    """Return percentiles by nearest rank: each is a value that occurred, in the values' own unit; none of no values.
+_COLUMNS = ["flow", "partition", "hop", "verdict", "offset lag", "time lag", "catches up in", "deleted in", "why"]
 
-    Raises:
-        ValueError: an asked percentile is not above 0 and at most 100.
 
-    >>> percentiles([30, 10, 20], (50, 100))
-    {50: 20, 100: 30}
-    """
-    if any(not 0 < each <= 100 for each in asked):
-        raise ValueError(f"percentiles lie above 0 and reach to 100, not {asked}")
-    ranked = sorted(values)
-    if not ranked:
-        return {}
-    return {each: ranked[math.ceil(each * len(ranked) / 100) - 1] for each in asked}
+def _row(hop: HopVerdict) -> Sequence[object]:
+    place, risk, why = hop.place, hop.retention, [hop.reason]
+    if hop.catch_up.eta_ms is None and hop.verdict > Verdict.OK:
+        why.append(hop.catch_up.reason)
+    if risk is not None and risk.at_risk:
+        why.append(risk.reason)
+    return (
+        place.flow,
+        f"{place.topic}-{place.partition}",
+        f"{place.hop} by {place.group_id}" if place.group_id else place.hop,
+        badge(hop.verdict.name),
+        hop.last.offset_lag,
+        _span(hop.last.time_lag_ms),
+        _span(hop.catch_up.eta_ms),
+        _span(risk.left_ms if risk is not None and risk.at_risk else None),
+        "; ".join(why),
+    )
+
+
+def _span(ms: int | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=ms)
+
+
+def name_pauses(found: LagVerdict, state: ControlState, targets: Mapping[str, str]) -> LagVerdict:
+    """Say of verdicts worse than OK whose pause holds them; records wait all the same. `targets` are by flow."""
+
+    def named(hop: HopVerdict) -> HopVerdict:
+        place, pause = hop.place, None
+        if hop.verdict > Verdict.OK and place.hop == "landed":
+            pause = state.of_cluster(place.source)
+        elif hop.verdict > Verdict.OK and place.hop == "republished":
+            target = targets.get(place.flow, "")
+            pause = state.of_stream(place.flow, target) or state.topics_of(place.flow).get(place.topic)
+        return hop if pause is None else replace(hop, reason=f"{pause}; {hop.reason}")
+
+    return LagVerdict(hops=tuple(map(named, found.hops)))

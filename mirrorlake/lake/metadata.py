@@ -199,7 +199,7 @@ class SourceTopics:
         if not changed:
             return
         configs = admin.configs(changed)
-        lives = {name: _next_life(self.known.get(name), state) for name, state in changed.items()}
+        lives = {name: next_life(self.known.get(name), state) for name, state in changed.items()}
         found: dict[str, dict[int, int]] = {}
         fresh = [TopicPartition(n, p) for n, s in changed.items() for p in range(lives[n].partitions, s.partitions)]
         for tp, epoch in epochs(fresh).items():
@@ -259,7 +259,7 @@ class SourceTopics:
         return before is None or (before.topic_id, before.partitions) != (state.topic_id, state.partitions)
 
 
-def _next_life(known: KnownTopic | None, state: TopicState) -> KnownTopic:
+def next_life(known: KnownTopic | None, state: TopicState) -> KnownTopic:
     """Return the life that a topic is in now: the known one, or a new one without partitions yet."""
     if known is None:
         return KnownTopic(name=state.name, generation=1)

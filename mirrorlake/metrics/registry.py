@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mirrorlake.lag.figures import Figures
-from mirrorlake.lag.judge import HopVerdict
-from mirrorlake.lag.verdict import Verdict, all_known
+from mirrorlake.lag.moment import Total, all_known, total
+from mirrorlake.lag.verdict import HopVerdict, Verdict, worst
 from mirrorlake.model.parked import Parked
 
 # A batch of an always-on mirror takes a second or so, the first one after a pause minutes.
@@ -115,24 +116,6 @@ class Metrics:
         self._success.labels(stream).set(at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """Lag of one hop of a partition, or of a topic where partitions are not told apart."""
-
-    flow: str
-    source: str
-    cluster: str
-    topic: str
-    partition: str
-    hop: str
-    group: str
-    verdict: Verdict
-    position: int | None
-    end: int | None
-    offset_lag: int | None
-    time_lag_ms: int | None
-
-
 class _Tables(Collector):
     """The newest figures; a whole look is shown or none of it."""
 
@@ -148,16 +131,20 @@ class _Tables(Collector):
         yield from families
 
     def show(self, figures: Figures) -> None:
-        rows = [_row(hop) for hop in figures.lag.hops]
-        if not self._per_partition:
-            rows = list(_by_topic(rows))
         # Verdicts come worst first.
-        kept, left_out = rows[: self._most_series], max(0, len(rows) - self._most_series)
+        places = _places(figures.lag.hops, per_partition=self._per_partition)
+        kept = dict(islice(places.items(), self._most_series))
         families = [
-            _one("mirrorlake_metrics_timestamp_seconds", "Time of the look at the tables.", figures.at.timestamp()),
-            _one("mirrorlake_metrics_series_left_out", "Partitions and groups beyond the bound.", left_out),
-            *_hops(row for row in kept if row.hop != "consumed"),
-            *_groups([row for row in kept if row.hop == "consumed"]),
+            GaugeMetricFamily(
+                "mirrorlake_metrics_timestamp_seconds", "Time of the look at the tables.", value=figures.at.timestamp()
+            ),
+            GaugeMetricFamily(
+                "mirrorlake_metrics_series_left_out",
+                "Partitions and groups beyond the bound.",
+                value=len(places) - len(kept),
+            ),
+            *_hops({place: hops for place, hops in kept.items() if place.hop != "consumed"}),
+            *_groups({place: hops for place, hops in kept.items() if place.hop == "consumed"}),
             *_flows(figures),
             *_records(figures),
         ]
@@ -165,49 +152,60 @@ class _Tables(Collector):
             self._families = families
 
 
-def _row(hop: HopVerdict) -> _Row:
-    place, found = hop.place, hop.judgement
-    return _Row(
-        flow=place.flow,
-        source=place.source,
-        cluster=place.cluster or place.source,
-        topic=place.topic,
-        partition=str(place.partition),
-        hop=place.hop,
-        group=place.group_id or "",
-        verdict=found.verdict,
-        position=found.position,
-        end=found.end_position,
-        offset_lag=found.offset_lag,
-        time_lag_ms=found.time_lag_ms,
-    )
+class _Place(NamedTuple):
+    """The labels of a series of lag; `partition` is empty where partitions are added up."""
+
+    flow: str
+    source: str
+    cluster: str
+    topic: str
+    partition: str
+    hop: str
+    group: str
 
 
-def _by_topic(rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Return a row for each topic: the sum of offset lags, the largest time lag, the worst verdict; offsets have no sum."""
-    together: dict[tuple[str, ...], list[_Row]] = {}
-    for row in rows:
-        key = (row.flow, row.source, row.cluster, row.topic, row.hop, row.group)
-        together.setdefault(key, []).append(row)
-    for (flow, source, cluster, topic, hop, group), found in together.items():
-        yield _Row(
-            flow=flow,
-            source=source,
-            cluster=cluster,
-            topic=topic,
-            partition="",
-            hop=hop,
-            group=group,
-            verdict=max(row.verdict for row in found),
-            position=None,
-            end=None,
-            offset_lag=all_known(sum, [row.offset_lag for row in found]),
-            time_lag_ms=all_known(max, [row.time_lag_ms for row in found]),
-        )
+_Hops = Sequence[HopVerdict]
 
 
-def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
+def _places(hops: Iterable[HopVerdict], *, per_partition: bool) -> dict[_Place, list[HopVerdict]]:
+    found: dict[_Place, list[HopVerdict]] = {}
+    for hop in hops:
+        at = hop.place
+        partition = str(at.partition) if per_partition else ""
+        place = _Place(at.flow, at.source, at.cluster or at.source, at.topic, partition, at.hop, at.group_id or "")
+        found.setdefault(place, []).append(hop)
+    return found
+
+
+def _position(hops: _Hops) -> int | None:
+    return hops[0].last.position
+
+
+def _offset_lag(hops: _Hops) -> int | None:
+    return total(hop.last for hop in hops).offset_lag
+
+
+def _time_lag_s(hops: _Hops) -> float | None:
+    return _seconds(total(hop.last for hop in hops).time_lag_ms)
+
+
+def _verdict(hops: _Hops) -> int:
+    return worst(hop.verdict for hop in hops)
+
+
+_VERDICTS = "0 unknown, 1 OK, 2 WARNING, 4 STOP, 5 STALL, 6 REWIND: Burrow's numbers."
+_HOP_FIGURES = (
+    ("mirrorlake_position", "Next upstream offset to pass the hop.", _position),
+    ("mirrorlake_offset_lag", "Offsets between the position and the source's end.", _offset_lag),
+    ("mirrorlake_time_lag_seconds", "Age of the oldest record that has not passed the hop.", _time_lag_s),
+    ("mirrorlake_partition_verdict", _VERDICTS, _verdict),
+)
+_GROUP_FIGURES = (
+    ("group_offset", "Position of the group, as an upstream offset.", _position),
+    ("group_lag", "Offsets between the group and the source's end.", _offset_lag),
+    ("group_lag_seconds", "Age of the oldest record that the group has not read.", _time_lag_s),
+    ("group_verdict", _VERDICTS, _verdict),
+)
 
 
 def _family(
@@ -225,83 +223,63 @@ def _seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-def _hops(rows: Iterable[_Row]) -> list[GaugeMetricFamily]:
-    found = list(rows)
+def _value(figure: Callable[[_Hops], float | None], place: _Place, hops: _Hops) -> float | None:
+    # Positions of several partitions have no sum.
+    return None if figure is _position and not place.partition else figure(hops)
+
+
+def _hops(places: Mapping[_Place, _Hops]) -> Iterator[GaugeMetricFamily]:
     labels = ["flow", "cluster_name", "topic", "partition", "hop"]
-    places = [(row.flow, row.source, row.topic, row.partition, row.hop) for row in found]
-
-    def family(name: str, text: str, values: Iterable[float | None]) -> GaugeMetricFamily:
-        return _family(name, text, labels, zip(places, values, strict=True))
-
-    ends = {(row.source, row.topic, row.partition): row.end for row in found if row.end is not None}
-    return [
-        family("mirrorlake_position", "Next upstream offset to pass the hop.", [r.position for r in found]),
-        family("mirrorlake_offset_lag", "Offsets behind the source's end.", [r.offset_lag for r in found]),
-        family(
-            "mirrorlake_time_lag_seconds",
-            "Age of the oldest record that has not passed the hop.",
-            [_seconds(row.time_lag_ms) for row in found],
-        ),
-        family("mirrorlake_partition_verdict", _VERDICTS, [int(row.verdict) for row in found]),
-        _family(
-            "kafka_partition_latest_offset",
-            "End of the source's partition (last stable offset).",
-            ["cluster_name", "topic", "partition"],
-            sorted(ends.items()),
-        ),
-    ]
+    for name, text, figure in _HOP_FIGURES:
+        values = [
+            ((p.flow, p.source, p.topic, p.partition, p.hop), _value(figure, p, hops)) for p, hops in places.items()
+        ]
+        yield _family(name, text, labels, values)
+    ends = {
+        (p.source, p.topic, p.partition): hops[0].last.end_position
+        for p, hops in places.items()
+        if p.partition and hops[0].last.end_position is not None
+    }
+    yield _family(
+        "kafka_partition_latest_offset",
+        "End of the source's partition (last stable offset).",
+        ["cluster_name", "topic", "partition"],
+        sorted(ends.items()),
+    )
 
 
-_VERDICTS = "0 unknown, 1 OK, 2 WARNING, 4 STOP, 5 STALL, 6 REWIND: Burrow's numbers."
-
-
-def _groups(rows: Sequence[_Row]) -> list[GaugeMetricFamily]:
+def _groups(places: Mapping[_Place, _Hops]) -> Iterator[GaugeMetricFamily]:
     labels = ["cluster_name", "group", "topic", "partition", "flow"]
-    places = [(row.cluster, row.group, row.topic, row.partition, row.flow) for row in rows]
-
-    def family(name: str, text: str, values: Iterable[float | None]) -> GaugeMetricFamily:
-        return _family(f"kafka_consumergroup_{name}", text, labels, zip(places, values, strict=True))
-
-    by_group: dict[tuple[str, str, str], list[_Row]] = {}
-    for row in rows:
-        by_group.setdefault((row.cluster, row.group, row.flow), []).append(row)
-
-    def whole(name: str, text: str, of: Callable[[list[_Row]], float | None]) -> GaugeMetricFamily:
-        found = [(place, of(mine)) for place, mine in by_group.items()]
-        return _family(f"kafka_consumergroup_group_{name}", text, ["cluster_name", "group", "flow"], found)
-
-    return [
-        family("group_offset", "Position of the group, as an upstream offset.", [row.position for row in rows]),
-        family("group_lag", "Offsets between the group and the source's end.", [row.offset_lag for row in rows]),
-        family(
-            "group_lag_seconds",
-            "Age of the oldest record that the group has not read.",
-            [_seconds(row.time_lag_ms) for row in rows],
-        ),
-        family("group_verdict", _VERDICTS, [int(row.verdict) for row in rows]),
-        whole("max_lag", "Largest offset lag.", lambda mine: all_known(max, [row.offset_lag for row in mine])),
-        whole(
-            "max_lag_seconds",
-            "Largest time lag.",
-            lambda mine: _seconds(all_known(max, [row.time_lag_ms for row in mine])),
-        ),
-        whole("sum_lag", "Sum of the offset lags.", lambda mine: all_known(sum, [row.offset_lag for row in mine])),
-    ]
+    for name, text, figure in _GROUP_FIGURES:
+        values = [
+            ((p.cluster, p.group, p.topic, p.partition, p.flow), _value(figure, p, hops)) for p, hops in places.items()
+        ]
+        yield _family(f"kafka_consumergroup_{name}", text, labels, values)
+    by_group: dict[tuple[str, str, str], list[Total]] = {}
+    for place, hops in places.items():
+        lag = total(hop.last for hop in hops)
+        by_group.setdefault((place.cluster, place.group, place.flow), []).append(lag)
+    largest = {group: all_known(max, (lag.offset_lag for lag in lags)) for group, lags in by_group.items()}
+    totals = {group: total(lags) for group, lags in by_group.items()}
+    for name, text, figures in (
+        ("max_lag", "Largest offset lag.", largest),
+        ("max_lag_seconds", "Largest time lag.", {g: _seconds(lag.time_lag_ms) for g, lag in totals.items()}),
+        ("sum_lag", "Sum of the offset lags.", {g: lag.offset_lag for g, lag in totals.items()}),
+    ):
+        whole = ["cluster_name", "group", "flow"]
+        yield _family(f"kafka_consumergroup_group_{name}", text, whole, figures.items())
 
 
 def _flows(figures: Figures) -> list[GaugeMetricFamily]:
-    states = [
-        ((flow, state.name), float(verdict is state))
-        for flow, verdict in figures.lag.flows.items()
-        for state in Verdict
-    ]
-    risks = [((flow,), sum(hop.place.flow == flow for hop in figures.lag.at_risk)) for flow in figures.lag.flows]
+    flows = figures.lag.flows
+    states = [((flow, state.name), float(verdict is state)) for flow, verdict in flows.items() for state in Verdict]
+    risks = [((flow,), sum(hop.place.flow == flow for hop in figures.lag.at_risk)) for flow in flows]
     etas = []
-    for flow in figures.lag.flows:
-        found = [hop.catch_up for hop in figures.lag.hops if (hop.place.flow, hop.place.hop) == (flow, "republished")]
+    for flow in flows:
+        found = [hop.catch_up for hop in figures.lag.of(flow, "republished")]
         never = any(one.eta_ms is None and one.position_per_s is not None for one in found)
-        eta = float("inf") if never else _seconds(all_known(max, [one.eta_ms for one in found]))
-        etas.append(((flow,), eta))
+        eta = float("inf") if never else _seconds(all_known(max, (one.eta_ms for one in found)))
+        etas.append(((flow,), eta if found else None))
     return [
         _family("mirrorlake_verdict", "1 for the verdict that holds, 0 for the others.", ["flow", "verdict"], states),
         _family("mirrorlake_retention_at_risk", "Hops that retention overtakes.", ["flow"], risks),

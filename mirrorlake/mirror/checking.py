@@ -12,10 +12,9 @@ from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.values import length_of
 from mirrorlake.doctor import checks as doctor_step
-from mirrorlake.lag import status as status_step
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.report import Report, make_report
-from mirrorlake.lag.status_model import Status
+from mirrorlake.lag.status import Status, read_status
 from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror.base import Part
 from mirrorlake.model.verify import VerifyReports
@@ -43,21 +42,15 @@ class Checking(Part):
         Raises:
             ClusterError: a source or a target does not answer.
         """
-        found, state = [], self._wiring.control().state()
-        for each in self._chosen(flow):
-            with closing(self._wiring.ledger(each)) as ledger:
-                one = status_step.flow_status(
-                    each,
-                    source=self._wiring.source(each.source),
-                    target=self.admin(each.target),
-                    ledger=ledger,
-                    lake=self.lake,
-                    now=self._now,
-                    paused=state.covering(each.name, each.source, each.target),
-                    parked=state.of_flow(each.name, each.source),
-                )
-            found.append(one)
-        return Status(flows=tuple(found), observed_at=self._now())
+        chosen = self._chosen(flow)
+        return read_status(
+            chosen,
+            self._wiring.sampler(chosen).look(must_answer=True),
+            lake=self.lake,
+            target=self.admin,
+            readers=self._wiring.reader,
+            state=self._wiring.control().state(),
+        )
 
     def verify(self, flow: str | None = None) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut, by count and by content.

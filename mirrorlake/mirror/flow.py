@@ -10,7 +10,7 @@ from mirrorlake.config.display import flow_sheet
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.report import Report
-from mirrorlake.lag.status_model import FlowStatus
+from mirrorlake.lag.status import FlowStatus
 from mirrorlake.mirror.runner import Ran, Republishing
 from mirrorlake.mm2.survey import OtherMirror
 from mirrorlake.mm2.takeover import TakeoverPlan

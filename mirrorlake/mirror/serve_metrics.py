@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.figures import Figures, measure
-from mirrorlake.lag.judge import LagVerdict
+from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.mirror.services import Wiring
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import Any
 from mirrorlake.config.edit.preview import FlowPreview, TopicPreview
 from mirrorlake.doctor.checks import Finding, Findings
 from mirrorlake.doctor.try_cluster import Tried
-from mirrorlake.lag.judge import LagVerdict, judge_windows
+from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.report import Report
-from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
-from mirrorlake.lag.status_model import FlowStatus, PartitionStatus, Status
+from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
+from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
+from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.mirror.runner import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
@@ -115,7 +116,7 @@ def lag_verdict(text: str) -> LagVerdict:
     place = hop_place("consumed", text, flow=text, source=text, topic=text, cluster=text)
     looks = [NOON + timedelta(seconds=second) for second in range(3)]
     window = [sample(at, 7, 9, waiting=NOON, lag_ms=second * 1000) for second, at in enumerate(looks)]
-    return judge_windows({place: window}, now=NOON + timedelta(seconds=2), kept=lambda _: 60_000)
+    return judge_windows({place: window}, now=NOON + timedelta(seconds=2), retention_of=lambda _: 60_000)
 
 
 def report_page(text: str) -> Report:

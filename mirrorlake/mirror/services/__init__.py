@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.errors import TopicDenied
+from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.options import librdkafka_options, spark_options
 from mirrorlake.kafka.record_reader import RecordReader
+from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.retention import kept_by
 from mirrorlake.lag.sampler import Sampler, SampleSites
 from mirrorlake.mirror.services.connections import local_session, utc_now
 from mirrorlake.mirror.services.streams import Streams
@@ -57,21 +59,35 @@ class Wiring(Streams):
             librdkafka_options(config.cluster(flow.target), role="producer", extra=flow.producer)
             other.view(flow)
 
-    def sampler(self) -> Sampler:
-        """Build a sampler of all positions of the mirror; keep one for as long as it samples, because it remembers."""
-        return Sampler(self.lake, self.sample_sites, now=self.now)
+    def sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
+        """Build a sampler of all positions of the mirror, or of these flows without any group.
+
+        Keep one for as long as it samples, because it remembers.
+        """
+        return Sampler(
+            self.lake, self.sample_sites if flows is None else partial(self._sites_of, flows, {}), now=self.now
+        )
 
     def sample_sites(self) -> SampleSites:
         """Build the list of sites to sample from the settings as they are now."""
         admins = self.clusters()
+        return self._sites_of(self.config.flows, {alias: self.groups(alias) for alias in admins})
+
+    def _sites_of(self, flows: Sequence[FlowConfig], groups: Mapping[str, Groups]) -> SampleSites:
+        sources = {flow.source for flow in flows}
+        clusters = {*sources, *(flow.target for flow in flows)} - {*self.config.lake_clusters}
         return SampleSites(
-            flows=self.config.flows,
+            flows=flows,
             sampling=self.config.sampling,
-            sources=self.sources(),
-            admins=admins,
-            groups={alias: self.groups(alias) for alias in admins},
+            sources={alias: self.source(alias) for alias in sources},
+            admins={alias: self.admin(alias) for alias in clusters},
+            groups=groups,
             ledger=self.ledger,
         )
+
+    def reader(self, alias: str) -> RecordReader:
+        """Open a reader of a cluster's records."""
+        return RecordReader(alias, self.reader_options(alias))
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:
         """Build the lag report of these flows."""
@@ -80,9 +96,9 @@ class Wiring(Streams):
             flows,
             look=lambda: self.sampler().look(),
             runs=lambda names: self.known_maps([flow for flow in flows if flow.name in names]).runs.drop("source"),
-            reader=lambda alias: RecordReader(alias, self.reader_options(alias)),
+            readers=self.reader,
             now=self.now,
-            kept=kept_by(self.config, source=self.source, target=self.admin),
+            retention_of=Retention(self.config, source=self.source, target=self.admin),
             paused=lambda: self.control().state(),
         )
 

@@ -6,8 +6,8 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.lag.lines import LINE_COLUMNS
-from mirrorlake.lag.status_model import Status
+from mirrorlake.lag.series import LINE_COLUMNS
+from mirrorlake.lag.status import Status
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.feed import Feed
@@ -22,7 +22,7 @@ _MOST_LOOKS = 720
 def hop_lags(status: Status) -> dict[tuple[str, str], int]:
     """Return the offset lag of each hop of each flow: what is not landed yet, what is not republished yet.
 
-    >>> from mirrorlake.lag.status_model import FlowStatus, PartitionStatus
+    >>> from mirrorlake.lag.status import FlowStatus, PartitionStatus
     >>> row = PartitionStatus(topic="t", partition=0, source_end=9, landed=7, republished=4, offset_lag=5,
     ...                       time_lag_ms=None, verdict="behind")
     >>> hop_lags(Status(flows=(FlowStatus(flow="f", partitions=(row,), observed_at=None),), observed_at=None))

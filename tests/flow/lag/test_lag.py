@@ -55,6 +55,7 @@ def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(pair: Pair) -> None:
     assert milliseconds(landed.waiting_since) == stamps[20], "read from the source: it is not landed"
     assert milliseconds(fresh["consumed", billing].waiting_since) == stamps[5]
     assert milliseconds(fresh["consumed", audit].waiting_since) == stamps[8]
+    assert_status_says_what_lag_says(mirror, topic)
 
     mirror.run(once=True)
     # Another sampler goes on where the first one ended.
@@ -99,6 +100,20 @@ def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(pair: Pair) -> None:
     [then] = mirror.lag.at(billing, second.observed_at).collect()
     assert (then.position, then.cluster, then.end_position) == (5, "east", 30)
     assert mirror.lake.meta(GAPS).count() == 0, "law E: samples do not touch the accounts of landing"
+
+
+def assert_status_says_what_lag_says(mirror: Any, topic: str) -> None:
+    """Compare both answers on a clock that stands still: the same moment, the same numbers."""
+    clock, now = mirror._wiring.now, datetime.now(timezone.utc)
+    mirror._wiring.now = lambda: now
+    told = {(row.topic, row.partition): row for row in mirror.status()[FLOW]}
+    rows = [row for row in mirror[FLOW].lag.now().collect() if row.topic == topic]
+    mirror._wiring.now = clock
+    for hop in ("landed", "republished"):
+        [row] = [row for row in rows if row.hop == hop]
+        status = told[topic, row.partition]
+        assert (row.position, row.end_position) == (getattr(status, hop), status.source_end)
+    assert (row.offset_lag, row.time_lag_ms) == (status.offset_lag, status.time_lag_ms)
 
 
 def changed(mirror: Any, at: datetime) -> list[Any]:

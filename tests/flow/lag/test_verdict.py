@@ -60,7 +60,7 @@ def test_a_standstill_is_judged_reported_and_measured_until_it_is_made_up_for(
         ("republished", None): Verdict.STALL,
         ("consumed", group): Verdict.STALL,
     }
-    assert [hops["landed", None].judgement.samples, hops["landed", None].judgement.offset_lag] == [4, 10]
+    assert [hops["landed", None].samples, hops["landed", None].last.offset_lag] == [4, 10]
     risk = hops["consumed", group].retention
     assert risk is not None
     assert risk.at_risk

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pyspark.sql import SparkSession
 
 from mirrorlake.lag.judge import judge_lag, read_windows
-from mirrorlake.lag.report_points import lag_points, rpo_points
+from mirrorlake.lag.series import lag_points, rpo_points
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
 from mirrorlake.lake.schema import POSITIONS
 
@@ -64,7 +64,7 @@ def test_the_newest_samples_of_each_hop_are_judged(spark: SparkSession) -> None:
         ],
         POSITIONS.ddl,
     )
-    found = judge_lag(frame, now=at, positions=positions, kept=lambda _: 3_600_000)
+    found = judge_lag(frame, now=at, positions=positions, retention_of=lambda _: 3_600_000)
     assert [(hop.place.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
         (None, Verdict.STALL),

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.mirror import FlowConfig, LakeConfig
 from mirrorlake.groups.records import GroupRecords, newest_positions
-from mirrorlake.lag.status import _time_lag
+from mirrorlake.lag.moment import Standing, time_lags
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control
@@ -158,6 +158,8 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
     AUDIT.name: [(AT, "me@here", "plan", "hash", "central", None, "topic a.t", "create", "null", '{"configs": {}}')],
 }  # fmt: skip
 
+_STANDINGS = ((0, 13), (7, 13), (13, 13), (13, 20), (90, 13))
+
 QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "tables": lambda lake: [lake.exists(lake.meta_location(table)) for table in SIDE_TABLES],
     "versions": lambda lake: [lake.version(lake.meta_location(table)) for table in SIDE_TABLES],
@@ -193,8 +195,8 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "a checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/q/offsets"),
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
     "time lag": lambda lake: [
-        _time_lag(lake, "east", SourcePartition(LONG + "a", 1, 0), offset, AT + TICK * 5_000_000)
-        for offset in (0, 7, 13, 90)
+        time_lags(lake, "east", "a->b", [row], held={row.source: 13}, now=AT + TICK * 5_000_000)
+        for row in (Standing(SourcePartition(LONG + "a", 1, 0), offset, 13, end) for offset, end in _STANDINGS)
     ],
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),

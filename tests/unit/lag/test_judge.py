@@ -10,9 +10,11 @@ import pytest
 
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.lag.forecast import Earliest
-from mirrorlake.lag.judge import HopPlace, LagVerdict, judge_windows, name_pauses
-from mirrorlake.lag.verdict import Sample, Verdict
+from mirrorlake.lag.judge import judge_windows
+from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.verdict import HopPlace, LagVerdict, Verdict, name_pauses
 from mirrorlake.model.control import ControlState, Pause, Subject
+from mirrorlake.model.flow import SourcePartition
 from tests.builders import NOON, hop_place, sample
 
 HOUR_MS = 3_600_000
@@ -34,7 +36,7 @@ def stalled_and_well() -> LagVerdict:
         hop_place("consumed", group="<img src=x onerror=alert(1)>"): window([3, 3, 3], end=10),
         hop_place("landed", flow="east->west"): window([1, 9], end=10),
     }
-    return judge_windows(windows, now=NOON + timedelta(minutes=2), kept=lambda _: HOUR_MS)
+    return judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=lambda _: HOUR_MS)
 
 
 def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
@@ -43,6 +45,8 @@ def test_the_worst_comes_first_and_counts_for_flow_and_mirror() -> None:
     assert found.verdict is Verdict.STALL
     assert found.flows == {"east->central": Verdict.STALL, "east->west": Verdict.UNKNOWN}
     assert found.complete == 0.75
+    assert LagVerdict(hops=()).complete == 1.0
+    assert sorted(hop.samples for hop in found.hops) == [2, 3, 3, 3]
     assert [hop.place.hop for hop in found.at_risk] == ["consumed"]
     assert found.at_risk[0].as_dict()["retention_left_ms"] == HOUR_MS - 3 * 60_000
 
@@ -67,7 +71,7 @@ def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may
         raise ClusterUnreachable("east does not answer", consequence="", remedy="", alias="east")
 
     windows = {hop_place("landed"): window([10, 10, 10], end=10), hop_place("republished"): window([5, 5, 5], end=10)}
-    found = judge_windows(windows, now=NOON + timedelta(minutes=2), kept=kept)
+    found = judge_windows(windows, now=NOON + timedelta(minutes=2), retention_of=kept)
     assert asked == ["republished"]
     assert {hop.place.hop: hop.retention is None for hop in found.hops} == {"republished": True, "landed": False}
     assert found.verdict is Verdict.STALL
@@ -75,7 +79,7 @@ def test_how_long_a_topic_is_kept_is_asked_for_hops_that_are_behind_only_and_may
 
 def test_the_earliest_offsets_of_a_source_count_where_the_hop_reads_from_it() -> None:
     held = {
-        ("east", "orders", 1, 0): [
+        ("east", SourcePartition("orders", 1, 0)): [
             Earliest(observed_at=NOON - timedelta(minutes=8), offset=0),
             Earliest(observed_at=NOON - timedelta(minutes=3), offset=4),
         ]
@@ -105,5 +109,5 @@ def test_a_standstill_that_somebody_wanted_says_who_and_how_it_ends(subject: Sub
     state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
     told = name_pauses(found, state, {"east->central": "central"})
     assert told.flows == found.flows, "records wait all the same"
-    assert {hop.place.hop for hop in told.hops if "is paused by ann" in hop.judgement.reason} == named
-    assert all(subject.options in hop.judgement.reason for hop in told.hops if hop.place.hop in named)
+    assert {hop.place.hop for hop in told.hops if "is paused by ann" in hop.reason} == named
+    assert all(subject.options in hop.reason for hop in told.hops if hop.place.hop in named)

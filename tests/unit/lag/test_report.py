@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.lag.judge import HopPlace, judge_windows
+from mirrorlake.lag.judge import judge_windows
+from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.report import Report
-from mirrorlake.lag.report_points import LagPoint, LatencyPoint, RpoPoint
-from mirrorlake.lag.verdict import Sample, Verdict
+from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
+from mirrorlake.lag.verdict import HopPlace, Verdict
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
 from tests.builders import NOON, hop_place, sample
 from tests.unit.markup import ATTACKS

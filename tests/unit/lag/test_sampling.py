@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import ClusterUnreachable, ConfigError
-from mirrorlake.lag.unreachable import Absent
+from mirrorlake.lag.unreachable import Unreachable
 from mirrorlake.lake.read_to import standing
 from mirrorlake.lake.samples import Key, Remembered
 from tests.builders import mirror_config
@@ -44,24 +44,24 @@ def test_what_was_written_tells_every_look(looks: list[dict[Key, int]]) -> None:
 
 
 def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers() -> None:
-    absent, is_up, asked = Absent(), threading.Event(), []
+    unreachable, is_up, asked = Unreachable(), threading.Event(), []
 
     def ask() -> None:
         asked.append(1)
         if not is_up.is_set():
             raise ClusterUnreachable("still away", consequence="", remedy="", alias="west")
 
-    assert absent.why("west") is None
-    absent.note("west", "no broker answers", ask=ask)
-    absent.settle("west")
-    assert absent.why("west") == "no broker answers"
-    absent.settle("west")
+    assert unreachable.why("west") is None
+    unreachable.note("west", "no broker answers", ask=ask)
+    unreachable.settle("west")
+    assert unreachable.why("west") == "no broker answers"
+    unreachable.settle("west")
     assert len(asked) == 2, "asked again after each answer"
     is_up.set()
-    absent.why("west")
-    absent.settle("west")
-    assert absent.why("west") is None
-    assert absent.why("west") is None, "and it stays"
+    unreachable.why("west")
+    unreachable.settle("west")
+    assert unreachable.why("west") is None
+    assert unreachable.why("west") is None, "and it stays"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What lag means: verdicts by Burrow's rules, catch-up, retention risk, percentiles; all pure."""
+"""What lag means: verdicts by Burrow's rules, catch-up, retention risk; all pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.lag.forecast import Earliest, catch_up, no_older_than, retention_risk
-from mirrorlake.lag.verdict import Judgement, Sample, Verdict, completeness, judge, percentiles, worst
+from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.verdict import Verdict, judge, worst
 from tests.builders import NOON, sample
 
 HOUR_MS = 3_600_000
@@ -39,54 +40,48 @@ def looks(
 MOVES = [1000, 2000, 3000, 4000, 5000]
 STANDS = [1000] * 5
 
-# name, positions, lags, seconds after the first look's own 100 s at which it is judged, lag now, ends seen later, verdict
-HISTORIES: list[tuple[str, list[int], list[int | None], float, int | None, list[int], Verdict]] = [
-    ("a spike: nothing waited at the start", MOVES, [0, 50, 100, 150, 200], 600, None, [], Verdict.OK),
-    ("silent for exactly the span of the window", MOVES, [0, 50, 100, 150, 200], 900, None, [], Verdict.OK),
-    ("silent for longer, although nothing waited once", MOVES, [0, 50, 100, 150, 200], 901, None, [], Verdict.STOP),
-    ("silent for longer, always behind", MOVES, [50, 100, 150, 200, 250], 1000, None, [], Verdict.STOP),
-    ("stands still since a moment without lag", STANDS, [0, 50, 100, 150, 200], 600, None, [], Verdict.OK),
-    ("stands still, always behind", STANDS, [100, 150, 200, 250, 300], 600, None, [], Verdict.STALL),
-    ("stands still, the lag does, too", STANDS, [100] * 5, 600, None, [], Verdict.STALL),
-    ("went back and came back", [1000, 2000, 3000, 2000, 4000], [100, 150, 200, 1250, 300], 600, None, [], Verdict.OK),
+# name, positions, lags, seconds after the first look's own 100 s at which it is judged, verdict
+HISTORIES: list[tuple[str, list[int], list[int | None], float, Verdict]] = [
+    ("a spike: nothing waited at the start", MOVES, [0, 50, 100, 150, 200], 600, Verdict.OK),
+    ("silent for exactly the span of the window", MOVES, [0, 50, 100, 150, 200], 900, Verdict.OK),
+    ("silent for longer, although nothing waited once", MOVES, [0, 50, 100, 150, 200], 901, Verdict.STOP),
+    ("silent for longer, always behind", MOVES, [50, 100, 150, 200, 250], 1000, Verdict.STOP),
+    ("stands still since a moment without lag", STANDS, [0, 50, 100, 150, 200], 600, Verdict.OK),
+    ("stands still, always behind", STANDS, [100, 150, 200, 250, 300], 600, Verdict.STALL),
+    ("stands still, the lag does, too", STANDS, [100] * 5, 600, Verdict.STALL),
+    ("went back and came back", [1000, 2000, 3000, 2000, 4000], [100, 150, 200, 1250, 300], 600, Verdict.OK),
     (
         "went back and stays back",
         [1000, 2000, 3000, 500, 900],
         [100, 150, 200, 2800, 2500],
         600,
-        None,
-        [],
         Verdict.REWIND,
     ),
-    ("went back although nothing waited before", [10, 20, 30, 0, 1], [0, 0, 0, 30, 29], 600, None, [], Verdict.REWIND),
-    ("no lag at present", MOVES, [50, 100, 150, 200, 250], 1000, 0, [], Verdict.OK),
-    ("silent since it had no lag, new records came", MOVES, [0] * 5, 1000, 931, [5931], Verdict.STOP),
-    ("the same, but the end was reached moments ago", MOVES, [0] * 5, 1000, 1, [5000, 5001], Verdict.OK),
-    ("looks without a known end change nothing", MOVES, [0, None, 100, None, 200], 600, None, [], Verdict.OK),
-    ("moves, and the lag grows", MOVES, [50, 100, 150, 200, 250], 600, None, [], Verdict.WARNING),
-    ("moves, and the lag stays", MOVES, [50] * 5, 600, None, [], Verdict.WARNING),
-    ("moves, and the lag once became less", MOVES, [500, 400, 450, 500, 550], 600, None, [], Verdict.OK),
-    ("an idle topic", STANDS, [0] * 5, 600, None, [], Verdict.OK),
-    ("an idle topic, one look", [1000], [0], 600, None, [], Verdict.OK),
-    ("two looks at records that wait", [1000, 1000], [5, 5], 250, None, [], Verdict.UNKNOWN),
-    ("nobody looks any more, nothing waited then", MOVES, [9, 9, 9, 9, 0], 1000, None, [], Verdict.UNKNOWN),
-    ("the end is not known", MOVES, [5, 5, 5, 5, None], 600, None, [], Verdict.UNKNOWN),
-    ("nothing was sampled", [], [], 600, None, [], Verdict.UNKNOWN),
+    ("went back although nothing waited before", [10, 20, 30, 0, 1], [0, 0, 0, 30, 29], 600, Verdict.REWIND),
+    ("looks without a known end change nothing", MOVES, [0, None, 100, None, 200], 600, Verdict.OK),
+    ("moves, and the lag grows", MOVES, [50, 100, 150, 200, 250], 600, Verdict.WARNING),
+    ("moves, and the lag stays", MOVES, [50] * 5, 600, Verdict.WARNING),
+    ("moves, and the lag once became less", MOVES, [500, 400, 450, 500, 550], 600, Verdict.OK),
+    ("an idle topic", STANDS, [0] * 5, 600, Verdict.OK),
+    ("an idle topic, one look", [1000], [0], 600, Verdict.OK),
+    ("two looks at records that wait", [1000, 1000], [5, 5], 250, Verdict.UNKNOWN),
+    ("nobody looks any more, nothing waited then", MOVES, [9, 9, 9, 9, 0], 1000, Verdict.UNKNOWN),
+    ("the end is not known", MOVES, [5, 5, 5, 5, None], 600, Verdict.UNKNOWN),
+    ("nothing was sampled", [], [], 600, Verdict.UNKNOWN),
 ]
 
 
 @pytest.mark.parametrize(
-    ("positions", "lags", "now_s", "lag_now", "ends", "verdict"),
+    ("positions", "lags", "now_s", "verdict"),
     [history[1:] for history in HISTORIES],
     ids=[history[0] for history in HISTORIES],
 )
 def test_a_history_is_judged_by_rule(
-    positions: list[int], lags: list[int | None], now_s: float, lag_now: int | None, ends: list[int], verdict: Verdict
+    positions: list[int], lags: list[int | None], now_s: float, verdict: Verdict
 ) -> None:
-    found = judge(looks(positions, lags), now=at(now_s), current_lag=lag_now, recent_ends=ends)
+    found = judge(looks(positions, lags), now=at(now_s))
     assert found.verdict is verdict, found.reason
     assert found.reason
-    assert found.samples == len(positions)
 
 
 @st.composite
@@ -108,7 +103,9 @@ def test_nothing_waiting_now_is_ok_and_a_shift_of_offsets_or_time_changes_no_ver
 ) -> None:
     now = window[-1].observed_at + timedelta(seconds=later)
     found = judge(window, now=now)
-    assert judge(window, now=now, current_lag=0).verdict is Verdict.OK
+    is_silent = len(window) >= 3 and timedelta(seconds=later) > window[-1].observed_at - window[0].observed_at
+    at_rest = [*window[:-1], replace(window[-1], offset_lag=0)]
+    assert judge(at_rest, now=now).verdict is (Verdict.UNKNOWN if is_silent else Verdict.OK)
     day, far = timedelta(days=1), 1_000_000
     moved = [sample(one.observed_at + day, one.position + far, (one.end_position or 0) + far) for one in window]
     assert judge(list(reversed(moved)), now=now + day).verdict is found.verdict
@@ -131,21 +128,15 @@ def test_what_is_no_longer_looked_at_and_waited_is_a_stop(window: list[Sample]) 
 def test_nobody_waits_for_markers_of_transactions_and_records_that_a_rule_kept_back() -> None:
     window = [sample(at(s), 10, 12, lag_ms=0) for s in (0, 100, 200)]
     assert judge(window, now=at(210)).verdict is Verdict.OK
-    assert judge(window, now=at(210)).offset_lag == 2
     assert catch_up(window).eta_ms == 0
     in_future = [replace(one, waiting_since=at(1000)) for one in window]
     assert judge(in_future, now=at(210)).verdict is Verdict.STALL, "a timestamp ahead of the clock: its record waits"
 
 
 def test_the_worst_counts_and_what_is_unknown_hides_nothing() -> None:
-    def of(*verdicts: Verdict) -> list[Judgement]:
-        return [Judgement(verdict=verdict, reason="") for verdict in verdicts]
-
-    assert worst(of(Verdict.OK, Verdict.REWIND, Verdict.WARNING)) is Verdict.REWIND
-    assert worst(of(Verdict.UNKNOWN, Verdict.OK)) is Verdict.OK
-    assert worst(of(Verdict.UNKNOWN)) is Verdict.UNKNOWN
-    assert completeness(of(Verdict.UNKNOWN, Verdict.OK, Verdict.STALL, Verdict.OK)) == 0.75
-    assert completeness([]) == 1.0
+    assert worst([Verdict.OK, Verdict.REWIND, Verdict.WARNING]) is Verdict.REWIND
+    assert worst([Verdict.UNKNOWN, Verdict.OK]) is Verdict.OK
+    assert worst([Verdict.UNKNOWN]) is Verdict.UNKNOWN
 
 
 # -- catch-up ---------------------------------------------------------------------------------------------------------
@@ -254,21 +245,3 @@ def test_what_is_left_is_never_less_than_if_nothing_moved(
     assert risk.at_risk <= (risk.left_ms is not None)
     if window[-1].offset_lag == 0 and risk.by != "lost":
         assert not risk.at_risk
-
-
-# -- percentiles ------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(-1000, 1000), min_size=1), st.sampled_from([1, 50, 55, 90, 95, 99, 99.9, 100]))
-def test_a_percentile_is_a_value_that_occurred_and_so_many_are_not_above_it(values: list[int], asked: float) -> None:
-    found = percentiles(values, (asked,))[asked]
-    assert found in values
-    assert sum(value <= found for value in values) >= asked / 100 * len(values) - 1e-9
-    assert sum(value < found for value in values) < asked / 100 * len(values) + 1e-9
-
-
-def test_percentiles_of_nothing_are_none_and_silly_ones_are_refused() -> None:
-    assert percentiles([]) == {}
-    for silly in (0, 101, -5):
-        with pytest.raises(ValueError, match="above 0"):
-            percentiles([1], (silly,))

@@ -18,9 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.errors import ConfigError
-from mirrorlake.lag.figures import Figures, Latency
-from mirrorlake.lag.judge import HopPlace, judge_windows
-from mirrorlake.lag.verdict import Sample, Verdict
+from mirrorlake.lag.figures import Figures
+from mirrorlake.lag.judge import judge_windows
+from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.series import LatencyPoint
+from mirrorlake.lag.verdict import HopPlace, Verdict
 from mirrorlake.metrics.feed import BatchListener, MetricsFeed, committed
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.server import MetricsServer
@@ -80,8 +82,10 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
             ]
     return Figures(
         at=NOON + timedelta(seconds=20),
-        lag=judge_windows(windows, now=NOON + timedelta(seconds=20), kept=lambda _: 3_600_000),
-        latency=[Latency(flow=FLOW, topic="orders", p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)],
+        lag=judge_windows(windows, now=NOON + timedelta(seconds=20), retention_of=lambda _: 3_600_000),
+        latency=[
+            LatencyPoint(at=NOON, flow=FLOW, topic="orders", records=9, p50_ms=500.0, p95_ms=1500.0, p99_ms=2500.0)
+        ],
         gaps={("east", "compacted"): 7},
         withheld={(FLOW, "quarantined"): 3},
     )
@@ -125,7 +129,7 @@ def test_what_is_gone_or_not_known_has_no_series() -> None:
     metrics = Metrics()
     metrics.show(figures())
     [first, second, *_] = figures().lag.hops
-    unknown = replace(first, judgement=replace(first.judgement, offset_lag=None, time_lag_ms=None))
+    unknown = replace(first, last=replace(first.last, offset_lag=None, time_lag_ms=None))
     assert first.place.hop == second.place.hop == "consumed"
     metrics.show(replace(figures(), lag=replace(figures().lag, hops=(unknown, second)), gaps={}))
     series = scraped(metrics)

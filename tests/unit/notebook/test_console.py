@@ -20,8 +20,8 @@ from mirrorlake.config import secrets
 from mirrorlake.config.load import loads
 from mirrorlake.config.secrets import forget_typed, resolve
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.lag.lines import LINE_COLUMNS
-from mirrorlake.lag.status_model import Status
+from mirrorlake.lag.series import LINE_COLUMNS
+from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, Plan

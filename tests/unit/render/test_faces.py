@@ -22,7 +22,7 @@ from traitlets.config import Config
 import mirrorlake
 import mirrorlake as ml
 from mirrorlake.config.load import loads
-from mirrorlake.lag.status_model import Status
+from mirrorlake.lag.status import Status
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Exact, Filtered, InHole
@@ -135,7 +135,7 @@ def test_html_and_text_say_the_same() -> None:
     "name",
     [
         *(f"model.{name}" for name in ("causes", "control", "groups", "offset_map", "parked", "plan", "verify")),
-        "lag.status_model",
+        "lag.status",
     ],
 )
 def test_the_examples_are_true(name: str) -> None:

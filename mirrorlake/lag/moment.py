@@ -1,0 +1,190 @@
+"""One moment of lag: what is known of a hop at it, how parts are added up, and the one law of time lag.
+
+The time lag of a hop is the age of the oldest record that has not passed it, looked up by its offset and never interpolated.
+Records that a rule withheld, aborted records and markers do not wait. What is not known is None, and makes a sum None: a lag
+that leaves a part out looks better than it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka.record_reader import RecordReader
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.model.flow import SourcePartition
+
+TIME_LAG = """CASE WHEN position >= known_end THEN 0
+    WHEN waiting_since IS NOT NULL THEN greatest(unix_millis(observed_at) - unix_millis(waiting_since), 0)
+    WHEN landed >= known_end THEN 0 END"""
+"""The law in SQL: `waiting_since` is the timestamp of the oldest landed record between `position` and `known_end` that waits."""
+
+Readers = Callable[[str], AbstractContextManager[RecordReader]]
+"""Open a reader of a source's records."""
+
+# The next record is read from the source for so many partitions; of the others it stays unknown.
+_MOST_READ = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What is known of one hop of one source partition at one moment.
+
+    Attributes:
+        position: next offset to pass the hop.
+        end_position: end of the source partition; None where the source did not answer.
+        offset_lag: offsets between both; None where the end is not known.
+        waiting_since: timestamp of the oldest record that has not passed; None when none waits, or when it is not known.
+        time_lag_ms: its age, 0 when none waits; None when it is not known.
+    """
+
+    observed_at: datetime
+    position: int
+    end_position: int | None = None
+    offset_lag: int | None = None
+    waiting_since: datetime | None = None
+    time_lag_ms: int | None = None
+
+    @property
+    def waiting(self) -> int | None:
+        """Records that wait, at most: 0 where the offsets up to the end hold none, None where the end is not known."""
+        return 0 if self.time_lag_ms == 0 and self.waiting_since is None else self.offset_lag
+
+
+class HasLag(Protocol):
+    """A partition, or a total of partitions."""
+
+    @property
+    def offset_lag(self) -> int | None:
+        """Offsets before the end."""
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """Age of the oldest record that waits."""
+
+
+class Total(NamedTuple):
+    """The lag of several partitions: the sum of offset lags, the largest time lag."""
+
+    offset_lag: int | None
+    time_lag_ms: int | None
+
+
+def total(parts: Iterable[HasLag]) -> Total:
+    """Add up partitions, or totals of them: the total of totals is that of all partitions.
+
+    >>> total([Total(5, 700), Total(2, 900)]), total([Total(5, 700), Total(2, None)]), total([])
+    (Total(offset_lag=7, time_lag_ms=900), Total(offset_lag=7, time_lag_ms=None), Total(offset_lag=0, time_lag_ms=0))
+    """
+    found = list(parts)
+    return Total(all_known(sum, (one.offset_lag for one in found)), all_known(max, (one.time_lag_ms for one in found)))
+
+
+def all_known(add: Callable[[Collection[int]], int], values: Iterable[int | None]) -> int | None:
+    """Combine values with `add`; None if one is not known, 0 of no values.
+
+    >>> all_known(max, [1, 2]), all_known(sum, [1, None]), all_known(sum, [])
+    (2, None, 0)
+    """
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return None if len(known) < len(found) else add(known) if known else 0
+
+
+class Standing(NamedTuple):
+    """How far a flow stands in a source partition: next offsets, and the partition's end."""
+
+    source: SourcePartition
+    republished: int
+    landed: int
+    end: int
+
+
+def time_lags(
+    lake: Lake, alias: str, flow: str, rows: Collection[Standing], *, held: Mapping[SourcePartition, int], now: datetime
+) -> dict[SourcePartition, int | None]:
+    """Look up the time lags of a flow's positions, in milliseconds; None where the oldest record that waits is not landed.
+
+    `held` is the next offset to land of every partition in the relay: files before it need not be read.
+    """
+    found: dict[SourcePartition, int | None] = dict.fromkeys((row.source for row in rows), 0)
+    asked = {row.source: row for row in rows if row.republished < row.end}
+    found |= dict.fromkeys(asked)
+    if asked and lake.exists(lake.relay_location(alias)):
+        columns = {
+            "topic": pa.array([source.topic for source in asked], pa.string()),
+            "generation": pa.array([source.generation for source in asked], pa.int32()),
+            "partition": pa.array([source.partition for source in asked], pa.int32()),
+            "position": pa.array([row.republished for row in asked.values()], pa.int64()),
+            "landed": pa.array([row.landed for row in asked.values()], pa.int64()),
+            "known_end": pa.array([row.end for row in asked.values()], pa.int64()),
+            "observed_at": pa.array([now] * len(asked), pa.timestamp("us", "UTC")),
+        }
+        part = RelayPart({**held, **{source: row.republished for source, row in asked.items()}})
+        for row in lake.ask(_WAITING, relay=alias, part=part, tables={"standing": pa.table(columns)}, flow=flow):
+            found[SourcePartition(row.topic, row.generation, row.partition)] = row.time_lag_ms
+    return found
+
+
+_WAITING = f"""
+    WITH withheld_stretches AS (
+        SELECT topic, generation, partition, stretch.first AS first_offset, stretch.first + stretch.length AS next_offset
+        FROM (
+            SELECT w.topic, w.generation, w.partition, explode(w.ranges) AS stretch
+            FROM {{withheld}} AS w JOIN {{standing}} AS s
+                ON w.topic = s.topic AND w.generation = s.generation AND w.partition = s.partition
+            WHERE w.flow = :flow AND w.last_offset >= s.position
+        )
+    ),
+    waiting AS (
+        SELECT s.topic, s.generation, s.partition, min_by(r.timestamp, r.`offset`) AS waiting_since
+        FROM {{relay}} AS r JOIN {{standing}} AS s
+            ON r.topic = s.topic AND r.generation = s.generation AND r.partition = s.partition
+        WHERE r.`offset` >= s.position AND r.`offset` < s.known_end AND NOT EXISTS (
+            SELECT 1 FROM withheld_stretches AS w
+            WHERE w.topic = r.topic AND w.generation = r.generation AND w.partition = r.partition
+                AND w.first_offset <= r.`offset` AND r.`offset` < w.next_offset)
+        GROUP BY s.topic, s.generation, s.partition
+    )
+    SELECT topic, generation, partition, {TIME_LAG} AS time_lag_ms
+    FROM (
+        SELECT s.*, w.waiting_since FROM {{standing}} AS s LEFT JOIN waiting AS w
+            ON s.topic = w.topic AND s.generation = w.generation AND s.partition = w.partition
+    )
+"""  # noqa: S608  no value enters the text
+
+
+def first_unlanded(
+    readers: Readers, ends: Mapping[tuple[str, SourcePartition], int]
+) -> dict[tuple[str, SourcePartition], int | None]:
+    """Read the timestamps in milliseconds of the next records to land from the sources, by alias and partition.
+
+    None where nothing but markers follows; a partition that was not read is left out.
+    """
+    found: dict[tuple[str, SourcePartition], int | None] = {}
+    for alias in sorted({alias for alias, _ in ends}):
+        try:
+            with readers(alias) as reader:
+                for source in sorted(source for owner, source in ends if owner == alias)[:_MOST_READ]:
+                    record = next(reader.read(source.topic, source.partition, ends[alias, source]), None)
+                    found[alias, source] = None if record is None else record.timestamp_ms
+        except ClusterError:
+            continue
+    return found
+
+
+def age_ms(since_ms: int | None, now: datetime) -> int:
+    """Return the age of a record, 0 of none.
+
+    >>> from datetime import timezone
+    >>> age_ms(500, datetime.fromtimestamp(2, timezone.utc)), age_ms(None, datetime.fromtimestamp(2, timezone.utc))
+    (1500, 0)
+    """
+    return 0 if since_ms is None else max(0, int(now.timestamp() * 1000) - since_ms)

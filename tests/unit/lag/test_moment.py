@@ -1,0 +1,130 @@
+"""The lag of a moment: how parts are added up, and the law of time lag against a plain count over records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.lag.moment import _WAITING, Standing, Total, age_ms, first_unlanded, time_lags, total
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.ask import answer_from_files
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import RELAY, WITHHELD
+from mirrorlake.model.flow import SourcePartition
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+FLOW = "east->central"
+ORDERS = SourcePartition("orders", 1, 0)
+KEY = {"topic": "orders", "generation": 1, "partition": 0}
+
+lags = st.builds(Total, st.none() | st.integers(0, 1000), st.none() | st.integers(0, 1000))
+
+
+@given(st.lists(st.lists(st.lists(lags), max_size=4), max_size=4))
+def test_the_total_of_flows_is_that_of_their_partitions_and_what_is_unknown_makes_it_unknown(
+    flows: list[list[list[Total]]],
+) -> None:
+    partitions = [one for flow in flows for topic in flow for one in topic]
+    found = total(partitions)
+    assert found == total(total(total(topic) for topic in flow) for flow in flows)
+    assert found == total(reversed(partitions))
+    for name, whole in found._asdict().items():
+        assert (whole is None) == any(getattr(one, name) is None for one in partitions)
+    for one in partitions:
+        assert found.offset_lag is None or (one.offset_lag or 0) <= found.offset_lag
+        assert found.time_lag_ms is None or (one.time_lag_ms or 0) <= found.time_lag_ms
+
+
+def withheld(first: int, last: int, offsets: Iterable[int], flow: str = FLOW) -> dict[str, Any]:
+    ranges = [{"first": offset, "length": 1} for offset in offsets]
+    return {**KEY, "flow": flow, "first_offset": first, "last_offset": last, "ranges": ranges, "withheld_at": NOON}
+
+
+def record(offset: int) -> dict[str, Any]:
+    return {**KEY, "offset": offset, "timestamp": at(offset), "timestamp_type": 0, "landed_at": NOON}
+
+
+def at(second: float) -> datetime:
+    return NOON + timedelta(seconds=second)
+
+
+def expected(records: Sequence[int], kept_back: set[int], position: int, landed: int, end: int, now: int) -> int | None:
+    """Return the time lag of a hop as the law words it, in milliseconds."""
+    waiting = [offset for offset in records if position <= offset < end and offset not in kept_back]
+    if position >= end:
+        return 0
+    if waiting:
+        return max(0, now - min(waiting)) * 1000
+    return 0 if landed >= end else None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    offsets=st.sets(st.integers(0, 12)),
+    kept_back=st.sets(st.integers(0, 12)),
+    position=st.integers(0, 14),
+    unlanded=st.integers(0, 3),
+    now=st.integers(0, 20),
+)
+@pytest.mark.law("E")
+def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
+    offsets: set[int], kept_back: set[int], position: int, unlanded: int, now: int
+) -> None:
+    landed = max(offsets, default=-1) + 1
+    standing = {
+        **KEY,
+        "position": position,
+        "landed": landed,
+        "known_end": landed + unlanded,
+        "observed_at": at(now),
+    }
+    tables = {
+        "relay": arrow_table(RELAY, [record(offset) for offset in sorted(offsets)]),
+        # Another flow's records wait in that flow only.
+        "withheld": arrow_table(
+            WITHHELD,
+            [
+                withheld(min(kept_back, default=0), max(kept_back, default=0), sorted(kept_back)),
+                withheld(0, 12, range(13), flow="east->west"),
+            ],
+        ),
+        "standing": pa.Table.from_pylist([standing]),
+    }
+    [found] = answer_from_files(_WAITING, tables, {"flow": FLOW})
+    assert found.time_lag_ms == expected(sorted(offsets), kept_back, position, landed, landed + unlanded, now)
+
+
+def test_time_lags_are_read_from_the_lake_without_spark(tmp_path: Path) -> None:
+    def no_session() -> Any:
+        raise AssertionError("Spark is not asked")
+
+    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
+    row = Standing(ORDERS, republished=1, landed=4, end=6)
+    for table, place in ((RELAY, lake.relay_location("east")), (WITHHELD, lake.meta_location(WITHHELD))):
+        lake._folder.create(place, table)
+    assert time_lags(lake, "east", FLOW, [row], held={}, now=NOON) == {ORDERS: None}, "nothing was ever landed"
+    lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, [record(offset) for offset in range(4)]))
+    lake.append_rows(WITHHELD, [withheld(1, 1, [1])])
+    idle = SourcePartition("idle", 1, 0)
+    rows = [row, Standing(idle, republished=9, landed=9, end=9)]
+    assert time_lags(lake, "east", FLOW, rows, held={ORDERS: 4, idle: 9}, now=at(10)) == {ORDERS: 8000, idle: 0}
+    sent = [row._replace(republished=4)]
+    assert time_lags(lake, "east", FLOW, sent, held={ORDERS: 4}, now=at(10)) == {ORDERS: None}
+
+
+def test_a_source_that_does_not_answer_leaves_the_age_of_what_is_not_landed_unknown() -> None:
+    def away(alias: str) -> Any:
+        raise ClusterUnreachable(f"{alias} is away", consequence="", remedy="", alias=alias)
+
+    assert first_unlanded(away, {("east", ORDERS): 5}) == {}
+    assert age_ms(None, NOON) == 0, "nothing but markers follows"
+    assert age_ms(int(NOON.timestamp() * 1000) + 5, NOON) == 0, "a timestamp ahead of the clock"

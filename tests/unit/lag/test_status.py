@@ -1,0 +1,166 @@
+"""Status from one look: what it tells of lives of topics, pauses and records that a rule withheld; without brokers and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.load import loads
+from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.config.schema.sampling import SamplingConfig
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.kafka.admin import TopicState
+from mirrorlake.lag import sampler as sampler_module
+from mirrorlake.lag import status as status_module
+from mirrorlake.lag.sampler import Sampler, SampleSites
+from mirrorlake.lag.status import PartitionStatus, Status, read_status
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import KnownTopic, topic_row
+from mirrorlake.lake.schema import METADATA, RELAY, SIDE_TABLES, WITHHELD
+from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.ledger import LedgerRecord
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+[FLOW] = loads("""
+lake: {root: ./lake}
+clusters: {east: {bootstrap_servers: "e:1"}, central: {bootstrap_servers: "c:1"}}
+flows: [{source: east, target: central, topics: [orders, clicks]}]
+""").flows
+ORDERS, CLICKS = SourcePartition("orders", 1, 0), SourcePartition("clicks", 1, 0)
+
+
+@dataclass
+class Cluster:
+    """A source with one partition a topic: its id and its end."""
+
+    topics: dict[str, tuple[str, int]]
+    unlanded: Mapping[int, int] = field(default_factory=dict)
+
+    def topic_names(self) -> list[str]:
+        return sorted(self.topics)
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        return {name: TopicState(name=name, topic_id=self.topics[name][0], partitions=1) for name in names}
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.topics[tp.topic][1] for tp in partitions}
+
+    def read(self, _topic: str, _partition: int, start: int) -> Any:
+        ms = self.unlanded.get(start)
+        return iter(() if ms is None else [SimpleNamespace(timestamp_ms=ms)])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Ten records of `orders` are landed, a second apart; a rule withheld 8 and 9."""
+
+    def no_session() -> Any:
+        raise AssertionError("Spark is not asked")
+
+    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
+    lake._folder.create(lake.relay_location("east"), RELAY)
+    for table in SIDE_TABLES:
+        lake._folder.create(lake.meta_location(table), table)
+    records = [("orders", 1, 0, n, NOON + timedelta(seconds=n), 0, None, None, None, NOON) for n in range(10)]
+    lake._folder.append(
+        lake.relay_location("east"), arrow_table(RELAY, [dict(zip(RELAY.columns, row, strict=True)) for row in records])
+    )
+    lake.append_rows(
+        METADATA,
+        [
+            topic_row("east", "source", KnownTopic(name=name, generation=1, topic_id=name, partitions=1), NOON)
+            for name in ("orders", "clicks")
+        ],
+    )
+    filtered = (FLOW.name, "orders", 1, 0, 8, 9, [{"first": 8, "length": 2}], 2, "filtered")
+    lake.append_rows(WITHHELD, [dict(zip(WITHHELD.columns, filtered, strict=False))])
+    return lake
+
+
+def status(
+    lake: Lake,
+    source: Any,
+    sent: Mapping[SourcePartition, int],
+    monkeypatch: pytest.MonkeyPatch,
+    state: ControlState = NOTHING_ASKED,
+) -> Status:
+    last = LedgerRecord(flow=FLOW.name, lane=0, lanes=1, epoch=1, owner="o", seq=0, checkpoint=1, positions=dict(sent))
+    monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
+    monkeypatch.setattr(status_module, "look_at_remotes", lambda *_: ([], {}))
+    sites = SampleSites(
+        flows=[FLOW],
+        sampling=SamplingConfig(),
+        sources={"east": source},
+        admins={"east": source, "central": source},
+        groups={},
+        ledger=lambda _: nullcontext(),  # type: ignore[arg-type,return-value]
+    )
+    moment = Sampler(lake, lambda: sites, now=lambda: NOON + timedelta(seconds=60)).look(must_answer=True)
+    return read_status(
+        [FLOW], moment, lake=lake, target=lambda _: source, readers=lambda _: nullcontext(source), state=state
+    )
+
+
+def told(row: PartitionStatus) -> tuple[Any, ...]:
+    return row.source_end, row.landed, row.republished, row.offset_lag, row.time_lag_ms, row.verdict
+
+
+def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_is_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
+    clicks, orders = status(lake, landed, {ORDERS: 5}, monkeypatch)[FLOW.name]
+    assert told(clicks) == (0, 0, 0, 0, 0, "in_step")
+    assert told(orders) == (10, 10, 5, 5, 55_000, "behind")
+    [_, filtered] = status(lake, landed, {ORDERS: 8}, monkeypatch)[FLOW.name]
+    assert told(filtered) == (10, 10, 8, 2, 0, "behind"), "nobody waits for 8 and 9"
+
+    ahead = Cluster({"orders": ("orders", 12), "clicks": ("clicks", 3)}, unlanded={10: 1000 * int(NOON.timestamp())})
+    found = status(lake, ahead, {ORDERS: 8}, monkeypatch)
+    clicks, orders = found[FLOW.name]
+    assert told(orders) == (12, 10, 8, 4, 60_000, "behind"), "10 is the oldest that waits, and stands on the source"
+    assert told(clicks) == (3, 0, 0, 3, 0, "not_started"), "nothing but markers"
+    assert (found.offset_lag, found.time_lag_ms) == (7, 60_000)
+
+
+def test_a_recreated_topic_waits_from_its_beginning(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Cluster({"orders": ("another", 4), "clicks": ("clicks", 0)}, unlanded={0: 1000 * int(NOON.timestamp())})
+    [_, orders] = status(lake, source, {ORDERS: 10}, monkeypatch)[FLOW.name]
+    assert told(orders) == (4, 0, 0, 4, 60_000, "not_started"), "what was landed is of another life"
+
+
+def test_a_pause_is_named_and_what_is_unknown_makes_the_total_unknown(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent(Cluster):
+        def read(self, *_: Any) -> Any:
+            raise ClusterUnreachable("east is away", consequence="", remedy="", alias="east")
+
+    subject = Subject(kind="topic", name="orders", flow=FLOW.name)
+    state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
+    source = Silent({"orders": ("orders", 10), "clicks": ("clicks", 3)})
+    found = status(lake, source, {ORDERS: 5}, monkeypatch, state)
+    assert [row.verdict for row in found[FLOW.name]] == ["not_started", "paused"]
+    assert [row.time_lag_ms for row in found[FLOW.name]] == [None, 55_000]
+    assert (found.offset_lag, found.time_lag_ms) == (8, None), "the unknown one may be the largest"
+
+
+def test_a_cluster_that_does_not_answer_is_an_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(Cluster):
+        def topic_names(self) -> list[str]:
+            raise ClusterUnreachable("east is away", consequence="", remedy="", alias="east")
+
+    with pytest.raises(ClusterUnreachable):
+        status(lake, Away({}), {}, monkeypatch)
