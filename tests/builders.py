@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timezone
 from typing import Any
 
@@ -14,7 +15,7 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.verdict import HopPlace
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import Run, holes_between
 from mirrorlake.records.record import BrowsedRecord, LandedIn, Outcome, Page, Passport
 
@@ -70,8 +71,11 @@ def run_over(offsets: Sequence[int], downstream: int, **ends: Any) -> Run:
 
 
 def ledger_record(**parts: Any) -> LedgerRecord:
-    start = {"flow": "east->central", "lane": 0, "lanes": 1, "epoch": 1, "owner": "o", "seq": 0, "checkpoint": 1}
-    return LedgerRecord(**{**start, **parts})
+    """Return a ledger record; what a claim says is given by the names of its fields, beside those of the record."""
+    start = {"flow": "east->central", "lanes": 1, "epoch": 1, "owner": "o", "checkpoint_location": 1, "seq": 0}
+    given, names = {**start, **parts}, {field.name for field in fields(Claim)}
+    claim = Claim(**{name: value for name, value in given.items() if name in names})
+    return LedgerRecord(claim=claim, **{name: value for name, value in given.items() if name not in names})
 
 
 def hop_place(hop: str = "landed", group: str | None = None, **parts: Any) -> HopPlace:

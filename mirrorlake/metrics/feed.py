@@ -69,7 +69,7 @@ def committed(metrics: Metrics) -> Callable[[Sequence[LedgerRecord]], None]:
                 counts: dict[str, int] = {}
                 for run in record.runs:
                     counts[run.source.topic] = counts.get(run.source.topic, 0) + run.count
-                metrics.republished(record.flow, counts)
+                metrics.republished(record.claim.flow, counts)
         except Exception:
             log.exception("metrics.failed what=count of republished records")
 

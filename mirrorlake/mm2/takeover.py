@@ -34,7 +34,7 @@ from mirrorlake.mm2.survey import Comparison, MirrorMakerWatch, OtherMirror, Sit
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.render import Sheet, Shown, badge, plural, table
@@ -326,15 +326,10 @@ def apply_takeover(
     lake.append_rows(GAPS, [gap_row(flow.source, gap, now) for gap in expired])
     epoch = next_epoch([], now)
     target.create(ledger_spec(flow.ledger_topic, flow.lanes, flow.replication_factor))
-    owner = f"takeover {uuid.uuid4()}"
+    claim = Claim(flow=flow.name, lanes=flow.lanes, epoch=epoch, owner=f"takeover {uuid.uuid4()}")
     task = LaneTask(
-        flow=flow.name,
+        claim=claim,
         target=flow.target,
-        lane=0,
-        lanes=flow.lanes,
-        epoch=epoch,
-        owner=owner,
-        checkpoint=0,
         options=producer_options,
         reader_options=reader_options,
         exactly_once=flow.delivery == "exactly_once",
@@ -348,19 +343,7 @@ def apply_takeover(
                 remedy=f"`mirrorlake status --flow '{flow.name}'` shows where it stands",
                 flow=flow.name,
             )
-        sender.claim(
-            LedgerRecord(
-                flow=flow.name,
-                lane=0,
-                lanes=flow.lanes,
-                epoch=epoch,
-                owner=owner,
-                seq=0,
-                checkpoint=0,
-                positions=positions,
-                committed_at_ms=int(now.timestamp() * 1000),
-            )
-        )
+        sender.claim(LedgerRecord(claim=claim, seq=0, positions=positions, committed_at_ms=int(now.timestamp() * 1000)))
     finally:
         sender.close()
     changes = plan.changes(flow)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CheckpointScope:
     """What a flow carries.
 
     Attributes:
@@ -24,11 +24,11 @@ class Carried:
         without: topics of the selection that are left out for now.
 
     Example:
-        >>> Carried("1f0c", frozenset({"orders"})).text
+        >>> CheckpointScope("1f0c", frozenset({"orders"})).text
         '1f0c orders'
     """
 
-    selection: str
+    selection: str = ""
     without: frozenset[str] = frozenset()
 
     @property
@@ -37,16 +37,16 @@ class Carried:
         return " ".join((self.selection, *sorted(self.without)))
 
     @classmethod
-    def read(cls, text: str) -> Carried:
+    def read(cls, text: str) -> CheckpointScope:
         """Parse the stored text; an empty one dates from before this was stored, and says nothing."""
         selection, *without = text.split(" ")
         return cls(selection, frozenset(without))
 
-    def continues(self, before: Carried) -> bool:
+    def continues(self, before: CheckpointScope) -> bool:
         """Tell whether this may go on in a checkpoint location of `before`: nothing that it carries was skipped.
 
-        >>> whole, less = Carried("1f0c"), Carried("1f0c", frozenset({"orders"}))
-        >>> less.continues(whole), whole.continues(less), Carried("77aa").continues(whole)
+        >>> whole, less = CheckpointScope("1f0c"), CheckpointScope("1f0c", frozenset({"orders"}))
+        >>> less.continues(whole), whole.continues(less), CheckpointScope("77aa").continues(whole)
         (True, False, False)
         """
         return bool(self.selection) and self.selection == before.selection and before.without <= self.without

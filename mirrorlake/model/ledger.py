@@ -13,36 +13,48 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld
 
-VERSION = 1
+# Version 1 said `checkpoint` and `carried` for what is `checkpoint_location` and `scope` since version 2.
+VERSION = 2
+_READABLE = (1, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Whose a lane of a flow is, and which checkpoint location its owner uses.
+
+    `epoch` counts the owners of the flow: a holder that meets a higher epoch than its own was replaced and stops.
+    `checkpoint_location` is a number, 0 before there is one; `batch` is the newest batch sent from it, -1 for none; `scope`
+    says what the flow carried there.
+    """
+
+    flow: str
+    lane: int = 0
+    lanes: int
+    epoch: int = 0
+    owner: str = ""
+    checkpoint_location: int = 0
+    batch: int = -1
+    scope: CheckpointScope = field(default_factory=CheckpointScope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRecord:
     """The state of a lane after one committed chunk.
 
-    `epoch` counts the owners of the flow: a holder that meets a higher epoch than its own has been replaced and stops.
     `seq` counts the records of the lane without a break, so that a missing copy in the table is noticed.
-    `checkpoint` numbers the checkpoint location that the owner uses, `batch` is the newest batch sent from it, -1 for none.
     `withheld` are records of this chunk that the flow's view kept back; `view` is the view's version, empty without one.
-    `carried` says what the flow carried there (`model/checkpoint_scope.py`). `remotes` are the remote topics, by source topic, in which
-    the positions were reached (`model/remotes.py`).
+    `remotes` are the remote topics, by source topic, in which the positions were reached (`model/remotes.py`).
     """
 
-    flow: str
-    lane: int
-    lanes: int
-    epoch: int
-    owner: str
+    claim: Claim
     seq: int
-    checkpoint: int
-    batch: int = -1
-    carried: str = ""
     positions: Mapping[SourcePartition, int] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     withheld: tuple[Withheld, ...] = ()
@@ -52,6 +64,7 @@ class LedgerRecord:
 
     def to_json(self) -> bytes:
         """Return the record as compact JSON."""
+        claim = self.claim
         extra = {
             **({"withheld": [_withheld_to_list(item) for item in self.withheld]} if self.withheld else {}),
             **({"view": self.view} if self.view else {}),
@@ -60,15 +73,15 @@ class LedgerRecord:
         return json.dumps(
             {
                 "v": VERSION,
-                "flow": self.flow,
-                "lane": self.lane,
-                "lanes": self.lanes,
-                "epoch": self.epoch,
-                "owner": self.owner,
+                "flow": claim.flow,
+                "lane": claim.lane,
+                "lanes": claim.lanes,
+                "epoch": claim.epoch,
+                "owner": claim.owner,
                 "seq": self.seq,
-                "checkpoint": self.checkpoint,
-                "batch": self.batch,
-                "carried": self.carried,
+                "checkpoint_location": claim.checkpoint_location,
+                "batch": claim.batch,
+                "scope": claim.scope.text,
                 "positions": [
                     [tp.topic, tp.generation, tp.partition, offset] for tp, offset in sorted(self.positions.items())
                 ],
@@ -88,18 +101,21 @@ class LedgerRecord:
         """
         try:
             document = json.loads(value)
-            if document["v"] != VERSION:
-                raise ValueError(f"ledger record of version {document['v']}; this release reads {VERSION}")
+            if document["v"] not in _READABLE:
+                raise ValueError(f"ledger record of version {document['v']}; this release reads up to {VERSION}")
+            is_old = document["v"] == 1
             return cls(
-                flow=document["flow"],
-                lane=document["lane"],
-                lanes=document["lanes"],
-                epoch=document["epoch"],
-                owner=document["owner"],
+                claim=Claim(
+                    flow=document["flow"],
+                    lane=document["lane"],
+                    lanes=document["lanes"],
+                    epoch=document["epoch"],
+                    owner=document["owner"],
+                    checkpoint_location=document["checkpoint" if is_old else "checkpoint_location"],
+                    batch=document["batch"],
+                    scope=CheckpointScope.read(document.get("carried", "") if is_old else document["scope"]),
+                ),
                 seq=document["seq"],
-                checkpoint=document["checkpoint"],
-                batch=document["batch"],
-                carried=document.get("carried", ""),
                 positions={SourcePartition(t, g, p): offset for t, g, p, offset in document["positions"]},
                 runs=tuple(_run_from_list(item) for item in document["runs"]),
                 withheld=tuple(_withheld_from_list(item) for item in document.get("withheld", ())),
@@ -117,9 +133,9 @@ def supersedes(record: LedgerRecord, before: LedgerRecord | None) -> bool:
     Without transactions (`at_least_once`) an owner that was replaced can still append: what it sent is on the target,
     but the lane does not go on from there. An epoch that nobody can have reached counts for nothing.
     """
-    if before is None or not is_possible(before.epoch):
+    if before is None or not is_possible(before.claim.epoch):
         return True
-    return (record.epoch, record.seq) > (before.epoch, before.seq)
+    return (record.claim.epoch, record.seq) > (before.claim.epoch, before.seq)
 
 
 def _flat(start: int, ranges: Iterable[tuple[int, int]]) -> list[int]:

@@ -183,7 +183,7 @@ class _Copied:
         return self.seqs.get((table.name, flow.name, lane), -1)
 
     def lacking(self, table: TableSchema, flow: FlowConfig, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
-        return [record for record in records if record.seq > self.last(table, flow, record.lane)]
+        return [record for record in records if record.seq > self.last(table, flow, record.claim.lane)]
 
     def upto(self, lake: Lake, table: TableSchema, newer: Sequence[object]) -> DataFrame:
         """Return the rows that the table held when it was looked at, and newer ones from the ledgers.

@@ -1,4 +1,4 @@
-"""Take a flow over: fence every older republisher and learn where the lanes stand."""
+"""Fence every older republisher of a flow, and learn where its lanes stand."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, ledger_topic
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.remotes import Remote, Settled
 
 log = logging.getLogger(__name__)
@@ -24,13 +25,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class FlowClaims:
-    """What the owner of a flow knows of its lanes."""
+    """What the owner of a flow knows of its lanes; `claim` is that of lane 0, and the others differ in `lane` only."""
 
-    epoch: int
-    owner: str
-    lanes: int
-    checkpoint: int
-    batch: int
+    claim: Claim
     positions: dict[SourcePartition, int]
     seqs: dict[int, int] = field(default_factory=dict)
 
@@ -61,7 +58,7 @@ def merged_positions(last: Mapping[int, LedgerRecord | None]) -> dict[SourcePart
 
 
 def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourcePartition, int]:
-    """Take the furthest position of each source partition."""
+    """Return the furthest position of each source partition."""
     positions: dict[SourcePartition, int] = {}
     for each in known:
         for source, offset in each.items():
@@ -72,7 +69,7 @@ def furthest(known: Iterable[Mapping[SourcePartition, int]]) -> dict[SourceParti
 def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]:
     """Return the remote topic of each source topic by the newest owner that named one."""
     remotes: dict[str, Remote] = {}
-    for record in sorted((record for record in last.values() if record), key=lambda record: record.epoch):
+    for record in sorted((record for record in last.values() if record), key=lambda record: record.claim.epoch):
         remotes |= record.remotes
     return remotes
 
@@ -80,38 +77,38 @@ def merged_remotes(last: Mapping[int, LedgerRecord | None]) -> dict[str, Remote]
 class FencedLanes:
     """The lanes of a flow, every older republisher refused: look at them, decide, then `claim`.
 
-    Args:
-        task: the lane task of the new owner; its lane and owner are filled in.
-        last: the last ledger record of each lane, None where there is none.
-        senders: a fenced producer of each lane.
-        owner: the new owner's name.
-        now: the time of the claims.
+    `last` holds the last ledger record of each lane, None where there is none; `checkpoint_location` is the number of the
+    one in use, 0 for none yet, and `batch` its newest batch that the ledger knows, -1 for none.
     """
 
     def __init__(
         self,
-        task: LaneTask,
+        claim: Claim,
         last: Mapping[int, LedgerRecord | None],
         senders: Mapping[int, LaneSender],
         *,
-        owner: str,
         now: datetime,
     ) -> None:
-        self._task = task
+        self._claim = claim
         self._senders = senders
-        self._owner = owner
         self._now = now
         self.last = last
         self.remotes = merged_remotes(last)
         self.positions = merged_positions(last)
-        self.checkpoint = max((record.checkpoint for record in last.values() if record), default=0)
-        """The number of the checkpoint location in use; 0 for none yet."""
-        in_use = (record.batch for record in last.values() if record and record.checkpoint == self.checkpoint)
-        self.batch = max(in_use, default=-1)
-        """The newest batch of it that the ledger knows; -1 for none."""
+        before = [record.claim for record in last.values() if record]
+        self.checkpoint_location = max((one.checkpoint_location for one in before), default=0)
+        in_use = [one for one in before if one.checkpoint_location == self.checkpoint_location]
+        self.batch = max((one.batch for one in in_use), default=-1)
+        self.scopes = [one.scope for one in in_use]
 
     def claim(
-        self, settled: Settled, *, checkpoint: int, carried: str, held: Mapping[int, int], held_epoch: int
+        self,
+        settled: Settled,
+        *,
+        checkpoint_location: int,
+        scope: CheckpointScope,
+        held: Mapping[int, int],
+        held_epoch: int,
     ) -> FlowClaims:
         """Write one ledger record a lane that names the new owner.
 
@@ -121,42 +118,35 @@ class FencedLanes:
 
         Args:
             settled: the remote topics and positions that the new owner goes on from.
-            checkpoint: the number of the checkpoint location that it uses.
-            carried: what the flow carries.
+            checkpoint_location: the number of the one that it uses.
+            scope: what the flow carries.
             held: the newest ledger record of each lane that the lake's tables hold.
             held_epoch: the newest epoch that they hold.
 
         Raises:
             LaneFenced: another republisher started at the same moment.
         """
-        epochs = [held_epoch, *(record.epoch for record in self.last.values() if record)]
-        claims = FlowClaims(
+        epochs = [held_epoch, *(record.claim.epoch for record in self.last.values() if record)]
+        claim = replace(
+            self._claim,
             epoch=next_epoch(epochs, self._now),
-            owner=self._owner,
-            lanes=self._task.lanes,
-            checkpoint=checkpoint,
-            batch=self.batch if checkpoint == self.checkpoint else -1,
-            positions=dict(settled.positions),
+            checkpoint_location=checkpoint_location,
+            batch=self.batch if checkpoint_location == self.checkpoint_location else -1,
+            scope=scope,
         )
+        claims = FlowClaims(claim=claim, positions=dict(settled.positions))
         for lane, sender in self._senders.items():
             before = self.last[lane]
             record = LedgerRecord(
-                flow=self._task.flow,
-                lane=lane,
-                lanes=claims.lanes,
-                epoch=claims.epoch,
-                owner=claims.owner,
+                claim=replace(claim, lane=lane),
                 seq=max(before.seq if before else -1, held.get(lane, -1)) + 1,
-                checkpoint=checkpoint,
-                batch=claims.batch,
-                carried=carried,
                 remotes=settled.remotes,
                 positions=claims.positions,
                 committed_at_ms=int(self._now.timestamp() * 1000),
             )
             sender.claim(record)
             claims.seqs[lane] = record.seq
-        log.info("republish.owner flow=%s epoch=%s owner=%s", self._task.flow, claims.epoch, claims.owner)
+        log.info("republish.owner flow=%s epoch=%s owner=%s", claim.flow, claim.epoch, claim.owner)
         return claims
 
 
@@ -164,33 +154,26 @@ class FencedLanes:
 def fence(admin: ClusterAdmin, task: LaneTask) -> Iterator[FencedLanes]:
     """Fence every lane of a flow, those of an older and larger number of lanes too, and read where each stands.
 
-    Args:
-        admin: the target.
-        task: the lane task of the new owner.
+    The new owner gets a name of its own; lane and owner of the task are filled in.
 
     Raises:
         SafetyError: the clock of this machine cannot be right; nothing was written.
         LaneFenced: another republisher started at the same moment.
-
-    Example:
-        >>> with fence(admin, task) as lanes:  # doctest: +SKIP
-        ...     claims = lanes.claim(settled, checkpoint=lanes.checkpoint, carried="", held={}, held_epoch=0)
     """
-    now = datetime.now(timezone.utc)
-    refuse_absurd_clock(now, flow=task.flow)
-    topic = ledger_topic(task.flow)
+    now, claim = datetime.now(timezone.utc), replace(task.claim, owner=str(uuid.uuid4()))
+    refuse_absurd_clock(now, flow=claim.flow)
+    topic = ledger_topic(claim.flow)
     state = admin.describe([topic]).get(topic)
     if state is None:
-        admin.create(ledger_spec(topic, task.lanes, task.replication_factor))
-    elif state.partitions < task.lanes:
-        admin.grow(topic, task.lanes)
-    owner = str(uuid.uuid4())
-    lanes = range(max(task.lanes, state.partitions if state else 0))
-    senders = {lane: LaneSender(replace(task, lane=lane, owner=owner)) for lane in lanes}
+        admin.create(ledger_spec(topic, claim.lanes, task.replication_factor))
+    elif state.partitions < claim.lanes:
+        admin.grow(topic, claim.lanes)
+    lanes = range(max(claim.lanes, state.partitions if state else 0))
+    senders = {lane: LaneSender(replace(task, claim=replace(claim, lane=lane))) for lane in lanes}
     try:
         with ThreadPoolExecutor(max_workers=8) as pool:
             last = dict(zip(senders, pool.map(LaneSender.fence, senders.values()), strict=True))
-        yield FencedLanes(task, last, senders, owner=owner, now=now)
+        yield FencedLanes(claim, last, senders, now=now)
     finally:
         for sender in senders.values():
             sender.close()

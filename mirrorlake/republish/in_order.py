@@ -6,61 +6,30 @@ chance. Here one sender after another commits, so that the order is the caller's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.lake.relay_files import RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.republish.fencing import FlowClaims
-from mirrorlake.rules.view import View
+from mirrorlake.republish.owned_flow import OwnedFlow
 
 # The map's copy is written every so many transactions; what a crash keeps from it is read from the ledger again.
 _KEEP_EVERY = 200
 
 
-class MakeTask(Protocol):
-    """Make the task that a sender needs to hold a lane."""
-
-    def __call__(self, *, lane: int) -> LaneTask:
-        """Return the task of a lane."""
-
-
 class InOrder:
     """Hold a flow's lanes in this process; `Republisher.in_order` makes it.
 
-    Args:
-        flow: the flow, which was taken over.
-        view: what it makes of its records.
-        files: what the relay holds of it and its ledger does not; this process must be able to read them.
-        owned: where its lanes stand.
-        task: makes the task of a lane.
-        keep: copies committed ledger records to the lake.
+    `files` are what the relay holds of the flow and its ledger does not; this process must be able to read them.
     """
 
-    def __init__(
-        self,
-        flow: FlowConfig,
-        view: View | None,
-        files: Iterable[RelayFile],
-        owned: FlowClaims,
-        *,
-        task: MakeTask,
-        keep: Callable[[list[LedgerRecord]], object],
-    ) -> None:
-        self._flow = flow
-        self._view = view
+    def __init__(self, owned: OwnedFlow, files: Iterable[RelayFile]) -> None:
         self._owned = owned
-        self._task = task
-        self._write = keep
         self._files: dict[SourcePartition, list[RelayFile]] = {}
         for file in files:
             self._files.setdefault(file.source, []).append(file)
@@ -72,14 +41,14 @@ class InOrder:
         """Send what is not sent yet of a source partition up to an upstream offset; return how many records that were."""
         owned = self._owned
         if source not in self._readers:
-            self._readers[source] = _Reader(self._files.get(source, []), owned.positions.get(source, 0))
-        lane = lane_of(source.topic, source.partition, lanes=owned.lanes)
+            self._readers[source] = _Reader(self._files.get(source, []), owned.claims.positions.get(source, 0))
+        lane = owned.lane_of(source)
         if lane not in self._senders:
-            self._senders[lane] = LaneSender(self._task(lane=lane))
-        target = TopicPartition(self._flow.remote_topic(source.topic), source.partition)
-        pieces = (Piece(source, target, batch) for batch in self._readers[source].until(last_upstream))
+            self._senders[lane] = LaneSender(owned.task(lane, {source.topic for source in self._files}))
+        target = TopicPartition(owned.flow.remote_topic(source.topic), source.partition)
+        batches = (Batch(source, target, records) for records in self._readers[source].until(last_upstream))
         sent = 0
-        for record in self._senders[lane].send(pieces, self._view):
+        for record in self._senders[lane].send(batches, owned.settings.view):
             self._committed.append(record)
             sent += sum(run.count for run in record.runs)
         if len(self._committed) >= _KEEP_EVERY:
@@ -94,7 +63,7 @@ class InOrder:
 
     def _keep(self) -> None:
         committed, self._committed = self._committed, []
-        self._write(committed)
+        self._owned.keep(committed)
 
 
 class _Reader:

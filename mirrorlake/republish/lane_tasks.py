@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake import errors
-from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.lake.relay_files import COLUMNS, RelayFile, read_in_order
@@ -30,7 +30,7 @@ from mirrorlake.rules.view import View
 OUTPUT = "kind string, body binary"
 _OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])
 
-Batches = Iterator[pa.RecordBatch]
+_Rows = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +67,14 @@ def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame
         tasks = spark.range(0, len(work), 1, len(work))
         result = tasks.mapInArrow(_files_job(tuple(work)), OUTPUT)
     else:
-        result = _sorted_by_lane(frame, work).mapInArrow(_rows_job({w.task.lane: w for w in work}), OUTPUT)
+        result = _sorted_by_lane(frame, work).mapInArrow(_rows_job({w.task.claim.lane: w for w in work}), OUTPUT)
     committed, failure = [], None
     for row in result.collect():
         if row.kind == "record":
             committed.append(LedgerRecord.from_json(bytes(row.body)))
         else:
             failure = failure or _rebuilt(json.loads(bytes(row.body)))
-    committed.sort(key=lambda record: (record.lane, record.seq))
+    committed.sort(key=lambda record: (record.claim.lane, record.seq))
     if failure is not None:
         raise LanesFailed(failure, committed)
     return committed
@@ -89,34 +89,34 @@ class LanesFailed(Exception):
         super().__init__(str(failure))
 
 
-def _files_job(work: tuple[LaneWork, ...]) -> Callable[[Batches], Batches]:
-    def job(batches: Batches) -> Batches:
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                yield from _run(work[index], _pieces_of_files(work[index]))
+def _files_job(work: tuple[LaneWork, ...]) -> Callable[[_Rows], _Rows]:
+    def job(numbers: _Rows) -> _Rows:
+        for part in numbers:
+            for index in part.column(0).to_pylist():
+                yield from _run(work[index], _batches_of_files(work[index]))
 
     return job
 
 
-def _rows_job(work: Mapping[int, LaneWork]) -> Callable[[Batches], Batches]:
-    def job(batches: Batches) -> Batches:
-        parts = ((key, rows) for batch in batches for key, rows in _split(batch))
-        for lane, group in groupby(parts, key=lambda part: part[0][0]):
+def _rows_job(work: Mapping[int, LaneWork]) -> Callable[[_Rows], _Rows]:
+    def job(relay: _Rows) -> _Rows:
+        parts = (part for rows in relay for part in _split(rows))
+        for lane, group in groupby(parts, key=lambda part: part[0]):
             targets = work[lane].targets
-            pieces = (Piece(source, targets[source], rows) for (_, source), rows in group if source in targets)
-            yield from _run(work[lane], pieces)
+            batches = (Batch(source, targets[source], rows) for _, source, rows in group if source in targets)
+            yield from _run(work[lane], batches)
 
     return job
 
 
-def _pieces_of_files(work: LaneWork) -> Iterator[Piece]:
+def _batches_of_files(work: LaneWork) -> Iterator[Batch]:
     for source, files in groupby(work.files, key=lambda file: file.source):
         for rows in read_in_order(files):
-            yield Piece(source, work.targets[source], rows)
+            yield Batch(source, work.targets[source], rows)
 
 
 def _sorted_by_lane(frame: DataFrame, work: Sequence[LaneWork]) -> DataFrame:
-    lane_of = {source: w.task.lane for w in work for source in w.targets}
+    lane_of = {source: w.task.claim.lane for w in work for source in w.targets}
     rows = [(s.topic, s.generation, s.partition, lane) for s, lane in lane_of.items()]
     lanes = frame.sparkSession.createDataFrame(rows, "topic string, generation int, partition int, lane int")
     columns = ["lane", "topic", "generation", "partition", *COLUMNS]
@@ -128,13 +128,13 @@ def _sorted_by_lane(frame: DataFrame, work: Sequence[LaneWork]) -> DataFrame:
     )
 
 
-def _split(batch: pa.RecordBatch) -> Iterator[tuple[tuple[int, SourcePartition], pa.RecordBatch]]:
-    lanes, topics, generations, partitions = (batch.column(i).to_pylist() for i in range(4))
+def _split(rows: pa.RecordBatch) -> Iterator[tuple[int, SourcePartition, pa.RecordBatch]]:
+    lanes, topics, generations, partitions = (rows.column(i).to_pylist() for i in range(4))
     keys = zip(lanes, topics, generations, partitions, strict=True)
     start = 0
-    for (lane, topic, generation, partition), rows in groupby(keys):
-        length = sum(1 for _ in rows)
-        yield (lane, SourcePartition(topic, generation, partition)), batch.slice(start, length).select(list(COLUMNS))
+    for (lane, topic, generation, partition), group in groupby(keys):
+        length = sum(1 for _ in group)
+        yield lane, SourcePartition(topic, generation, partition), rows.slice(start, length).select(list(COLUMNS))
         start += length
 
 
@@ -143,10 +143,13 @@ def _split(batch: pa.RecordBatch) -> Iterator[tuple[tuple[int, SourcePartition],
 _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 
-def _run(work: LaneWork, pieces: Iterator[Piece]) -> Batches:
+def _run(work: LaneWork, batches: Iterator[Batch]) -> _Rows:
     until = None if work.at_most_s is None else time.monotonic() + work.at_most_s
     try:
-        for record in _sender(work.task).send(_not_before(pieces, work), work.view):
+        sender = _sender(work.task)
+        if work.skip_before_ms is not None:
+            batches = _not_before(batches, work.skip_before_ms, sender.positions)
+        for record in sender.send(batches, work.view):
             yield _row("record", record.to_json())
             if until is not None and time.monotonic() > until:
                 break
@@ -154,25 +157,21 @@ def _run(work: LaneWork, pieces: Iterator[Piece]) -> Batches:
         yield _row("error", json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode())
 
 
-def _not_before(pieces: Iterator[Piece], work: LaneWork) -> Iterator[Piece]:
-    if work.skip_before_ms is None:
-        yield from pieces
-        return
-    positions = _SENDERS[work.task.flow, work.task.lane].positions
+def _not_before(batches: Iterator[Batch], start_ms: int, positions: Mapping[SourcePartition, int]) -> Iterator[Batch]:
     started = set(positions)
-    for piece in pieces:
-        if piece.source not in started:
-            stamps = piece.records.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
-            late = [row for row, stamp in enumerate(stamps.to_pylist()) if stamp >= work.skip_before_ms]
+    for batch in batches:
+        if batch.source not in started:
+            stamps = batch.records.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+            late = [row for row, stamp in enumerate(stamps.to_pylist()) if stamp >= start_ms]
             if not late:
                 continue
-            started.add(piece.source)
-            piece = replace(piece, records=piece.records.slice(late[0]))
-        yield piece
+            started.add(batch.source)
+            batch = replace(batch, records=batch.records.slice(late[0]))
+        yield batch
 
 
 def _sender(task: LaneTask) -> LaneSender:
-    key = task.flow, task.lane
+    key = task.claim.flow, task.claim.lane
     sender = _SENDERS.get(key)
     if sender is None or not sender.still_serves(task):
         if sender is not None:

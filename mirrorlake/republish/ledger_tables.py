@@ -113,7 +113,7 @@ class LedgerCopy:
             WITHHELD.name: bool(record.withheld),
             QUARANTINE.name: any(item.kind == QUARANTINED for item in record.withheld),
         }
-        return told[table.name] and record.seq > self._held[table.name].get(record.lane, -1)
+        return told[table.name] and record.seq > self._held[table.name].get(record.claim.lane, -1)
 
     def positions(self) -> dict[SourcePartition, int]:
         """Tell the next upstream offset of each source partition as the tables know it.
@@ -199,7 +199,7 @@ class LedgerCopy:
                 self._lake.append_rows(table, rows, app_id=self._app, version=version)
             for record in fresh:
                 held = self._held[table.name]
-                held[record.lane] = max(held.get(record.lane, -1), record.seq)
+                held[record.claim.lane] = max(held.get(record.claim.lane, -1), record.seq)
 
     @property
     def _app(self) -> str:
@@ -233,9 +233,9 @@ def map_rows(flow: str, records: Sequence[LedgerRecord]) -> list[Row]:
             "target_partition": run.target.partition,
             "first_downstream": run.first_downstream,
             "record_count": run.count,
-            "lane": record.lane,
+            "lane": record.claim.lane,
             "ledger_seq": record.seq,
-            "epoch": record.epoch,
+            "epoch": record.claim.epoch,
             "committed_at": _committed_at(record),
             "view": record.view or None,
             "target_topic_id": _topic_id(record, run.source.topic),
@@ -268,7 +268,7 @@ def withheld_rows(
             "rule": item.rule,
             "rule_version": item.version,
             "reason": item.reason,
-            "lane": record.lane,
+            "lane": record.claim.lane,
             "ledger_seq": record.seq,
             "withheld_at": _committed_at(record),
             "target_topic_id": _topic_id(record, item.source.topic),

@@ -58,14 +58,6 @@ class Redriven:
 class Quarantine:
     """The quarantined records of one flow.
 
-    Args:
-        lake: the lake.
-        target: the flow's target.
-        settings: how the flow is republished; its view is what judges the records again.
-        audit: where topics that were made are recorded.
-        watching: makes the board for the progress of a re-drive.
-        held: finds the flow's remote topics that were lost and wait for a choice.
-
     Example:
         >>> mirror["east->central"].quarantine.summary()  # doctest: +SKIP
         >>> mirror["east->central"].quarantine.redrive()  # doctest: +SKIP
@@ -147,7 +139,8 @@ class Quarantine:
         with self._watching() as board:
             again = self._settings.redriving()
             sender = Republisher(self._lake, self._target, again, audit=self._audit, tell=board.tell)
-            withheld = [item for record in sender.resend(self.records) for item in record.withheld]
+            sender.take_over_to_resend()
+            withheld = [item for record in sender.resend(self.records()) for item in record.withheld]
         return Redriven(
             flow=self._flow.name,
             sent=sender.records,

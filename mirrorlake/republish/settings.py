@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.model.checkpoint_scope import Carried
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Choice
 from mirrorlake.rules.view import View
@@ -33,11 +32,6 @@ class RepublishSettings:
     paused: frozenset[str] = frozenset()
     choices: Sequence[Choice] = ()
     on_commit: Callable[[Sequence[LedgerRecord]], None] = lambda _: None
-
-    @property
-    def carried(self) -> Carried:
-        """Return the scope of topics that the flow carries."""
-        return Carried(self.selection, self.paused)
 
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""

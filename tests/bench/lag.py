@@ -27,7 +27,7 @@ from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPLES, TableSchema
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import Claim, LedgerRecord
 from tests.bench.processes import ProcessTree
 
 FLOW = "east->central"
@@ -102,7 +102,7 @@ class Played:
             for name in self.known
             for p in range(self.partitions)
         }
-        return LedgerRecord(flow=FLOW, lane=lane, lanes=1, epoch=1, owner="", seq=1, checkpoint=1, positions=positions)
+        return LedgerRecord(claim=Claim(flow=FLOW, lane=lane, lanes=1, epoch=1), seq=1, positions=positions)
 
 
 def main() -> None:

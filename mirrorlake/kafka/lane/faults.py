@@ -1,4 +1,4 @@
-"""What stops a lane, in words: who holds it now, what the target refused, what never came."""
+"""What stops a lane: which errors a new start may help, and the words for those that it does not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,52 @@ from confluent_kafka import KafkaError
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, MirrorlakeError
 from mirrorlake.kafka.errors import Border, Need
-from mirrorlake.kafka.lane.batch import Restart, is_too_large
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
+
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+_REPLACED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
+_PERMANENT = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.TOPIC_EXCEPTION,
+}
+
+
+class Restart(Exception):
+    """Start the protocol again with a new producer; `last` is what is raised when that never helps."""
+
+    def __init__(self, problem: KafkaError | None, doing: str, *, last: MirrorlakeError | None = None) -> None:
+        self.problem = problem
+        self.doing = doing
+        self.last = last
+        super().__init__(f"{doing}: {problem}")
+
+
+class AskEach(Restart):
+    """Start again, and ask each record of the topics for its own answer: the ends of the chunk do not tell enough."""
+
+
+def is_too_large(problem: KafkaError | None) -> bool:
+    """Tell whether an error says that a record, or the batch that holds it, is too large."""
+    return problem is not None and (problem.code() in _TOO_LARGE or "Message size too large" in str(problem))
+
+
+def is_replaced(problem: KafkaError) -> bool:
+    """Tell whether an error says that another producer holds the lane."""
+    return problem.code() in _REPLACED or problem.fatal()
+
+
+def is_permanent(problem: KafkaError) -> bool:
+    """Tell whether an error comes again with every new start."""
+    return problem.code() in _PERMANENT
 
 
 class Faults:
@@ -17,60 +59,59 @@ class Faults:
 
     def __init__(self, task: LaneTask) -> None:
         self._task = task
-        self._ledger = ledger_topic(task.flow)
+        self._lane = task.claim.lane
+        self._flow = task.claim.flow
+        self._ledger = ledger_topic(task.claim.flow)
 
     def fenced(self, why: str) -> LaneFenced:
-        """Say that another owner holds the lane."""
-        task = self._task
+        """Another owner holds the lane."""
         return LaneFenced(
-            f"lane {task.lane} of {task.flow} belongs to another republisher: {why}",
+            f"lane {self._lane} of {self._flow} belongs to another republisher: {why}",
             consequence="this one wrote nothing more and stopped",
-            remedy=f"keep one republisher for {task.flow}; `mirrorlake status` shows its progress",
-            flow=task.flow,
+            remedy=f"keep one republisher for {self._flow}; `mirrorlake status` shows its progress",
+            flow=self._flow,
         )
 
     def tail_lost(self, known: int, last: LedgerRecord | None) -> LedgerLost:
-        """Say that the ledger's tail is older than what this owner has confirmed there."""
-        task = self._task
-        found = "holds nothing" if last is None else f"ends at record {last.seq} of owner {last.owner}"
+        """The ledger's tail is older than what this owner has confirmed there."""
+        found = "holds nothing" if last is None else f"ends at record {last.seq} of owner {last.claim.owner}"
         return LedgerLost(
-            f"lane {task.lane} of the ledger {self._ledger} on {task.target} {found}, but its owner {task.owner} has "
-            f"confirmed record {known}",
+            f"lane {self._lane} of the ledger {self._ledger} on {self._task.target} {found}, but its owner "
+            f"{self._task.claim.owner} has confirmed record {known}",
             consequence="what was sent since would be sent again; nothing more was sent",
-            remedy=f"run mirrorlake republish --flow '{task.flow}' again: it compares the ledger with the lake before it "
+            remedy=f"run mirrorlake republish --flow '{self._flow}' again: it compares the ledger with the lake before it "
             "sends",
-            flow=task.flow,
+            flow=self._flow,
         )
 
     def never_helped(self, restart: Restart) -> MirrorlakeError:
-        """Say what a lane waited for in vain."""
+        """No new start helped within the task's patience."""
         if restart.last is not None:
             return restart.last
         if restart.problem is not None:
             return self.of(restart.problem, restart.doing)
-        task = self._task
+        target = self._task.target
         return ClusterUnreachable(
-            f"cluster {task.target} did not {restart.doing} within {task.patience_s:.0f} s",
-            consequence=f"{task.flow} stopped; everything that was confirmed stands in its ledger",
-            remedy=f"bring {task.target} back, then run the same command again",
-            alias=task.target,
+            f"cluster {target} did not {restart.doing} within {self._task.patience_s:.0f} s",
+            consequence=f"{self._flow} stopped; everything that was confirmed stands in its ledger",
+            remedy=f"bring {target} back, then run the same command again",
+            alias=target,
         )
 
     def of(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
-        """Say what the target answered."""
-        task = self._task
+        """The target answered with an error."""
         needs = [Need(operation="WRITE", resource="TOPIC", name=topic) for topic in topics]
-        needs += [Need(operation="WRITE", resource="TRANSACTIONAL_ID", name=transactional_id(task.flow, task.lane))]
-        return Border.of(task.target, task.options).error(problem, doing, *needs)
+        needs += [Need(operation="WRITE", resource="TRANSACTIONAL_ID", name=transactional_id(self._flow, self._lane))]
+        return Border.of(self._task.target, self._task.options).error(problem, doing, *needs)
 
     def refused(self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None) -> ClusterError:
-        """Say that the target did not take a ledger record."""
+        """The target did not take a ledger record."""
         if not is_too_large(problem):
             return self.of(problem, doing, self._ledger)
-        task, size = self._task, f" of {len(record.to_json())} bytes" if record else ""
+        target, size = self._task.target, f" of {len(record.to_json())} bytes" if record else ""
         return ClusterError(
-            f"{task.target} refuses a record{size} for the ledger {self._ledger}: larger than the topic's max.message.bytes",
-            consequence=f"{task.flow} stopped before the records that it covers were confirmed",
-            remedy=f"raise max.message.bytes of {self._ledger} on {task.target}, then run the same command again",
-            alias=task.target,
+            f"{target} refuses a record{size} for the ledger {self._ledger}: larger than the topic's max.message.bytes",
+            consequence=f"{self._flow} stopped before the records that it covers were confirmed",
+            remedy=f"raise max.message.bytes of {self._ledger} on {target}, then run the same command again",
+            alias=target,
         )

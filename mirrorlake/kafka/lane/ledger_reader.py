@@ -60,7 +60,7 @@ class LedgerReader:
             found: LedgerRecord | None = None
             for _, record in self._read(lane, start):
                 found = record if supersedes(record, found) else found
-            if start == low or (found is not None and found.epoch >= epoch):
+            if start == low or (found is not None and found.claim.epoch >= epoch):
                 return found
             step *= 8
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrorlake.errors import ClusterError, RecordTooLarge
-from mirrorlake.kafka.lane.batch import Piece, Sent
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.kafka.lane.batch import Batch
+from mirrorlake.model.flow import SourcePartition
 
 # The length of a record in a batch: its header, and lengths before key, value and headers.
 _OVERHEAD = 128
@@ -30,11 +30,6 @@ class TooLarge(Exception):
     def __init__(self, records: Refused) -> None:
         self.records = records
         super().__init__(f"{sum(map(len, records.values()))} records in batches that are too large")
-
-
-def refused_in(sent: Mapping[tuple[SourcePartition, TopicPartition], Sent]) -> Refused:
-    """Return the records whose own answer said that they are too large."""
-    return by_source((source, offset) for (source, _), one in sent.items() for offset in one.refused)
 
 
 def by_source(records: Iterable[tuple[SourcePartition, int]]) -> Refused:
@@ -57,19 +52,13 @@ def together(one: Refused, other: Refused) -> Refused:
     return {source: one.get(source, none) | other.get(source, none) for source in {**one, **other}}
 
 
-def suspects(pieces: Iterable[Piece], refused: Refused, *, batch_bytes: int) -> Iterator[Piece]:
-    """Yield, one by one in upstream order, the records that may be too large.
-
-    Args:
-        pieces: what goes out of a chunk.
-        refused: records of batches that were refused.
-        batch_bytes: how much fits into a batch; what is longer travels alone.
-    """
-    for piece in pieces:
-        named = np.isin(piece.offsets(), list(refused.get(piece.source, ())))
-        long = sizes(piece.records) + _OVERHEAD > batch_bytes
+def suspects(batches: Iterable[Batch], refused: Refused, *, batch_bytes: int) -> Iterator[Batch]:
+    """Yield one by one, in upstream order, the records that were refused, and those longer than a batch may be."""
+    for batch in batches:
+        named = np.isin(batch.offsets(), list(refused.get(batch.source, ())))
+        long = sizes(batch.records) + _OVERHEAD > batch_bytes
         for row in np.flatnonzero(named | long).tolist():
-            yield Piece(piece.source, piece.target, piece.records.slice(row, 1))
+            yield Batch(batch.source, batch.target, batch.records.slice(row, 1))
 
 
 def sizes(records: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -85,19 +74,19 @@ def sizes(records: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     return total
 
 
-def error_for(piece: Piece, *, flow: str, target: str) -> RecordTooLarge:
-    """Return the error for a record, a piece of its own, that the target refuses."""
-    [offset], [size] = piece.offsets().tolist(), sizes(piece.records).tolist()
+def error_for(batch: Batch, *, flow: str, target: str) -> RecordTooLarge:
+    """Return the error for a record, alone in its batch, that the target refuses."""
+    [offset], [size] = batch.offsets().tolist(), sizes(batch.records).tolist()
     return RecordTooLarge(
-        f"{target} refuses record {piece.source}@{offset} of {size} bytes for {piece.target.topic}: "
+        f"{target} refuses record {batch.source}@{offset} of {size} bytes for {batch.target.topic}: "
         "larger than the topic's max.message.bytes, or than the producer's message.max.bytes",
         consequence=f"{flow} stopped before the chunk that holds it; the relay holds the record",
-        remedy=f"raise max.message.bytes of {piece.target.topic} on {target} "
+        remedy=f"raise max.message.bytes of {batch.target.topic} on {target} "
         f"(kafka-configs --alter --add-config max.message.bytes={2 * size}), then run the same command again; "
         "or set unsendable: quarantine on the flow to keep such records back and go on",
         alias=target,
-        topic=piece.target.topic,
-        partition=piece.target.partition,
+        topic=batch.target.topic,
+        partition=batch.target.partition,
         offset=offset,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mirrorlake.model.ledger import Claim
 from mirrorlake.model.rate import Rate
 from mirrorlake.model.remotes import Remote
 
@@ -15,19 +16,13 @@ PATIENCE_S = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneTask:
-    """What a worker needs to hold a lane: names, limits, the remote topics, and the options of the target cluster.
+    """A lane's claim, its limits, the remote topics by source topic, and the options of the target cluster.
 
     `seq` is the lane's newest ledger record that the driver knows, None for who is not sent by one.
     """
 
-    flow: str
+    claim: Claim
     target: str
-    lane: int
-    lanes: int
-    epoch: int
-    owner: str
-    checkpoint: int
-    batch: int = -1
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     reader_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     exactly_once: bool = True
@@ -36,7 +31,6 @@ class LaneTask:
     quarantines: bool = False
     seq: int | None = None
     replication_factor: int | None = None
-    carried: str = ""
     remotes: Mapping[str, Remote] = field(default_factory=dict)
     rate: Rate = field(default_factory=Rate)
     patience_s: float = PATIENCE_S

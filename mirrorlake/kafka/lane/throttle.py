@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.model.rate import Rate, due
 
 
 class Throttle:
-    """Wait until a chunk may be sent.
-
-    Args:
-        clock: seconds.
-        sleep: waits for so many seconds.
-    """
+    """Wait until a chunk may be sent."""
 
     def __init__(
         self, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
@@ -24,26 +20,26 @@ class Throttle:
         self._sleep = sleep
         self._paid_until: float | None = None
 
-    def wait(self, rate: Rate, chunk: Iterable[Piece]) -> None:
+    def wait(self, rate: Rate, chunk: Iterable[Batch]) -> None:
         """Wait until the rate allows the chunk; not at all where there is none."""
         if not rate:
             return
         records, size = 0, 0
-        for piece in chunk:
-            records += len(piece.records)
-            size += piece.records.nbytes
+        for batch in chunk:
+            records += len(batch.records)
+            size += batch.records.nbytes
         now = self._clock()
         self._paid_until = due(now if self._paid_until is None else self._paid_until, now, rate.cost_s(records, size))
         if self._paid_until > now:
             self._sleep(self._paid_until - now)
 
 
-def slices(pieces: Iterable[Piece], rate: Rate) -> Iterator[Piece]:
-    """Yield the pieces, cut so that none holds more bytes than the rate allows in a second, as far as records allow it."""
-    for piece in pieces:
-        rows, limit = len(piece.records), rate.bytes_per_second
-        if limit is None or rows < 2 or piece.records.nbytes <= limit:
-            yield piece
+def slices(batches: Iterable[Batch], rate: Rate) -> Iterator[Batch]:
+    """Yield the batches, cut so that none holds more bytes than the rate allows in a second, as far as records allow it."""
+    for batch in batches:
+        rows, limit = len(batch.records), rate.bytes_per_second
+        if limit is None or rows < 2 or batch.records.nbytes <= limit:
+            yield batch
         else:
-            halves = (piece.records.slice(0, rows // 2), piece.records.slice(rows // 2))
-            yield from slices((Piece(piece.source, piece.target, half) for half in halves), rate)
+            halves = (batch.records.slice(0, rows // 2), batch.records.slice(rows // 2))
+            yield from slices((replace(batch, records=half) for half in halves), rate)

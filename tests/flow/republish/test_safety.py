@@ -118,7 +118,7 @@ def test_law_f_owners_die_and_the_ledger_loses_a_lane(pair: Pair, monkeypatch: p
     def dying(self: LaneSender, record: LedgerRecord) -> LedgerRecord:
         if claimed:
             raise Died
-        claimed.append(record.lane)
+        claimed.append(record.claim.lane)
         return claim(self, record)
 
     pair.produce(40, seed=3)

@@ -12,20 +12,22 @@ import pytest
 
 from mirrorlake.errors import LaneFenced, RemoteTopicLost, UnsendableRecord
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.kafka.lane.throttle import Throttle
+from mirrorlake.kafka.lane.transaction import Transaction
+from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.rate import Rate
 from mirrorlake.model.remotes import Remote
 from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
-from tests.flow.kit import consume, create_topic, delete_topic, new_topic, send, send_transactions, topic_name
+from tests.flow.kit import consume, create_topic, delete_topic, new_topic, send_transactions, topic_name
 
 SOURCE = SourcePartition("orders", 1, 0)
 # Older records would fall to the broker's retention at once.
@@ -37,7 +39,9 @@ def task(central: KafkaCluster) -> LaneTask:
     options = {"bootstrap.servers": central.bootstrap_servers, "linger.ms": "5"}
     both = {"options": options, "reader_options": options}
     start = LaneTask(
-        flow=topic_name("flow"), target="central", lane=0, lanes=1, epoch=1, owner="a", checkpoint=1, **both
+        claim=Claim(flow=topic_name("flow"), lanes=1, epoch=1, owner="a", checkpoint_location=1),
+        target="central",
+        **both,
     )
     ClusterAdmin("central", options).create(ledger_spec(ledger_topic(start.flow), 1))
     return start
@@ -48,11 +52,11 @@ def remote(central: KafkaCluster) -> TopicPartition:
     return TopicPartition(new_topic(central, partitions=1), 0)
 
 
-def piece(remote: TopicPartition, offsets: range | list[int], *, stamp: int = NOW) -> Piece:
+def batch(remote: TopicPartition, offsets: range | list[int], *, stamp: int = NOW) -> Batch:
     rows = list(offsets)
     stamps = [stamp + row if stamp else 0 for row in rows]
     keys, values = [str(row).encode() for row in rows], [f"v{row}".encode() for row in rows]
-    return Piece(SOURCE, remote, batch_of(rows, stamps=stamps, keys=keys, values=values))
+    return Batch(SOURCE, remote, batch_of(rows, stamps=stamps, keys=keys, values=values))
 
 
 def values(central: KafkaCluster, remote: TopicPartition) -> list[tuple[int, bytes | None]]:
@@ -62,10 +66,10 @@ def values(central: KafkaCluster, remote: TopicPartition) -> list[tuple[int, byt
 @pytest.mark.law("F")
 def test_law_f_what_the_ledger_holds_is_skipped(task: LaneTask, remote: TopicPartition, central: KafkaCluster) -> None:
     first = LaneSender(replace(task, chunk_records=30))
-    records = list(first.send([piece(remote, range(100))]))
+    records = list(first.send([batch(remote, range(100))]))
     assert [record.seq for record in records] == [0, 1, 2, 3]
     again = LaneSender(task)
-    records = list(again.send([piece(remote, range(120))]))
+    records = list(again.send([batch(remote, range(120))]))
     assert [(run.first_upstream, run.count) for record in records for run in record.runs] == [(100, 20)]
     assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(120)]
 
@@ -75,16 +79,17 @@ def test_law_f_a_fenced_holder_of_an_older_epoch_stops_and_leaves_nothing(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     old = LaneSender(task)
-    list(old.send([piece(remote, range(10))]))
+    list(old.send([batch(remote, range(10))]))
 
-    def halfway() -> Iterator[Piece]:
-        yield piece(remote, range(10, 20))
-        heir = LaneSender(replace(task, epoch=2, owner="b"))
+    def halfway() -> Iterator[Batch]:
+        yield batch(remote, range(10, 20))
+        later = replace(task.claim, epoch=2, owner="b")
+        heir = LaneSender(replace(task, claim=later))
         last = heir.open()
         assert last is not None
-        heir.claim(replace(last, epoch=2, owner="b", seq=last.seq + 1, runs=()))
+        heir.claim(replace(last, claim=later, seq=last.seq + 1, runs=()))
         heir.close()
-        yield piece(remote, range(20, 30))
+        yield batch(remote, range(20, 30))
 
     with pytest.raises(LaneFenced) as refused:
         list(old.send(halfway()))
@@ -100,21 +105,21 @@ def test_law_f_a_remote_topic_that_is_lost_under_a_chunk_gets_nothing_of_it(
     admin = ClusterAdmin("central", task.options)
     known = Remote(remote.topic, admin.describe([remote.topic])[remote.topic].topic_id)
     sender = LaneSender(replace(task, remotes={SOURCE.topic: known}))
-    [first] = sender.send([piece(remote, range(10))])
+    [first] = sender.send([batch(remote, range(10))])
     assert first.remotes == {SOURCE.topic: known}
-    flush, left = LaneSender._flush, [comes_back]
+    flush, left = Transaction.flush, [comes_back]
 
-    def losing(self: LaneSender, sent: object) -> None:
+    def losing(self: Transaction) -> None:
         # All records are confirmed in the old topic, or in the new one, which has the ledger's id in neither case.
         if left:
             delete_topic(central, remote.topic)
             if left.pop():
                 create_topic(central, remote.topic, 1)
-        flush(self, sent)
+        flush(self)
 
-    monkeypatch.setattr(LaneSender, "_flush", losing)
+    monkeypatch.setattr(Transaction, "flush", losing)
     with pytest.raises(RemoteTopicLost) as refused:
-        list(sender.send([piece(remote, range(10, 20))]))
+        list(sender.send([batch(remote, range(10, 20))]))
     assert (refused.value.exit_code, refused.value.topic) == (3, remote.topic)
     heir = LaneSender(replace(task, remotes={}))
     last = heir.open()
@@ -129,33 +134,33 @@ def test_law_f_the_same_owner_may_open_its_lane_again_elsewhere(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     here, there = LaneSender(task), LaneSender(task)
-    list(here.send([piece(remote, range(10))]))
-    list(there.send([piece(remote, range(20))]))
+    list(here.send([batch(remote, range(10))]))
+    list(there.send([batch(remote, range(20))]))
     # `here` was fenced by `there`: it must notice, learn what was done, and send only the rest.
-    records = list(here.send([piece(remote, range(30))]))
+    records = list(here.send([batch(remote, range(30))]))
     assert sum(run.count for record in records for run in record.runs) >= 10
     assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(30)]
 
 
 @pytest.mark.law("E")
 def test_offsets_stay_exact_where_another_producer_writes_in_between(
-    task: LaneTask, remote: TopicPartition, central: KafkaCluster
+    task: LaneTask, remote: TopicPartition, central: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender = LaneSender(replace(task, chunk_records=5000))
 
-    def pieces() -> Iterator[Piece]:
+    def batches() -> Iterator[Batch]:
         for start in range(0, 5000, 500):
-            yield piece(remote, range(start, start + 500))
+            yield batch(remote, range(start, start + 500))
 
-    produce_piece = sender._produce_piece
+    send = Transaction.send
 
-    def disturbed(one: Piece, sent: object) -> None:
-        produce_piece(one, sent)  # type: ignore[arg-type]
-        sender._producer.flush(20)  # type: ignore[union-attr]
+    def disturbed(self: Transaction, one: Batch) -> None:
+        send(self, one)
+        self._producer.flush(20)
         send(central, remote.topic, [(b"stranger", None, 0)])
 
-    sender._produce_piece = disturbed  # type: ignore[method-assign,assignment]
-    records = list(sender.send(pieces()))
+    monkeypatch.setattr(Transaction, "send", disturbed)
+    records = list(sender.send(batches()))
     downstream = dict(values(central, remote))
     mapped = {
         run.first_upstream + index: run.first_downstream + index
@@ -172,23 +177,24 @@ def test_a_lane_that_is_held_to_a_rate_waits_between_transactions_of_a_second(
 ) -> None:
     rate = Rate(records_per_second=20.0)
     records, size = rate.chunk(task.chunk_records, task.chunk_bytes)
-    sender = LaneSender(replace(task, rate=rate, chunk_records=records, chunk_bytes=size, carried="1f0c pay"))
+    claim = replace(task.claim, scope=CheckpointScope("1f0c", frozenset({"pay"})))
+    sender = LaneSender(replace(task, claim=claim, rate=rate, chunk_records=records, chunk_bytes=size))
     waited: list[float] = []
-    sender._pace = Throttle(clock=lambda: sum(waited), sleep=waited.append)
-    sent = list(sender.send([piece(remote, range(100))]))
+    sender._throttle = Throttle(clock=lambda: sum(waited), sleep=waited.append)
+    sent = list(sender.send([batch(remote, range(100))]))
     assert [sum(run.count for run in record.runs) for record in sent] == [20] * 5
     assert waited == pytest.approx([1.0] * 5)
     assert [value for _, value in values(central, remote)] == [f"v{n}".encode() for n in range(100)]
-    # What was carried travels with the checkpoint location's number, in the same transaction.
-    with LedgerReader("central", ledger_topic(task.flow), task.reader_options) as reader:
+    # The scope travels with the checkpoint location's number, in the same transaction.
+    with LedgerReader("central", ledger_topic(task.claim.flow), task.reader_options) as reader:
         last = reader.last(0)
     assert last is not None
-    assert (last.carried, last.checkpoint) == ("1f0c pay", 1)
+    assert last.claim == claim
 
 
 @pytest.mark.law("E")
 def test_holes_of_the_source_are_in_the_run(task: LaneTask, remote: TopicPartition) -> None:
-    [record] = LaneSender(task).send([piece(remote, [3, 4, 7, 8, 12])])
+    [record] = LaneSender(task).send([batch(remote, [3, 4, 7, 8, 12])])
     [run] = record.runs
     assert (run.first_upstream, run.last_upstream, run.count, run.holes) == (3, 12, 5, ((5, 2), (9, 3)))
     assert record.positions == {SOURCE: 13}
@@ -197,12 +203,12 @@ def test_holes_of_the_source_are_in_the_run(task: LaneTask, remote: TopicPartiti
 @pytest.mark.law("C")
 def test_law_c_a_record_that_cannot_be_sent_unchanged_stops_the_lane(task: LaneTask, remote: TopicPartition) -> None:
     with pytest.raises(UnsendableRecord, match=r"orders-0@0 .*timestamp is 0"):
-        list(LaneSender(task).send([piece(remote, [0, 1], stamp=0)]))
+        list(LaneSender(task).send([batch(remote, [0, 1], stamp=0)]))
 
 
 def test_the_ledger_reader_finds_the_last_record_behind_aborted_ones(task: LaneTask, central: KafkaCluster) -> None:
-    topic = ledger_topic(task.flow)
-    record = LedgerRecord(flow=task.flow, lane=0, lanes=1, epoch=1, owner="a", seq=7, checkpoint=1)
+    topic = ledger_topic(task.claim.flow)
+    record = LedgerRecord(claim=task.claim, seq=7)
     aborted = [([(b"never seen", None, 0)], False)] * 59
     send_transactions(central, topic, [([(record.to_json(), None, 0)], True), *aborted])
     with LedgerReader("central", topic, task.reader_options) as reader:
@@ -215,8 +221,8 @@ def test_at_least_once_keeps_a_ledger_without_transactions(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     plain = replace(task, exactly_once=False)
-    list(LaneSender(plain).send([piece(remote, range(50))]))
-    records = list(LaneSender(plain).send([piece(remote, range(80))]))
+    list(LaneSender(plain).send([batch(remote, range(50))]))
+    records = list(LaneSender(plain).send([batch(remote, range(80))]))
     assert sum(run.count for record in records for run in record.runs) == 30
     assert len(values(central, remote)) == 80
 
@@ -242,9 +248,9 @@ def test_law_e_the_ledger_tells_what_the_view_withheld(
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     sender = LaneSender(replace(task, chunk_records=40))
-    sent = list(sender.send([piece(remote, range(100)), piece(remote, [102, 105])], EveryThird()))
+    sent = list(sender.send([batch(remote, range(100)), batch(remote, [102, 105])], EveryThird()))
     sender.close()
-    with LedgerReader("central", ledger_topic(task.flow), task.reader_options) as reader:
+    with LedgerReader("central", ledger_topic(task.claim.flow), task.reader_options) as reader:
         records = [record for _, record in reader.since(0, 0)]
     assert records == sent
     assert {record.view for record in records} == {"abcd1234"}
@@ -255,15 +261,15 @@ def test_law_e_the_ledger_tells_what_the_view_withheld(
     expected = [f"v{n}".encode() for n in range(100) if n % 3]
     assert [value for _, value in values(central, remote)] == expected
     again = LaneSender(task)
-    assert list(again.send([piece(remote, range(100)), piece(remote, [102, 105])], EveryThird())) == []
+    assert list(again.send([batch(remote, range(100)), batch(remote, [102, 105])], EveryThird())) == []
 
 
 @pytest.mark.law("E")
 def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneTask, remote: TopicPartition) -> None:
     sender = LaneSender(task)
-    [record] = sender.send([piece(remote, [3, 6, 9])], EveryThird())
+    [record] = sender.send([batch(remote, [3, 6, 9])], EveryThird())
     assert (record.runs, record.positions) == ((), {SOURCE: 10})
-    [record] = sender.send([piece(remote, [10])], EveryThird())
+    [record] = sender.send([batch(remote, [10])], EveryThird())
     assert record.seq == 1
 
 
@@ -271,7 +277,7 @@ def test_a_chunk_of_which_nothing_goes_out_still_moves_the_position(task: LaneTa
 def test_law_d_the_view_places_records_and_every_offset_stays_exact(task: LaneTask, central: KafkaCluster) -> None:
     topic = new_topic(central, partitions=4)
     sender = LaneSender(replace(task, chunk_records=50))
-    records = list(sender.send([piece(TopicPartition(topic, 0), range(100))], EveryThird(count=4)))
+    records = list(sender.send([batch(TopicPartition(topic, 0), range(100))], EveryThird(count=4)))
     runs = [run for record in records for run in record.runs]
     placed = {
         offset: (run.target.partition, run.downstream_of(offset))
@@ -291,8 +297,8 @@ def test_law_e_a_record_that_cannot_be_sent_unchanged_is_quarantined_where_the_f
     task: LaneTask, remote: TopicPartition, central: KafkaCluster
 ) -> None:
     sender = LaneSender(replace(task, quarantines=True))
-    pieces = [piece(remote, range(5)), piece(remote, [5, 6], stamp=0), piece(remote, range(7, 9))]
-    [record] = sender.send(pieces)
+    batches = [batch(remote, range(5)), batch(remote, [5, 6], stamp=0), batch(remote, range(7, 9))]
+    [record] = sender.send(batches)
     [item] = record.withheld
     assert (item.kind, item.rule, item.ranges) == ("quarantined", "unsendable", ((5, 2),))
     assert "timestamp is 0" in item.reason

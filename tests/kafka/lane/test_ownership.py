@@ -12,14 +12,15 @@ from confluent_kafka import Producer
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, SafetyError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.kafka.lane.sender import LaneSender
 from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
 from mirrorlake.model.lanes import lane_of
-from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.remotes import Settled
 from mirrorlake.republish import fencing as ownership
 from mirrorlake.republish.fencing import FlowClaims, fence
@@ -49,33 +50,34 @@ class Flow:
 
     def task(self, lanes: int, **more: object) -> LaneTask:
         both = {"options": self.options, "reader_options": self.options, "patience_s": 20.0}
-        given = {"flow": self.name, "target": "central", "lane": 0, "epoch": 0, "owner": "", "checkpoint": 1, **both}
-        return LaneTask(lanes=lanes, **{**given, **more})  # type: ignore[arg-type]
+        claim = Claim(flow=self.name, lanes=lanes, checkpoint_location=1)
+        return LaneTask(**{"claim": claim, "target": "central", **both, **more})  # type: ignore[arg-type]
 
     def take_over(self, lanes: int, **more: object) -> FlowClaims:
         with fence(self.admin, self.task(lanes, **more)) as fenced:
             settled = Settled(positions=fenced.positions, remotes=fenced.remotes)
-            return fenced.claim(settled, checkpoint=fenced.checkpoint + 1, carried="", held={}, held_epoch=0)
+            number = fenced.checkpoint_location + 1
+            return fenced.claim(settled, checkpoint_location=number, scope=CheckpointScope(), held={}, held_epoch=0)
 
     def send(self, owned: FlowClaims, upto: int) -> list[LedgerRecord]:
         """Send every source partition up to an offset, as the relay would hand it out: from offset 0."""
-        sent = []
-        for lane in range(owned.lanes):
-            task = self.task(owned.lanes, lane=lane, epoch=owned.epoch, owner=owned.owner, seq=owned.seqs[lane])
+        sent, lanes = [], owned.claim.lanes
+        for lane in range(lanes):
+            task = self.task(lanes, claim=replace(owned.claim, lane=lane), seq=owned.seqs[lane])
             sender = LaneSender(task)
-            pieces = [self.piece(s, upto) for s in SOURCES if lane_of(s.topic, s.partition, lanes=owned.lanes) == lane]
-            sent += list(sender.send(pieces))
+            batches = [self.batch(s, upto) for s in SOURCES if lane_of(s.topic, s.partition, lanes=lanes) == lane]
+            sent += list(sender.send(batches))
             sender.close()
         return sent
 
     def sender(self, owned: FlowClaims, **more: object) -> LaneSender:
         """Hold the only lane, as a worker of an owner does."""
-        return LaneSender(self.task(1, **{"epoch": owned.epoch, "owner": owned.owner, "seq": owned.seqs[0], **more}))
+        return LaneSender(self.task(1, **{"claim": owned.claim, "seq": owned.seqs[0], **more}))
 
-    def piece(self, source: SourcePartition, upto: int) -> Piece:
+    def batch(self, source: SourcePartition, upto: int) -> Batch:
         values = [b"%d" % offset for offset in range(upto)]
         batch = batch_of(range(upto), stamps=[NOW] * upto, values=values)
-        return Piece(source, TopicPartition(self.remote, source.partition), batch)
+        return Batch(source, TopicPartition(self.remote, source.partition), batch)
 
 
 @pytest.fixture
@@ -125,7 +127,7 @@ def runs(records: Iterable[LedgerRecord]) -> list[tuple[int, int]]:
 @pytest.mark.law("F")
 def test_law_f_a_worker_goes_on_only_from_its_own_owners_newest_record(flow: Flow) -> None:
     first = flow.take_over(1)
-    list(flow.sender(first).send([flow.piece(SOURCES[0], 10)]))
+    list(flow.sender(first).send([flow.batch(SOURCES[0], 10)]))
     owned = flow.take_over(1)
     assert owned.seqs[0] > first.seqs[0] + 1
 
@@ -133,26 +135,31 @@ def test_law_f_a_worker_goes_on_only_from_its_own_owners_newest_record(flow: Flo
     ahead = flow.sender(owned, seq=owned.seqs[0] + 1, patience_s=0.5)
     seq = owned.seqs[0]
     with pytest.raises(LedgerLost, match=rf"ends at record {seq} .* has confirmed record {seq + 1}"):
-        list(ahead.send([flow.piece(SOURCES[0], 20)]))
-    later = flow.sender(owned, epoch=owned.epoch + 1, owner="its claim is not to be seen yet", patience_s=0.5)
-    with pytest.raises(LedgerLost, match=f"of owner {owned.owner}"):
-        list(later.send([flow.piece(SOURCES[0], 20)]))
+        list(ahead.send([flow.batch(SOURCES[0], 20)]))
+    unseen = replace(owned.claim, epoch=owned.claim.epoch + 1, owner="its claim is not to be seen yet")
+    later = flow.sender(owned, claim=unseen, patience_s=0.5)
+    with pytest.raises(LedgerLost, match=f"of owner {owned.claim.owner}"):
+        list(later.send([flow.batch(SOURCES[0], 20)]))
     with pytest.raises(LaneFenced):
-        list(flow.sender(owned, owner="another of the same epoch").send([flow.piece(SOURCES[0], 20)]))
+        list(
+            flow.sender(owned, claim=replace(owned.claim, owner="another of the same epoch")).send(
+                [flow.batch(SOURCES[0], 20)]
+            )
+        )
 
     # A transaction of somebody else hides what is committed after it began.
     holder = flow.sender(owned)
-    list(holder.send([flow.piece(SOURCES[0], 20)]))
+    list(holder.send([flow.batch(SOURCES[0], 20)]))
     stranger = Producer({**flow.options, "transactional.id": f"stranger-{flow.name}"})
     stranger.init_transactions(30)
     stranger.begin_transaction()
     stranger.produce(flow.ledger, b"never seen", partition=0)
     stranger.flush(30)
-    assert runs(holder.send([flow.piece(SOURCES[0], 30)])) == [(20, 10)]
+    assert runs(holder.send([flow.batch(SOURCES[0], 30)])) == [(20, 10)]
     with pytest.raises(ClusterUnreachable, match=rf"did not end the transaction that is open on {flow.ledger}-0"):
-        list(flow.sender(owned, patience_s=0.5).send([flow.piece(SOURCES[0], 40)]))
+        list(flow.sender(owned, patience_s=0.5).send([flow.batch(SOURCES[0], 40)]))
     stranger.abort_transaction(30)
-    assert runs(flow.sender(owned).send([flow.piece(SOURCES[0], 40)])) == [(30, 10)]
+    assert runs(flow.sender(owned).send([flow.batch(SOURCES[0], 40)])) == [(30, 10)]
 
 
 @pytest.mark.law("F")
@@ -160,15 +167,15 @@ def test_law_f_without_transactions_a_zombie_is_not_believed_and_what_failed_is_
     plain = {"exactly_once": False}
     first = flow.take_over(1, **plain)
     zombie = flow.sender(first, **plain)
-    list(zombie.send([flow.piece(SOURCES[0], 10)]))
+    list(zombie.send([flow.batch(SOURCES[0], 10)]))
     owned = flow.take_over(1, **plain)
-    list(flow.sender(owned, **plain).send([flow.piece(SOURCES[0], 30)]))
+    list(flow.sender(owned, **plain).send([flow.batch(SOURCES[0], 30)]))
     for upto in range(11, 21):
-        list(zombie.send([flow.piece(SOURCES[0], upto)]))
+        list(zombie.send([flow.batch(SOURCES[0], upto)]))
     heir = flow.sender(owned, **plain)
-    assert runs(heir.send([flow.piece(SOURCES[0], 40)])) == [(30, 10)], "it goes on after its own owner's record"
+    assert runs(heir.send([flow.batch(SOURCES[0], 40)])) == [(30, 10)], "it goes on after its own owner's record"
     for upto in range(21, 26):
-        list(zombie.send([flow.piece(SOURCES[0], upto)]))
+        list(zombie.send([flow.batch(SOURCES[0], upto)]))
     with LedgerReader("central", flow.ledger, flow.options) as reader:
         genuine = [record for _, record in reader.since(0, 0)]
     assert [record.seq for record in genuine] == list(range(len(genuine)))
@@ -179,7 +186,7 @@ def test_law_f_without_transactions_a_zombie_is_not_believed_and_what_failed_is_
 
     flow.admin.set_configs(flow.ledger, {"max.message.bytes": "100"})
     with pytest.raises(ClusterError, match=rf"refuses a record for the ledger {flow.ledger}"):
-        list(flow.sender(third, **plain).send([flow.piece(SOURCES[0], 50)]))
+        list(flow.sender(third, **plain).send([flow.batch(SOURCES[0], 50)]))
 
 
 @pytest.mark.law("F")
@@ -202,19 +209,19 @@ def test_law_f_epochs_grow_whatever_the_clocks_say(flow: Flow, monkeypatch: pyte
     ahead = flow.take_over(1)
     monkeypatch.undo()
     owned = flow.take_over(1)
-    assert owned.epoch == ahead.epoch + 1
-    assert table_version(ahead.epoch, 9) < table_version(owned.epoch, 0) < 2**63
-    list(flow.sender(owned).send([flow.piece(SOURCES[0], 10)]))
+    assert owned.claim.epoch == ahead.claim.epoch + 1
+    assert table_version(ahead.claim.epoch, 9) < table_version(owned.claim.epoch, 0) < 2**63
+    list(flow.sender(owned).send([flow.batch(SOURCES[0], 10)]))
 
     # Nobody can have come so far: it is told from all others, and a person lets the flow go on over it.
     with LedgerReader("central", flow.ledger, flow.options) as reader:
         last = reader.last(0)
     assert last is not None
-    mad = replace(last, epoch=2**40, seq=last.seq + 1, runs=())
+    mad = replace(last, claim=replace(last.claim, epoch=2**40), seq=last.seq + 1, runs=())
     send(flow.options["bootstrap.servers"], flow.ledger, [(mad.to_json(), b"0", 0)])
     restored = flow.take_over(1)
-    assert restored.epoch < 2**33
+    assert restored.claim.epoch < 2**33
     assert restored.positions == {SOURCES[0]: 10}
-    assert runs(flow.sender(restored).send([flow.piece(SOURCES[0], 20)])) == [(10, 10)]
+    assert runs(flow.sender(restored).send([flow.batch(SOURCES[0], 20)])) == [(10, 10)]
     with LedgerReader("central", flow.ledger, flow.options) as reader:
         assert runs(record for _, record in reader.since(0, 0)) == [(0, 10), (10, 10)]

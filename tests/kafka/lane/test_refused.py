@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from mirrorlake.errors import RecordTooLarge
-from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.sender import LaneSender, LaneTask
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import new_topic
-from tests.kafka.lane.test_lane import SOURCE, piece, remote, task, values
+from tests.kafka.lane.test_lane import SOURCE, batch, remote, task, values
 
 __all__ = ["remote", "task"]
 
@@ -26,9 +26,9 @@ def narrow(central: KafkaCluster) -> TopicPartition:
     return TopicPartition(new_topic(central, partitions=1, max_message_bytes=str(LIMIT)), 0)
 
 
-def held(narrow: TopicPartition, sizes: dict[int, bytes], count: int = 60) -> Piece:
+def held(narrow: TopicPartition, sizes: dict[int, bytes], count: int = 60) -> Batch:
     """Return records `v0, v1, ...`, some of which have another value."""
-    plain = piece(narrow, range(count))
+    plain = batch(narrow, range(count))
     column = [sizes.get(row, f"v{row}".encode()) for row in range(count)]
     where = plain.records.schema.get_field_index("value")
     return replace(plain, records=plain.records.set_column(where, "value", pa.array(column, pa.binary())))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.errors import ConfigError
-from mirrorlake.kafka.lane.batch import Piece
+from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.throttle import Throttle, slices
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.rate import BURST_S, NO_LIMIT, Rate, due
@@ -17,10 +17,10 @@ from tests.builders import mirror_config
 LIMIT = 100.0
 
 
-def piece(rows: int, width: int = 10) -> Piece:
+def batch(rows: int, width: int = 10) -> Batch:
     values = pa.array([b"x" * width] * rows, pa.binary())
-    batch = pa.RecordBatch.from_pydict({"offset": pa.array(range(rows), pa.int64()), "value": values})
-    return Piece(SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0), batch)
+    records = pa.RecordBatch.from_pydict({"offset": pa.array(range(rows), pa.int64()), "value": values})
+    return Batch(SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0), records)
 
 
 class Clock:
@@ -66,21 +66,21 @@ def test_time_spent_on_sending_counts_as_waiting(chunks: list[tuple[int, float]]
 def test_a_pace_waits_for_the_stricter_limit_and_not_at_all_without_one() -> None:
     clock = Clock()
     pace = Throttle(clock=clock, sleep=clock.sleep)
-    pace.wait(NO_LIMIT, [piece(1000)])
+    pace.wait(NO_LIMIT, [batch(1000)])
     assert clock.now == 50.0
-    pace.wait(Rate(records_per_second=100.0), [piece(50), piece(50)])
+    pace.wait(Rate(records_per_second=100.0), [batch(50), batch(50)])
     assert clock.now == pytest.approx(51.0)
-    one = piece(50)
+    one = batch(50)
     pace.wait(Rate(records_per_second=1000.0, bytes_per_second=one.records.nbytes / 2), [one])
     assert clock.now == pytest.approx(53.0)
 
 
-def test_pieces_are_cut_to_a_second_of_bytes_and_stay_in_order() -> None:
+def test_batches_are_cut_to_a_second_of_bytes_and_stay_in_order() -> None:
     rate = Rate(bytes_per_second=500.0)
-    cut = list(slices([piece(100), piece(1, width=5000)], rate))
+    cut = list(slices([batch(100), batch(1, width=5000)], rate))
     assert [int(o) for one in cut for o in one.offsets()] == [*range(100), 0]
     assert all(one.records.nbytes <= 500 or len(one.records) == 1 for one in cut)
-    assert len(list(slices([piece(100)], NO_LIMIT))) == 1
+    assert len(list(slices([batch(100)], NO_LIMIT))) == 1
 
 
 def test_a_rate_is_shared_and_bounds_the_chunks() -> None:

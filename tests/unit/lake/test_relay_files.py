@@ -17,7 +17,7 @@ from mirrorlake.lake.relay_files import RelayFile, read_in_order
 from mirrorlake.landing.cuts import Extent, _Search, suspects
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
-from mirrorlake.republish.backfill import rounds
+from mirrorlake.republish.files import rounds
 
 SOURCE, OTHER = SourcePartition("t", 1, 0), SourcePartition("t", 1, 1)
 offsets_of_files = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30), min_size=1, max_size=6)

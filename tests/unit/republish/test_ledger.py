@@ -10,16 +10,30 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import SafetyError
+from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import EPOCHS, is_possible, next_epoch, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition, kafka_name, ledger_topic, transactional_id
-from mirrorlake.model.ledger import LedgerRecord, supersedes
+from mirrorlake.model.ledger import Claim, LedgerRecord, supersedes
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.remotes import Remote
-from mirrorlake.republish.start import Start
+from mirrorlake.republish.start import check_ledger
 from tests.builders import ledger_record, run, run_over
 
 topics = st.text("abcXYZ019._-", min_size=1, max_size=20)
 sources = st.builds(SourcePartition, topics, st.integers(1, 9), st.integers(0, 500))
+
+
+claims = st.builds(
+    Claim,
+    flow=st.text(max_size=20),
+    lane=st.integers(0, 64),
+    lanes=st.integers(1, 64),
+    epoch=st.integers(0, 2**40),
+    owner=st.text(max_size=40),
+    checkpoint_location=st.integers(0, 99),
+    batch=st.integers(-1, 2**40),
+    scope=st.builds(CheckpointScope, st.text("0123456789abcdef", min_size=1), st.frozensets(topics, max_size=4)),
+)
 
 
 @st.composite
@@ -33,15 +47,9 @@ def runs(draw: st.DrawFn) -> Run:
 @given(
     st.builds(
         LedgerRecord,
-        flow=st.text(max_size=20),
-        lane=st.integers(0, 64),
-        lanes=st.integers(1, 64),
-        epoch=st.integers(0, 2**40),
-        owner=st.text(max_size=40),
+        claim=claims,
         seq=st.integers(0, 2**50),
-        checkpoint=st.integers(0, 99),
         remotes=st.dictionaries(topics, st.builds(Remote, topics, topics), max_size=5),
-        batch=st.integers(-1, 2**40),
         positions=st.dictionaries(sources, st.integers(0, 2**60), max_size=8),
         runs=st.lists(runs(), max_size=4).map(tuple),
         committed_at_ms=st.integers(0, 2**45),
@@ -49,6 +57,45 @@ def runs(draw: st.DrawFn) -> Run:
 )
 def test_law_f_a_record_reads_back_as_it_was_written(record: LedgerRecord) -> None:
     assert LedgerRecord.from_json(record.to_json()) == record
+
+
+# As releases before 2 of the format wrote it; the first of them did not say what the flow carried.
+OLD = (
+    b'{"v":1,"flow":"east->central","lane":1,"lanes":2,"epoch":1763800000,"owner":"8f1c","seq":41,"checkpoint":3,"batch":17,'
+    b'%s"positions":[["orders",1,0,120]],"runs":[["orders",1,0,"east.orders",0,100,119,250,18,[5,2]]],"at":1763800123456,'
+    b'"withheld":[["orders",1,0,"filtered","small","1a2b3c4d","",105,[0,2]]],"view":"77aa",'
+    b'"remotes":{"orders":["east.orders","x1"]}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("carried", "scope"),
+    [
+        (b'"carried":"1f0c pay refunds",', CheckpointScope("1f0c", frozenset({"pay", "refunds"}))),
+        (b"", CheckpointScope()),
+    ],
+)
+def test_a_record_of_an_older_release_is_read(carried: bytes, scope: CheckpointScope) -> None:
+    record = LedgerRecord.from_json(OLD % carried)
+    claim = Claim(
+        flow="east->central",
+        lane=1,
+        lanes=2,
+        epoch=1763800000,
+        owner="8f1c",
+        checkpoint_location=3,
+        batch=17,
+        scope=scope,
+    )
+    orders = SourcePartition("orders", 1, 0)
+    assert (record.claim, record.seq, record.committed_at_ms) == (claim, 41, 1763800123456)
+    assert (record.positions, record.view) == ({orders: 120}, "77aa")
+    assert record.remotes == {"orders": Remote("east.orders", "x1")}
+    [run], [item] = record.runs, record.withheld
+    assert (run.first_upstream, run.last_upstream, run.first_downstream, run.count) == (100, 119, 250, 18)
+    assert run.holes == item.ranges == ((105, 2),)
+    assert LedgerRecord.from_json(record.to_json()) == record
+    assert not CheckpointScope("1f0c").continues(record.claim.scope), "what it does not say is not taken for granted"
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b'{"v": 99}', b"null"])
@@ -96,7 +143,7 @@ def test_law_f_a_record_of_a_replaced_owner_is_not_the_newest() -> None:
     for one in read:
         if supersedes(one, newest[-1] if newest else None):
             newest.append(one)
-    assert [(one.epoch, one.seq) for one in newest] == [(5, 3), (5, 4), (2**50, 5), (4, 6)]
+    assert [(one.claim.epoch, one.seq) for one in newest] == [(5, 3), (5, 4), (2**50, 5), (4, 6)]
 
 
 class Copy:
@@ -134,16 +181,16 @@ def test_law_f_a_ledger_that_lacks_something_is_refused_and_one_that_is_whole_is
 ) -> None:
     flow = FlowConfig(source="east", target="central", topics="t")
 
-    def start(*, restore: bool) -> Start:
-        return Start(None, flow, copy, restore=restore)  # type: ignore[arg-type]
+    def check(*, restore: bool) -> None:
+        check_ledger(flow, last, copy, restore=restore)  # type: ignore[arg-type]
 
     if not refused:
-        start(restore=False).check(last)
+        check(restore=False)
         with pytest.raises(SafetyError, match="lacks nothing"):
-            start(restore=True).check(last)
+            check(restore=True)
         return
     with pytest.raises(SafetyError, match=refused) as error:
-        start(restore=False).check(last)
+        check(restore=False)
     assert error.value.exit_code == 3
     assert "--restore-ledger" in error.value.remedy
-    start(restore=True).check(last)
+    check(restore=True)

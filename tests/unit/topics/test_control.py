@@ -34,9 +34,8 @@ from mirrorlake.mirror import parking
 from mirrorlake.mirror.parking import Notices
 from mirrorlake.mirror.runner import ControlWatch
 from mirrorlake.mirror.supervisor import Stream, Supervisor, drain
-from mirrorlake.model.checkpoint_scope import Carried
+from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
-from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.parked import Parked
 from mirrorlake.topics import settings_in_force as control_step
 from mirrorlake.topics.edits import edits
@@ -182,26 +181,19 @@ def test_one_flow_can_be_put_in_force_alone() -> None:
 # -- checkpoint locations ---------------------------------------------------------------------------------------------
 
 TOPICS = st.frozensets(st.sampled_from(["a", "b", "c"]))
-CARRIED = st.builds(Carried, st.sampled_from(["", "one", "two"]), TOPICS)
+CARRIED = st.builds(CheckpointScope, st.sampled_from(["", "one", "two"]), TOPICS)
 
 
 @pytest.mark.law("E")
 @given(CARRIED, CARRIED)
-def test_law_e_a_stream_goes_on_only_where_nothing_it_carries_was_stepped_over(before: Carried, after: Carried) -> None:
-    assert Carried.read(before.text) == before
+def test_law_e_a_stream_goes_on_only_where_nothing_it_carries_was_stepped_over(
+    before: CheckpointScope, after: CheckpointScope
+) -> None:
+    assert CheckpointScope.read(before.text) == before
     everything = {"a", "b", "c"}
     if after.continues(before):
         assert before.selection == after.selection != ""
         assert everything - after.without <= everything - before.without
-
-
-def test_of_a_ledger_that_does_not_say_what_was_carried_nothing_is_taken_for_granted() -> None:
-    record = LedgerRecord(flow="a->b", lane=0, lanes=1, epoch=1, owner="me", seq=0, checkpoint=3, carried="one b")
-    assert LedgerRecord.from_json(record.to_json()) == record
-    document = json.loads(record.to_json())
-    del document["carried"]
-    older = LedgerRecord.from_json(json.dumps(document).encode())
-    assert not Carried("one").continues(Carried.read(older.carried))
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

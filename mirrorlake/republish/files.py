@@ -1,13 +1,39 @@
-"""What a republisher has to catch up before it follows the relay."""
+"""Which files of the relay hold what, and the rounds in which a backfill sends them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.lake.relay_files import RelayFile
+from mirrorlake.model.flow import SourcePartition
+
+
+def files_of(rows: DataFrame, *, shared: bool) -> list[RelayFile]:
+    """Return the files that rows of the relay, each with its `file`, come from; one per file and source partition.
+
+    `shared` says that rows were left out, so that a file may hold more source partitions than can be seen here.
+    """
+    found = (
+        rows.groupBy("file", "topic", "generation", "partition")
+        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("records"))
+        .collect()
+    )
+    sharing = Counter(row.file for row in found)
+    return [
+        RelayFile(
+            source=SourcePartition(row.topic, row.generation, row.partition),
+            first_offset=row["first"],
+            last_offset=row["last"],
+            records=row.records,
+            uri=row.file,
+            shared=shared or sharing[row.file] > 1,
+        )
+        for row in found
+    ]
 
 
 def rounds(files: list[RelayFile], records: int) -> Iterable[list[RelayFile]]:

@@ -1,0 +1,225 @@
+"""One transaction of a lane: the records of a chunk, their ledger record, and what the target says of them.
+
+Without transactions (`at_least_once`) the same steps, each confirmed by a flush.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+from itertools import repeat
+from operator import length_hint
+from typing import Any
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from mirrorlake.kafka.lane.batch import Batch
+from mirrorlake.kafka.lane.columns import Unsendable, header_lists, timestamps_ms
+from mirrorlake.kafka.lane.faults import AskEach, is_too_large
+from mirrorlake.kafka.lane.outgoing import refusal
+from mirrorlake.kafka.lane.refused import Refused, TooLarge, by_source
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.model.flow import SourcePartition, TopicPartition, ledger_topic
+from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.offset_map import Run, holes_between
+
+CALL_S = 30.0
+# Long enough for a batch of 1 MB over a slow line; short enough that a refused record is named soon.
+_STALLED_S = 10.0
+
+
+class Transaction:
+    """One attempt at a chunk.
+
+    Args:
+        producer: a producer that holds the lane.
+        task: the lane.
+        dense: topics of which each record is asked for its downstream offset.
+        is_named: each record says which one it is, so that `refused` holds those that are too large.
+    """
+
+    def __init__(
+        self, producer: Producer, task: LaneTask, *, dense: Collection[str] = (), is_named: bool = False
+    ) -> None:
+        self._producer = producer
+        self._task = task
+        self._dense = dense
+        self._is_named = is_named
+        self._sent: dict[tuple[SourcePartition, TopicPartition], _Sent] = {}
+        self.ledger_refused: KafkaError | None = None
+
+    @property
+    def error(self) -> KafkaError | None:
+        """What was said first of a record that failed."""
+        return next((one.error for one in self._sent.values() if one.error is not None), None)
+
+    @property
+    def refused(self) -> Refused:
+        """The records whose own answer said that they are too large."""
+        return by_source((source, offset) for (source, _), one in self._sent.items() for offset in one.refused)
+
+    @property
+    def topics(self) -> list[str]:
+        """The remote topics that records were sent to."""
+        return list(dict.fromkeys(target.topic for _, target in self._sent))
+
+    def begin(self) -> None:
+        """Begin."""
+        if self._task.exactly_once:
+            self._producer.begin_transaction()
+
+    def send(self, batch: Batch) -> None:
+        """Hand the records of a batch to the producer.
+
+        Raises:
+            UnsendableRecord: one cannot be sent unchanged.
+            TooLarge: one is beyond the client's own limit.
+        """
+        timestamps, keys, values, headers = (
+            batch.records.column(name) for name in ("timestamp", "key", "value", "headers")
+        )
+        try:
+            stamps = timestamps_ms(timestamps).to_pylist()
+            header_column = header_lists(headers)
+        except Unsendable as problem:
+            raise refusal(batch, problem, flow=self._task.claim.flow) from problem
+        sent = self._sent.setdefault((batch.source, batch.target), _Sent())
+        callbacks = sent.callbacks(batch.offsets(), is_dense=batch.target.topic in self._dense, is_named=self._is_named)
+        asked = iter(stamps)
+        arguments = map(
+            self._producer.produce,
+            repeat(batch.target.topic),
+            values.to_pylist(),
+            keys.to_pylist(),
+            repeat(batch.target.partition),
+            callbacks,
+            repeat(None),  # `on_delivery`, the second name of the same argument
+            asked,
+            header_column,
+        )
+        try:
+            deque(arguments, maxlen=0)
+        except KafkaException as error:
+            if not is_too_large(error.args[0]):
+                raise
+            # The record is the one that was taken last.
+            row = len(stamps) - length_hint(asked) - 1
+            raise TooLarge(by_source([(batch.source, int(batch.offsets()[row]))])) from error
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until everything is confirmed.
+
+        A record that the target refuses holds up all that follow it, and without a callback of its own nobody says so:
+        where nothing moves for a while, the next attempt asks for each record's answer.
+        """
+        left, moved = len(self._producer), time.monotonic()
+        while self._producer.flush(0.5):
+            if self.error is not None:
+                raise KafkaException(self.error)
+            if len(self._producer) < left:
+                left, moved = len(self._producer), time.monotonic()
+            elif time.monotonic() - moved > _STALLED_S:
+                raise AskEach(None, f"confirm {left} records")
+
+    def runs(self) -> tuple[Run, ...]:
+        """Return where the confirmed records stand.
+
+        Raises:
+            AskEach: another producer wrote in between.
+        """
+        return tuple(run for (source, target), sent in self._sent.items() for run in sent.runs(source, target))
+
+    def commit(self, record: LedgerRecord) -> None:
+        """Commit with the ledger record that covers what was sent."""
+        topic, claim = ledger_topic(self._task.claim.flow), record.claim
+        self._producer.produce(
+            topic, record.to_json(), str(claim.lane).encode(), claim.lane, on_delivery=self._hear_of_ledger
+        )
+        if self._task.exactly_once:
+            self._producer.commit_transaction(CALL_S)
+            return
+        self.flush()
+        if self.ledger_refused is not None:
+            # No transaction ties it to its records: what is sent again stands there twice, as the flow's delivery says.
+            raise KafkaException(self.ledger_refused)
+
+    def abort(self) -> None:
+        """Make nothing of it visible."""
+        if self._task.exactly_once:
+            self._producer.abort_transaction(CALL_S)
+
+    def _hear_of_ledger(self, problem: KafkaError | None, _: object) -> None:
+        self.ledger_refused = problem
+
+
+class _Sent:
+    """What was sent of one source partition, and the downstream offsets that came back.
+
+    Callbacks on the first and the last record only: `last - first = n - 1` proves every offset between them, and saves
+    0.2 to 0.4 CPU-µs a record. Where another producer wrote in between, each record gets one (dense).
+    """
+
+    def __init__(self) -> None:
+        self._upstream: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self._ends: list[int] = []
+        self._each: list[int] = []
+        self._is_dense = False
+        self.error: KafkaError | None = None
+        self.refused: list[int] = []
+
+    def callbacks(
+        self, offsets: np.ndarray[Any, np.dtype[np.int64]], *, is_dense: bool, is_named: bool
+    ) -> Iterable[Any]:
+        """Return the delivery callback, or None, of each of the records that follow the earlier ones."""
+        self._upstream.append(offsets)
+        self._is_dense = is_dense or is_named
+        if is_named:
+            return [partial(self._on_named, offset) for offset in offsets.tolist()]
+        if is_dense:
+            return repeat(self._on_each)
+        if len(offsets) == 1:
+            return [self._on_end]
+        return [self._on_end, *repeat(None, len(offsets) - 2), self._on_end]
+
+    def _on_end(self, error: KafkaError | None, message: Message) -> None:
+        self.error = self.error or error
+        self._ends.append(message.offset())
+
+    def _on_each(self, error: KafkaError | None, message: Message) -> None:
+        self.error = self.error or error
+        self._each.append(message.offset())
+
+    def _on_named(self, offset: int, error: KafkaError | None, message: Message) -> None:
+        self._on_each(error, message)
+        if is_too_large(error):
+            self.refused.append(offset)
+
+    def runs(self, source: SourcePartition, target: TopicPartition) -> Iterator[Run]:
+        """Yield the runs, one where the downstream offsets are dense."""
+        if self.error is not None:
+            raise KafkaException(self.error)
+        upstream = np.concatenate(self._upstream)
+        if self._is_dense:
+            downstream = np.asarray(self._each, dtype=np.int64)
+            breaks = np.flatnonzero(np.diff(downstream) != 1) + 1
+        else:
+            if max(self._ends) - min(self._ends) != len(upstream) - 1:
+                raise AskEach(None, "write the chunk without another producer in between")
+            downstream = np.asarray([min(self._ends)], dtype=np.int64)
+            breaks = np.asarray([], dtype=np.int64)
+        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(upstream)], strict=True):
+            part = upstream[start:end]
+            has_holes = int(part[-1] - part[0]) != len(part) - 1
+            yield Run(
+                source=source,
+                target=target,
+                first_upstream=int(part[0]),
+                last_upstream=int(part[-1]),
+                first_downstream=int(downstream[start]),
+                count=len(part),
+                holes=holes_between(part.tolist()) if has_holes else (),
+            )

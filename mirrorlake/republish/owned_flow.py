@@ -1,0 +1,235 @@
+"""A flow that this process owns: plan what of the relay is due, send it by lanes, copy the ledger to the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.lake.relay_files import RelayFile
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.lanes import lane_of
+from mirrorlake.model.ledger import Claim, LedgerRecord
+from mirrorlake.model.rate import NO_LIMIT, Rate
+from mirrorlake.model.remotes import Settled
+from mirrorlake.progress.board import Tell
+from mirrorlake.republish.fencing import FlowClaims
+from mirrorlake.republish.files import files_of
+from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes
+from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.settings import RepublishSettings
+from mirrorlake.topics.remote_topics import RemoteTopics, target_of
+
+
+class RelayProgress:
+    """How many records of the relay a flow has passed, sent or withheld, and how many are due."""
+
+    def __init__(self, flow: str, tell: Tell) -> None:
+        self._phase = f"republish {flow}"
+        self._tell = tell
+        self._withheld = 0
+        self._due: int | None = None
+        self.sent = 0
+
+    @property
+    def has_due(self) -> bool:
+        """Whether it is known how many are due."""
+        return self._due is not None
+
+    def expect(self, files: Iterable[RelayFile]) -> None:
+        """Count files that are about to be sent."""
+        self._due = max(self._due or 0, self._passed + sum(file.records for file in files))
+        self.report()
+
+    def passed(self, records: Sequence[LedgerRecord]) -> None:
+        """Count what ledger records say."""
+        self.sent += sum(run.count for record in records for run in record.runs)
+        self._withheld += sum(item.count for record in records for item in record.withheld)
+        self.report()
+
+    def finish(self) -> None:
+        """Report that nothing is due any more."""
+        self._due = self._passed
+        self.report()
+
+    def report(self) -> None:
+        """Report it as it is."""
+        self._tell(self._phase, self._passed, self._due)
+
+    @property
+    def _passed(self) -> int:
+        return self.sent + self._withheld
+
+
+class OwnedFlow:
+    """Hold a flow as `take_over.py` has claimed it."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        settings: RepublishSettings,
+        *,
+        topics: SourceTopics,
+        remotes: RemoteTopics,
+        copy: LedgerCopy,
+        claims: FlowClaims,
+        settled: Settled,
+        progress: RelayProgress,
+    ) -> None:
+        self._lake = lake
+        self._topics = topics
+        self._remotes = remotes
+        self._copy = copy
+        self.settings = settings
+        self.flow = settings.flow
+        self.claims = claims
+        self.settled = settled
+        self.progress = progress
+
+    def files(self, relay: DataFrame) -> list[RelayFile]:
+        """Return the files of a relay that are due, in upstream order."""
+        positions = self.claims.positions
+        columns = ["topic", "generation", "partition", "offset"]
+        rows = RelayPart(positions).rows(relay).select(*columns, F.input_file_name().alias("file"))
+        return self.due(rows, shared=bool(positions))
+
+    def due(self, rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
+        """Return the files that hold something for this flow that its ledger does not know, in upstream order.
+
+        Args:
+            rows: rows of the relay with their `file`.
+            shared: rows were left out, so that a file may hold more source partitions than can be seen here.
+        """
+        without = self.claims.claim.scope.without
+        carried = (
+            file
+            for file in files_of(rows, shared=shared)
+            if self.flow.carries(file.source.topic) and file.source.topic not in without
+        )
+        return sorted(self.lacking(carried))
+
+    def lacking(self, files: Iterable[RelayFile]) -> list[RelayFile]:
+        """Return the files of which the ledger does not know all."""
+        positions = self.claims.positions
+        return [file for file in files if file.last_offset >= positions.get(file.source, 0)]
+
+    def send(
+        self, files: list[RelayFile], frame: DataFrame | None, *, batch: int, at_most_s: float | None = None
+    ) -> list[LedgerRecord]:
+        """Send files and return the ledger records of it; `frame` holds their rows for the feeder `spark`.
+
+        Raises:
+            MirrorlakeError: a lane failed; what was committed until then is in the lake's tables.
+        """
+        if not files:
+            return []
+        targets = {file.source: target_of(self.flow, file.source) for file in files}
+        self.make_ready(targets)
+        by_lane: dict[int, list[RelayFile]] = {}
+        for file in files:
+            by_lane.setdefault(self.lane_of(file.source), []).append(file)
+        rate = self.flow.rate.rate.share(max(1, len(by_lane)))
+        work = [
+            LaneWork(
+                task=self.task(lane, {file.source.topic for file in lane_files}, batch=batch, rate=rate),
+                files=tuple(lane_files),
+                targets={file.source: targets[file.source] for file in lane_files},
+                skip_before_ms=self.flow.start.timestamp_ms,
+                view=self.settings.view,
+                at_most_s=at_most_s,
+            )
+            for lane, lane_files in sorted(by_lane.items())
+        ]
+        try:
+            committed = run_lanes(self._lake.spark, work, frame=frame)
+        except LanesFailed as failed:
+            self.keep(failed.committed)
+            raise failed.failure from failed
+        return self.keep(committed)
+
+    def make_ready(self, sources: Collection[SourcePartition]) -> None:
+        """Create or grow the remote topics of source partitions."""
+        known = self._topics.known
+        if any(s.topic not in known or s.partition >= known[s.topic].partitions for s in sources):
+            self._topics.load()
+        # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
+        mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
+        self._remotes.ensure(sources, self._topics.known, mirrored_before=mirrored)
+
+    def lane_of(self, source: SourcePartition) -> int:
+        """Return the lane of a source partition."""
+        return lane_of(source.topic, source.partition, lanes=self.claims.claim.lanes)
+
+    def task(self, lane: int, topics: Iterable[str], *, batch: int = -1, rate: Rate = NO_LIMIT) -> LaneTask:
+        """Return the task of a lane that sends records of some source topics, whose remote topics are ready."""
+        return lane_task(
+            self.settings,
+            replace(self.claims.claim, lane=lane, batch=batch),
+            self._remotes,
+            topics=topics,
+            rate=rate,
+            seq=self.claims.seqs.get(lane),
+        )
+
+    def keep(self, committed: Iterable[LedgerRecord]) -> list[LedgerRecord]:
+        """Copy committed ledger records to the tables; those of a task that died are fetched from the ledger first."""
+        claims, by_lane = self.claims, dict[int, list[LedgerRecord]]()
+        for record in committed:
+            by_lane.setdefault(record.claim.lane, []).append(record)
+        complete: list[LedgerRecord] = []
+        for lane, records in by_lane.items():
+            known = claims.seqs.get(lane, -1)
+            if [record.seq for record in records] != list(range(known + 1, known + 1 + len(records))):
+                records = self._since(lane, known)
+            if not records:
+                # A stranger's open transaction hides them; the lane waits for its end before it sends more.
+                continue
+            complete += records
+            claims.seqs[lane] = records[-1].seq
+            claims.positions.update(records[-1].positions)
+        self._copy.add(complete)
+        self.settings.on_commit(complete)
+        self.progress.passed(complete)
+        return complete
+
+    def _since(self, lane: int, known: int) -> list[LedgerRecord]:
+        epoch = self.claims.claim.epoch
+        with LedgerReader(self.flow.target, self.flow.ledger_topic, self.settings.reader_options) as reader:
+            return [record for _, record in reader.since(lane, 0) if record.seq > known and record.claim.epoch == epoch]
+
+
+def lane_task(
+    settings: RepublishSettings,
+    claim: Claim,
+    remotes: RemoteTopics,
+    *,
+    topics: Iterable[str] = (),
+    rate: Rate = NO_LIMIT,
+    seq: int | None = None,
+) -> LaneTask:
+    """Return the task of a lane by the settings of its flow."""
+    flow = settings.flow
+    chunk_records, chunk_bytes = rate.chunk(flow.chunk_records, flow.chunk_bytes)
+    options = dict(settings.producer_options)
+    options["batch.size"] = str(min(int(options.get("batch.size", "1000000")), remotes.batch_bytes()))
+    return LaneTask(
+        claim=claim,
+        target=flow.target,
+        options=options,
+        reader_options=dict(settings.reader_options),
+        exactly_once=flow.delivery == "exactly_once",
+        chunk_records=chunk_records,
+        chunk_bytes=chunk_bytes,
+        quarantines=flow.unsendable == "quarantine",
+        remotes=remotes.of(topics),
+        rate=rate,
+        seq=seq,
+        replication_factor=flow.replication_factor,
+    )

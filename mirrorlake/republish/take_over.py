@@ -1,0 +1,117 @@
+"""Take a flow over: fence older owners, read where they stand, decide what counts, claim (DESIGN 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.lake.audit import Audit
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.model.checkpoint_scope import CheckpointScope
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.ledger import Claim
+from mirrorlake.model.remotes import Remote, Settled
+from mirrorlake.republish.fencing import FencedLanes, FlowClaims, fence, furthest
+from mirrorlake.republish.ledger_tables import LedgerCopy
+from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress, lane_task
+from mirrorlake.republish.settings import RepublishSettings
+from mirrorlake.republish.settling import settle_remotes
+from mirrorlake.republish.start import StreamLocation, check_ledger, choose_location
+from mirrorlake.topics.remote_topics import RemoteTopics
+
+
+class TakeOver:
+    """Take one flow over, once; its methods return the flow as its new owner holds it."""
+
+    def __init__(
+        self, lake: Lake, target: ClusterAdmin, settings: RepublishSettings, audit: Audit, progress: RelayProgress
+    ) -> None:
+        flow = settings.flow
+        self._lake = lake
+        self._target = target
+        self._settings = settings
+        self._flow = flow
+        self._audit = audit
+        self._progress = progress
+        self._topics = SourceTopics(lake, flow.source)
+        self._topics.load()
+        self._copy = LedgerCopy(lake, flow.name, flow.source)
+        self._copy.load()
+        self._remotes = RemoteTopics(target, flow, audit, lake, beside=settings.beside)
+        self._task = lane_task(settings, Claim(flow=flow.name, lanes=flow.lanes), self._remotes)
+
+    def to_follow(self, *, rebuild: bool = False, restore_ledger: bool = False) -> tuple[OwnedFlow, StreamLocation]:
+        """Go on where the ledger ends, and repair the lake's copies of it.
+
+        Raises:
+            LaneFenced, LedgerLost, CheckpointLost, SafetyError: the flow cannot be owned, or not without a loss.
+        """
+        with fence(self._target, self._task) as lanes:
+            check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
+            remotes, positions = lanes.remotes, lanes.positions
+            if restore_ledger:
+                remotes = {**self._copy.remotes(), **remotes}
+                positions = furthest((positions, self._copy.positions()))
+            settled = self._settle(remotes, positions)
+            location = choose_location(
+                self._lake, self._flow, lanes, self._scope(settled), rebuild=rebuild or settled.sends_again
+            )
+            claims = self._claim(lanes, settled, location.number)
+        return self._own(claims, settled), location
+
+    def to_resend(self) -> OwnedFlow:
+        """Begin again: what was passed over before is sent now, so the ledger's own positions do not count.
+
+        Raises:
+            LaneFenced: another process resends for this flow.
+        """
+        with fence(self._target, self._task) as lanes:
+            settled = self._settle(lanes.remotes, {})
+            claims = self._claim(lanes, settled, lanes.checkpoint_location + 1)
+        return self._own(claims, settled)
+
+    def _settle(self, known: Mapping[str, Remote], positions: Mapping[SourcePartition, int]) -> Settled:
+        flow = self._flow
+        settled = settle_remotes(
+            self._lake,
+            self._target,
+            flow,
+            known=known,
+            positions=positions,
+            choices=self._settings.choices,
+            remotes=self._remotes,
+            topics=self._topics,
+            at=self._audit.now(),
+        )
+        sent = {source.topic for source, at in settled.positions.items() if at > 0} - settled.waiting
+        self._remotes.expect(settled.remotes[topic] for topic in sent & settled.remotes.keys() if flow.carries(topic))
+        return settled
+
+    def _scope(self, settled: Settled) -> CheckpointScope:
+        return CheckpointScope(self._settings.selection, self._settings.paused | settled.waiting)
+
+    def _claim(self, lanes: FencedLanes, settled: Settled, checkpoint_location: int) -> FlowClaims:
+        return lanes.claim(
+            settled,
+            checkpoint_location=checkpoint_location,
+            scope=self._scope(settled),
+            held=self._copy.held,
+            held_epoch=self._copy.held_epoch,
+        )
+
+    def _own(self, claims: FlowClaims, settled: Settled) -> OwnedFlow:
+        flow, copy = self._flow, self._copy.owned_by(claims.claim.epoch)
+        with LedgerReader(flow.target, flow.ledger_topic, self._settings.reader_options) as reader:
+            copy.repair(reader, self._target, sorted(claims.seqs))
+        return OwnedFlow(
+            self._lake,
+            self._settings,
+            topics=self._topics,
+            remotes=self._remotes,
+            copy=copy,
+            claims=claims,
+            settled=settled,
+            progress=self._progress,
+        )
