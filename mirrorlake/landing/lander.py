@@ -14,10 +14,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -35,7 +34,8 @@ from mirrorlake.lake.read_to import land_checkpoint_path
 from mirrorlake.landing.cuts import CutFinder, Extent, gap_of, suspects
 from mirrorlake.landing.land_query import generation_column, start_landing
 from mirrorlake.landing.query import await_query, reported_ends
-from mirrorlake.landing.retry import MOST_ATTEMPTS, Healing, TopicReborn, pause_s
+from mirrorlake.landing.retry import MOST_ATTEMPTS, SourceChanged, await_retry, pause_s
+from mirrorlake.landing.settings import LandSettings
 from mirrorlake.landing.start import next_offsets, refuse_if_lost, refuse_other_cluster, source_gap
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
@@ -45,35 +45,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LandSettings:
-    """What landing one source needs to know.
-
-    `start` gives the first offsets of partitions that exist when nothing was landed yet, None for the earliest.
-    `never_leave` is a Java regular expression of topics that are not landed even where the subscription brings them.
-    """
-
-    alias: str
-    subscribe_pattern: str
-    matches: Callable[[str], bool]
-    kafka_options: Mapping[str, str] = field(repr=False)
-    reader_options: Mapping[str, Any] = field(repr=False)
-    on_gap: str = "halt"
-    max_records_per_batch: int = 2_000_000
-    trigger: str = "0 seconds"
-    never_leave: str = ""
-    start: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None = None
-
-    @property
-    def source_options(self) -> dict[str, str]:
-        """Make the options of Spark's Kafka source, beside where to start."""
-        return {
-            **self.kafka_options,
-            "subscribePattern": self.subscribe_pattern,
-            "maxOffsetsPerTrigger": str(self.max_records_per_batch),
-        }
-
-
-class _Look(NamedTuple):
+class _Look:
     """Where landing goes on: `gone` is what `cuts` explain, `epochs` those at which all of this holds."""
 
     current: dict[TopicPartition, SourcePartition]
@@ -86,15 +58,7 @@ class _Look(NamedTuple):
 
 
 class Lander:
-    """Land one source cluster.
-
-    Args:
-        lake: the lake with its session.
-        admin: the source's admin; it only reads there (law H).
-        settings: what to land, and what to do about lost records.
-        now: the clock, in UTC.
-        tell: called with the progress of a drain.
-    """
+    """Land one source cluster; of the source it only reads (law H)."""
 
     def __init__(
         self,
@@ -109,10 +73,8 @@ class Lander:
         self._admin = admin
         self._settings = settings
         self._now = now
-        self._location = lake.relay_location(settings.alias)
         self._topics = SourceTopics(lake, settings.alias)
         self._writer = OneWriter(lake, settings.alias)
-        self._healing = Healing(settings.alias, admin)
         self._accounts = Accounts(lake, self._topics, alias=settings.alias, now=now)
         self._finder = CutFinder(lake, settings.alias, settings.reader_options)
         self._next_account = 0.0
@@ -160,7 +122,7 @@ class Lander:
             except StreamingQueryException as error:
                 attempts = 1 if self._batches > batches else attempts + 1
                 try:
-                    self._healing.after(error, self._failure, attempts, once=once, stop=stop)
+                    await_retry(self._admin, error, self._failure, attempts, once=once, stop=stop)
                 except LanderReplaced as replaced:
                     self._failure = replaced
                     raise
@@ -187,12 +149,12 @@ class Lander:
         refuse_other_cluster(alias, writer.cluster_id, cluster_id)
         self._topics.load()
         landed = landed_positions(self._lake, alias)
-        known = read_checkpoint_location(self._lake, self._checkpoint_path(writer.number))
+        known = read_checkpoint_location(self._lake, self._checkpoint_path())
         if not rebuild:
             refuse_if_lost(
                 alias, known, landed.reached, signed=writer.last_batch, number=writer.number, topics=self._topics
             )
-        names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
+        names = self._settings.names(self._admin)
         states = self._admin.describe(names)
         recreated = self._topics.recreated(states)
         # Claimed first, recorded second: a crash in between cannot leave old offsets to a new life of a topic.
@@ -228,7 +190,7 @@ class Lander:
             landed = landed_positions(self._lake, alias)
             look = self._look(names, landed.reached, resumed)
             self._landed_until = writer.newest_landed_at()
-        self._record(look, landed.reached, reborn_topics=set(recreated))
+        self._record(look, landed.reached, recreated=set(recreated))
         self._accounts.resume(landed, look.lost)
         return self._fresh_start(look, first=not landed.reached)
 
@@ -261,39 +223,39 @@ class Lander:
             {current[tp]: position for tp, position in positions.items()},
             {current[tp]: earliest[tp] for tp in positions},
         )
-        look = _Look(current, positions, earliest, lost, cuts, gone, epochs)
         if (lost or gone) and self._settings.on_gap == "halt":
             raise source_gap(self._settings.alias, lost, gone)
-        return look
+        return _Look(
+            current=current, positions=positions, earliest=earliest, lost=lost, cuts=cuts, gone=gone, epochs=epochs
+        )
 
     def _epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: epoch for tp, (_, epoch) in self._admin.ends_and_epochs(partitions).items() if epoch >= 0}
 
     def _current_partitions(self, names: list[str]) -> dict[TopicPartition, SourcePartition]:
+        known = self._topics.known
         return {
-            TopicPartition(name, partition): SourcePartition(
-                name, self._topics.known[name].generation_of(partition), partition
-            )
+            TopicPartition(name, partition): SourcePartition(name, known[name].generation_of(partition), partition)
             for name in names
-            if name in self._topics.known
-            for partition in range(self._topics.known[name].partitions)
+            if name in known
+            for partition in range(known[name].partitions)
         }
 
     def _fresh_start(self, look: _Look, *, first: bool) -> dict[TopicPartition, int]:
         """Return the offset of every partition to start a new checkpoint location at, and open its account."""
         start = dict(look.earliest)
-        if first and self._settings.start is not None:
-            start |= self._settings.start(sorted(look.current))
+        if first:
+            start |= self._settings.first_offsets(self._admin, sorted(look.current))
         start |= {tp: max(position, look.earliest[tp]) for tp, position in look.positions.items()}
         self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
         return start
 
-    def _record(self, look: _Look, landed: Mapping[SourcePartition, int], *, reborn_topics: set[str]) -> None:
+    def _record(self, look: _Look, landed: Mapping[SourcePartition, int], *, recreated: set[str]) -> None:
         """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
         ended: dict[TopicPartition, SourcePartition] = {}
         for source in landed:
             known = self._topics.known.get(source.topic)
-            if source.topic in reborn_topics and known is not None and source.generation < known.generation:
+            if source.topic in recreated and known is not None and source.generation < known.generation:
                 tp = TopicPartition(source.topic, source.partition)
                 ended[tp] = max(source, ended.get(tp, source))
         over = [
@@ -318,7 +280,7 @@ class Lander:
             self._lake.spark,
             name=f"land {settings.alias}",
             options=settings.source_options,
-            checkpoint_location=self._checkpoint_path(self._writer.number),
+            checkpoint_location=self._checkpoint_path(),
             each_batch=self._land_batch,
             start=start,
             trigger=None if once else settings.trigger,
@@ -333,17 +295,17 @@ class Lander:
             raise
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
-        names = [name for name in self._admin.topic_names() if self._settings.matches(name)]
+        names = self._settings.names(self._admin)
         states = self._admin.describe(names)
         if self._topics.recreated(states):
-            raise TopicReborn
+            raise SourceChanged
         self._topics.observe(states, self._admin, at=self._now(), epochs=self._epochs)
         # An election may have cut the log: what was landed is compared before anything else is.
         if any(
             self._topics.known[tp.topic].epochs.get(tp.partition) != epoch
             for tp, epoch in self._epochs(self._current_partitions(names)).items()
         ):
-            raise TopicReborn
+            raise SourceChanged
         landed_at = self._now()
         if self._landed_until is not None:
             # Accounts are settled by this time, so it grows even where the clock is set back by hours.
@@ -379,5 +341,5 @@ class Lander:
         if self._batches and self._landed_until is not None:
             self._accounts.settle(self._landed_until)
 
-    def _checkpoint_path(self, number: int) -> str:
-        return land_checkpoint_path(self._lake, self._settings.alias, number)
+    def _checkpoint_path(self) -> str:
+        return land_checkpoint_path(self._lake, self._settings.alias, self._writer.number)

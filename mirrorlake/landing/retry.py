@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 # Twenty tries with pauses of up to 10 s outlast the restart of a whole cluster.
 MOST_ATTEMPTS = 20
-_MOST_HEALINGS = 3
-# What Spark says where `_prepare` finds the loss, or the new topic, and knows what to do about it.
-_HEALED_BY_START = (
+_MOST_STARTS_OVER = 3
+# What Spark says where the next start finds the loss, or the new topic, and knows what to do about it.
+_FOUND_BY_START = (
     "KAFKA_DATA_LOSS",
     "data loss",
     "OffsetOutOfRange",
@@ -28,73 +28,62 @@ _HEALED_BY_START = (
 _UNREACHABLE = ("Timeout", "DisconnectException", "NetworkException", "KafkaException", "NotLeaderOrFollower")
 
 
-class TopicReborn(Exception):
+class SourceChanged(Exception):
     """A topic of the batch was created again, or its log may have gone back: start over before anything is written."""
 
 
-class Healing:
-    """Judge failures of one source's landing query.
+def await_retry(
+    source: ClusterAdmin,
+    error: StreamingQueryException,
+    failure: BaseException | None,
+    attempts: int,
+    *,
+    once: bool,
+    stop: threading.Event,
+) -> None:
+    """Wait for a pause where a new start can help; raise the own error where it cannot.
 
     Args:
-        alias: the source cluster.
-        admin: its admin, which names a trouble of the cluster in its own words.
+        source: the cluster, which names a trouble of its own.
+        error: what Spark says.
+        failure: what the batch itself raised; Spark passes on its text only.
+        attempts: how many starts have failed in a row.
+        once: whether the run is to end soon.
+        stop: ends the pause.
+
+    Raises:
+        MirrorlakeError: a new start would fail in the same way.
     """
-
-    def __init__(self, alias: str, admin: ClusterAdmin) -> None:
-        self._alias = alias
-        self._admin = admin
-
-    def after(
-        self,
-        error: StreamingQueryException,
-        failure: BaseException | None,
-        attempts: int,
-        *,
-        once: bool,
-        stop: threading.Event,
-    ) -> None:
-        """Wait for a pause where a new start can help; raise the own error where it cannot.
-
-        Args:
-            error: what Spark says.
-            failure: what the batch itself raised; Spark passes on its text only.
-            attempts: how many starts have failed in a row.
-            once: whether the run is to end soon.
-            stop: ends the pause.
-
-        Raises:
-            MirrorlakeError: a new start would fail in the same way.
-        """
-        text = str(error)
-        if met_another(text):
-            raise LanderReplaced(
-                f"another lander of {self._alias} has gone on from the same checkpoint location",
-                consequence="this one wrote nothing more and stopped",
-                remedy=f"keep one lander for {self._alias}; `mirrorlake status` shows its progress",
-                alias=self._alias,
-            ) from error
-        if isinstance(failure, TopicReborn) or any(sign in text for sign in _HEALED_BY_START):
-            if attempts <= _MOST_HEALINGS:
-                log.warning("land.restart source=%s why=%s", self._alias, text.splitlines()[0][:200])
-                return
-        elif isinstance(failure, MirrorlakeError) and not isinstance(failure, ClusterUnreachable):
-            raise failure from error
-        elif isinstance(failure, ClusterUnreachable) or any(sign in text for sign in _UNREACHABLE):
-            if once:
-                # The admin's own words name the trouble; where it answers again, a new start may do.
-                self._admin.broker_count()
-            if attempts <= MOST_ATTEMPTS:
-                log.warning("land.source_away source=%s attempt=%s", self._alias, attempts)
-                stop.wait(pause_s(attempts))
-                return
-            if failure is not None:
-                raise failure from error
-        raise StoreError(
-            f"landing {self._alias} failed: {root_cause(text)}",
-            consequence="the batch under way may not have been landed; the next start goes on from what the relay holds",
-            remedy=f"mirrorlake doctor, then mirrorlake land --source {self._alias} again",
-            alias=self._alias,
+    alias, text = source.alias, str(error)
+    if met_another(text):
+        raise LanderReplaced(
+            f"another lander of {alias} has gone on from the same checkpoint location",
+            consequence="this one wrote nothing more and stopped",
+            remedy=f"keep one lander for {alias}; `mirrorlake status` shows its progress",
+            alias=alias,
         ) from error
+    if isinstance(failure, SourceChanged) or any(sign in text for sign in _FOUND_BY_START):
+        if attempts <= _MOST_STARTS_OVER:
+            log.warning("land.restart source=%s why=%s", alias, text.splitlines()[0][:200])
+            return
+    elif isinstance(failure, MirrorlakeError) and not isinstance(failure, ClusterUnreachable):
+        raise failure from error
+    elif isinstance(failure, ClusterUnreachable) or any(sign in text for sign in _UNREACHABLE):
+        if once:
+            # The admin's own words name the trouble; where it answers again, a new start may do.
+            source.broker_count()
+        if attempts <= MOST_ATTEMPTS:
+            log.warning("land.source_away source=%s attempt=%s", alias, attempts)
+            stop.wait(pause_s(attempts))
+            return
+        if failure is not None:
+            raise failure from error
+    raise StoreError(
+        f"landing {alias} failed: {root_cause(text)}",
+        consequence="the batch under way may not have been landed; the next start goes on from what the relay holds",
+        remedy=f"mirrorlake doctor, then mirrorlake land --source {alias} again",
+        alias=alias,
+    ) from error
 
 
 def pause_s(attempts: int, *, most_s: float = 10.0) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -13,11 +13,10 @@ from mirrorlake.kafka.mm2_writer import tell_checkpoints
 from mirrorlake.kafka.options import spark_options
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.signs import LandingSign
-from mirrorlake.landing.lander import LandSettings
+from mirrorlake.landing.settings import LandSettings
 from mirrorlake.mirror.services.offsets import Positions
 from mirrorlake.mm2.emit import mm2_duties
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
-from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress.board import Tell
 from mirrorlake.republish.quarantine import Quarantine
@@ -41,27 +40,14 @@ class Streams(Positions):
         return LandSettings(
             alias=alias,
             subscribe_pattern=self.config.subscribe_pattern(alias),
-            matches=lambda name: any(flow.selection.matches(name) and not flow.denies(name) for flow in flows),
+            flows=flows,
             never_leave=self.config.never_leave(alias).java_regex,
             kafka_options=spark_options(cluster),
             reader_options=self.reader_options(alias),
             on_gap=cluster.land.on_gap,
             max_records_per_batch=cluster.land.max_records_per_batch,
             trigger=f"{int(cluster.land.trigger.total_seconds() * 1000)} milliseconds",
-            start=self._start_of(alias, flows),
         )
-
-    def _start_of(
-        self, alias: str, flows: Iterable[FlowConfig]
-    ) -> Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None:
-        """Return where landing begins: as early as the earliest of the source's flows wants it."""
-        starts = [flow.start for flow in flows]
-        if any(start.kind == "earliest" for start in starts):
-            return None
-        times = [start.timestamp_ms for start in starts if start.timestamp_ms is not None]
-        if times:
-            return lambda partitions: self.admin(alias).at_time(partitions, min(times))
-        return lambda partitions: self.admin(alias).latest(partitions)
 
     def landing_identity(self, alias: str) -> str:
         """Return the fingerprint of all settings that landing a source depends on."""

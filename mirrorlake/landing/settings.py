@@ -1,0 +1,57 @@
+"""What landing one source needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.model.flow import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandSettings:
+    """What landing one source needs to know; `flows` are those from the source.
+
+    `never_leave` is a Java regular expression of topics that are not landed even where the subscription brings them.
+    """
+
+    alias: str
+    flows: Sequence[FlowConfig]
+    subscribe_pattern: str
+    kafka_options: Mapping[str, str] = field(repr=False)
+    reader_options: Mapping[str, Any] = field(repr=False)
+    on_gap: str = "halt"
+    max_records_per_batch: int = 2_000_000
+    trigger: str = "0 seconds"
+    never_leave: str = ""
+
+    @property
+    def source_options(self) -> dict[str, str]:
+        """The options of Spark's Kafka source, beside where to start."""
+        return {
+            **self.kafka_options,
+            "subscribePattern": self.subscribe_pattern,
+            "maxOffsetsPerTrigger": str(self.max_records_per_batch),
+        }
+
+    def names(self, source: ClusterAdmin) -> list[str]:
+        """Return the source's topics that are landed."""
+        return [
+            name
+            for name in source.topic_names()
+            if any(flow.selection.matches(name) and not flow.denies(name) for flow in self.flows)
+        ]
+
+    def first_offsets(self, source: ClusterAdmin, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where landing begins while nothing was landed; nothing for the earliest offsets.
+
+        It begins as early as the earliest of the flows wants it.
+        """
+        starts = [flow.start for flow in self.flows]
+        if any(start.kind == "earliest" for start in starts):
+            return {}
+        times = [start.timestamp_ms for start in starts if start.timestamp_ms is not None]
+        return source.at_time(partitions, min(times)) if times else source.latest(partitions)
