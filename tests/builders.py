@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,10 +14,14 @@ from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.verdict import HopPlace
+from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import Run, holes_between
 from mirrorlake.records.record import BrowsedRecord, LandedIn, Outcome, Page, Passport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 ORDERS = SourcePartition("orders", 1, 0)
@@ -68,6 +72,29 @@ def run(
 def run_over(offsets: Sequence[int], downstream: int, **ends: Any) -> Run:
     """Return the run of records that stand at these offsets."""
     return run(offsets[0], offsets[-1], downstream, holes_between(offsets), **ends)
+
+
+def map_row(run: Run, **more: Any) -> dict[str, Any]:
+    """Return a row of `offset_map`."""
+    return {
+        "flow": "f",
+        "source_topic": run.source.topic,
+        "generation": run.source.generation,
+        "source_partition": run.source.partition,
+        "first_upstream": run.first_upstream,
+        "last_upstream": run.last_upstream,
+        "holes": [{"first": first, "length": length} for first, length in run.holes],
+        "target_topic": run.target.topic,
+        "target_partition": run.target.partition,
+        "first_downstream": run.first_downstream,
+        "record_count": run.count,
+        **more,
+    }
+
+
+def map_frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    schema = ", ".join(f"{name} {OFFSET_MAP.columns[name][0]}" for name in rows[0])
+    return spark.createDataFrame(rows, schema)
 
 
 def ledger_record(**parts: Any) -> LedgerRecord:

@@ -200,84 +200,57 @@ def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
     moments = spark.range(looks).select(
         F.col("id").alias("n"), F.timestamp_seconds(F.lit(int(begin.timestamp())) + F.col("id") * EVERY_S).alias("at")
     )
-    complete = F.col("n") % (6 * 3600 // EVERY_S) == 0
     subjects = [("cluster", "east"), ("cluster", "central"), ("relay", "east"), ("flow", FLOW)]
     named = spark.createDataFrame(subjects, "subject string, name string")
-    zero = F.lit(0).cast("long")
-    _write(
-        lake,
-        SAMPLES,
-        moments.crossJoin(named).select(
-            F.col("at").alias("observed_at"),
-            "subject",
-            "name",
-            complete.alias("complete"),
-            zero.alias("positions"),
-            zero.alias("changed"),
-            zero.alias("took_ms"),
-            F.lit(None).cast("string").alias("error"),
-        ),
-    )
+    whole = {
+        "observed_at": "at",
+        "positions": "0",
+        "changed": "0",
+        "took_ms": "0",
+        "subject": "subject",
+        "name": "name",
+    }
+    _write(lake, SAMPLES, moments.crossJoin(named), complete=f"n % {6 * 3600 // EVERY_S} = 0", **whole)
     # Two records a look; republishing is one look behind, a group 20 looks.
     kinds = [("last_stable", 0, None), ("reached", 1, None), ("republished", 1, None), ("group", 20, "billing")]
     each = spark.createDataFrame(kinds, "kind string, behind long, group_id string")
     held = spark.range(partitions).select(F.col("id").cast("int").alias("partition"))
+    by_name = {name: name for name in ("partition", "kind", "group_id")}
     _write(
         lake,
         POSITIONS,
-        moments.crossJoin(held)
-        .crossJoin(each)
-        .select(
-            F.lit("east").alias("source"),
-            F.when(F.col("kind") == "republished", FLOW).alias("flow"),
-            F.lit("t").alias("topic"),
-            F.lit(1).alias("generation"),
-            "partition",
-            "kind",
-            "group_id",
-            F.greatest(zero, (F.col("n") - F.col("behind")) * 2).alias("position"),
-            F.lit(None).cast("timestamp").alias("record_timestamp"),
-            F.col("at").alias("observed_at"),
-        ),
+        moments.crossJoin(held).crossJoin(each),
+        source="'east'",
+        flow=f"IF(kind = 'republished', '{FLOW}', NULL)",
+        topic="'t'",
+        generation="1",
+        position="greatest(0, (n - behind) * 2)",
+        observed_at="at",
+        **by_name,
     )
-    records = moments.crossJoin(held).withColumn("half", F.explode(F.array(zero, zero + 1)))
-    stamp = F.timestamp_seconds(F.lit(int(begin.timestamp())) + F.col("n") * EVERY_S - 15 + F.col("half") * 10)
-    _write(
-        lake,
-        RELAY,
-        records.select(
-            F.lit("t").alias("topic"),
-            F.lit(1).alias("generation"),
-            "partition",
-            (F.col("n") * 2 + F.col("half")).alias("offset"),
-            stamp.alias("timestamp"),
-            F.lit(0).alias("timestamp_type"),
-            *(F.lit(None).cast(kind).alias(name) for name, (kind, _) in RELAY.columns.items() if name in _PAYLOAD),
-            F.col("at").alias("landed_at"),
-        ),
-    )
+    records = moments.crossJoin(held).withColumn("half", F.expr("explode(array(0, 1))"))
+    stamp = f"timestamp_seconds({int(begin.timestamp())} + n * {EVERY_S} - 15 + half * 10)"
+    place = {"topic": "'t'", "generation": "1", "partition": "partition", "offset": "n * 2 + half"}
+    _write(lake, RELAY, records, timestamp=stamp, timestamp_type="0", landed_at="at", **place)
     _write(
         lake,
         OFFSET_MAP,
-        moments.crossJoin(held).select(
-            F.lit(FLOW).alias("flow"),
-            F.lit("t").alias("source_topic"),
-            F.lit(1).alias("generation"),
-            F.col("partition").alias("source_partition"),
-            (F.col("n") * 2).alias("first_upstream"),
-            (F.col("n") * 2 + 1).alias("last_upstream"),
-            F.array().cast(OFFSET_MAP.columns["holes"][0]).alias("holes"),
-            F.lit("east.t").alias("target_topic"),
-            F.col("partition").alias("target_partition"),
-            (F.col("n") * 2).alias("first_downstream"),
-            F.lit(2).cast("long").alias("record_count"),
-            F.lit(0).alias("lane"),
-            F.col("n").alias("ledger_seq"),
-            F.lit(1).cast("long").alias("epoch"),
-            F.col("at").alias("committed_at"),
-            F.lit(None).cast("string").alias("view"),
-            F.lit(None).cast("string").alias("target_topic_id"),
-        ),
+        moments.crossJoin(held),
+        flow=f"'{FLOW}'",
+        source_topic="'t'",
+        generation="1",
+        source_partition="partition",
+        target_topic="'east.t'",
+        target_partition="partition",
+        first_upstream="n * 2",
+        last_upstream="n * 2 + 1",
+        first_downstream="n * 2",
+        record_count="2",
+        holes="array()",
+        lane="0",
+        ledger_seq="n",
+        epoch="1",
+        committed_at="at",
     )
     lag, times = mirror.lag, {}
     mirror.create_views(days=DAYS)
@@ -308,14 +281,12 @@ def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
     return {"looks": looks, "partitions": partitions, "questions": times, "files and bytes": tables}
 
 
-_PAYLOAD = ("key", "value", "headers")
-
-
-def _write(lake: Lake, table: TableSchema, frame: Any) -> None:
-    """Append a table in order of time, a file for each day or so, as it is after a night's tidying."""
+def _write(lake: Lake, table: TableSchema, frame: Any, **columns: str) -> None:
+    """Append a table in order of time, a file for each day or so, as after a night's tidying; `columns` are SQL."""
+    cells = [F.expr(columns.get(name, "NULL")).cast(kind).alias(name) for name, (kind, _) in table.columns.items()]
     place = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
     column = next(c for c in ("observed_at", "landed_at", "committed_at") if c in table.columns)
-    lake.append(frame.select(*table.columns).repartitionByRange(DAYS, column).sortWithinPartitions(column), place)
+    lake.append(frame.select(*cells).repartitionByRange(DAYS, column).sortWithinPartitions(column), place)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.lake.offset_map import translated, translated_back
-from mirrorlake.lake.schema import OFFSET_MAP
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from tests.builders import map_frame, map_row, run_over
 
 SEED = 20261121
 LOOKUPS = 1_000_000
@@ -28,7 +29,7 @@ class Line:
     partition: int
     upstream: np.ndarray[Any, np.dtype[np.int64]]
     downstream: np.ndarray[Any, np.dtype[np.int64]]
-    runs: list[tuple[Any, ...]]
+    runs: list[dict[str, Any]]
 
 
 def make_line(rng: np.random.Generator, topic: str, generation: int, partition: int, *, marker_every: int) -> Line:
@@ -38,30 +39,12 @@ def make_line(rng: np.random.Generator, topic: str, generation: int, partition: 
     for seq in range(60):
         steps = np.where(rng.random(int(rng.integers(1, 2000))) < 1 / marker_every, rng.integers(2, 9), 1)
         offsets = up + np.concatenate([[0], np.cumsum(steps[:-1])]).astype(np.int64)
-        breaks = np.flatnonzero(np.diff(offsets) > 1)
-        holes = [(int(offsets[i]) + 1, int(offsets[i + 1] - offsets[i]) - 1) for i in breaks]
         last = int(offsets[-1])
-        runs.append(
-            (
-                "f",
-                topic,
-                generation,
-                partition,
-                up,
-                last,
-                holes,
-                f"a.{topic}",
-                partition,
-                down,
-                len(offsets),
-                0,
-                seq,
-                1,
-                None,
-                None,
-                None,
-            )
-        )
+        ends = {
+            "source": SourcePartition(topic, generation, partition),
+            "target": TopicPartition(f"a.{topic}", partition),
+        }
+        runs.append(map_row(run_over(offsets.tolist(), down, **ends), ledger_seq=seq))
         upstream.append(offsets)
         downstream.append(down + np.arange(len(offsets)))
         up, down = last + 1 + int(rng.integers(0, 3)), down + len(offsets) + 1
@@ -83,7 +66,7 @@ def lines() -> list[Line]:
 def runs(spark: SparkSession, lines: list[Line]) -> Iterator[DataFrame]:
     rows = [run for line in lines for run in line.runs]
     # A ledger record that was read again is a copy, not a second run.
-    frame = spark.createDataFrame([*rows, *rows[::7]], OFFSET_MAP.ddl).cache()
+    frame = map_frame(spark, [*rows, *rows[::7]]).cache()
     yield frame
     frame.unpersist()
 

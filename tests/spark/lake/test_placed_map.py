@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mirrorlake.lake.offset_map import read_and_unread, read_from, translated, translated_back, with_downstream
-from mirrorlake.lake.schema import OFFSET_MAP, RELAY
+from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact, OffsetMap, Run, standing_at
-from tests.builders import run_over
+from tests.builders import map_frame, map_row, run_over
 
 SEED = 20261122
 SOURCES, TARGETS, CHUNKS = 3, 4, 8
@@ -58,24 +58,7 @@ def placed() -> Placed:
 
 @pytest.fixture(scope="module")
 def runs(spark: SparkSession, placed: Placed) -> Iterator[DataFrame]:
-    rows = [
-        {
-            "flow": "f",
-            "source_topic": run.source.topic,
-            "generation": 1,
-            "source_partition": run.source.partition,
-            "first_upstream": run.first_upstream,
-            "last_upstream": run.last_upstream,
-            "holes": [{"first": first, "length": length} for first, length in run.holes],
-            "target_topic": run.target.topic,
-            "target_partition": run.target.partition,
-            "first_downstream": run.first_downstream,
-            "record_count": run.count,
-        }
-        for run in placed.runs
-    ]
-    schema = ", ".join(f"{name} {OFFSET_MAP.columns[name][0]}" for name in rows[0])
-    frame = spark.createDataFrame(rows, schema).cache()
+    frame = map_frame(spark, [map_row(run) for run in placed.runs]).cache()
     yield frame
     frame.unpersist()
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.loops.cycles import round_trips
-from mirrorlake.model.patterns import TopicPattern, parse_patterns
 from mirrorlake.model.policy import (
     DefaultPolicy,
     IdentityPolicy,
@@ -21,6 +18,7 @@ from mirrorlake.model.policy import (
     is_cycle,
     is_legal_topic,
 )
+from tests.unit.model.flows import Flow, flow
 
 aliases = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
 topics = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20).filter(is_legal_topic)
@@ -121,35 +119,11 @@ def test_a_name_that_kafka_would_refuse_is_refused(policy: ReplicationPolicy) ->
         policy.remote_topic("east", "central", "x" * 250)
 
 
-@dataclass(frozen=True)
-class Flow:
-    name: str
-    source: str
-    target: str
-    topics: TopicPattern
-    replication_policy: ReplicationPolicy
-    exclude: TopicPattern = field(default_factory=TopicPattern)
-
-    def carries(self, topic: str) -> bool:
-        return TopicMatcher(self.topics, self.exclude).matches(topic) and not is_cycle(
-            self.replication_policy, topic, self.target
-        )
-
-
-def flow(pair: str, selection: str, policy: str = "default", exclude: str = "") -> Flow:
-    source, target = pair.split(">")
-    made: ReplicationPolicy = {"default": DefaultPolicy(), "identity": IdentityPolicy(source)}.get(
-        policy
-    ) or TemplatePolicy(policy)
-    name = f"{pair} {policy} {selection}"
-    return Flow(name, source, target, parse_patterns(selection), made, parse_patterns(exclude, required=False))
-
-
 ROUND = [
     pytest.param([flow("a>b", "orders", "identity"), flow("b>a", "orders", "identity")], id="identity both ways"),
     pytest.param([flow("a>b", ".*", "identity"), flow("b>a", ".*", "identity")], id="identity both ways, all topics"),
     pytest.param([flow("a>b", "x.*", "identity"), flow("b>a", "xy", "identity")], id="an expression may meet a name"),
-    pytest.param([flow("a>b", ".*", "identity"), flow("b>a", ".*")], id="the names grow at every round"),
+    pytest.param([flow("a>b", ".*", "identity"), flow("b>a", ".*", "default")], id="the names grow at every round"),
     pytest.param(
         [flow("a>b", "x", "identity"), flow("b>c", "x", "identity"), flow("c>a", "x", "identity")], id="three"
     ),
@@ -166,22 +140,34 @@ ROUND = [
     pytest.param([flow("a>b", "a?orders", "identity"), flow("b>a", "orders", "identity")], id="optional character"),
 ]
 APART = [
-    pytest.param([flow("a>b", ".*"), flow("b>a", ".*")], id="default both ways"),
-    pytest.param([flow("a>b", ".*"), flow("b>c", ".*"), flow("c>a", ".*")], id="default round a triangle"),
+    pytest.param([flow("a>b", ".*", "default"), flow("b>a", ".*", "default")], id="default both ways"),
+    pytest.param(
+        [flow("a>b", ".*", "default"), flow("b>c", ".*", "default"), flow("c>a", ".*", "default")],
+        id="default round a triangle",
+    ),
     pytest.param([flow("a>b", "orders", "identity"), flow("b>a", "payments", "identity")], id="disjoint names"),
     pytest.param([flow("a>b", "orders.*", "identity"), flow("b>a", "pay.*", "identity")], id="disjoint beginnings"),
     pytest.param([flow("a>b", "orders", "all.{topic}"), flow("b>a", "orders", "identity")], id="renamed out of reach"),
-    pytest.param([flow("a>b", "orders.*", "identity"), flow("b>a", ".*")], id="comes home under another name"),
+    pytest.param(
+        [flow("a>b", "orders.*", "identity"), flow("b>a", ".*", "default")], id="comes home under another name"
+    ),
     pytest.param(
         [flow("a>b", "x", "identity"), flow("b>a", "x", "identity", exclude="x")], id="excluded on the way back"
     ),
     pytest.param([flow("a>b", "x", "identity"), flow("b>a", "xy", "identity")], id="one name begins like the other"),
     pytest.param([flow("a>b", "x.y", "identity"), flow("b>a", "x.yz", "identity")], id="one expression is longer"),
     pytest.param(
-        [flow("a>b", "x.*, b.*", "identity"), flow("b>c", ".*"), flow("c>b", ".*"), flow("b>a", r"c\.b\..*")],
+        [
+            flow("a>b", "x.*, b.*", "identity"),
+            flow("b>c", ".*", "default"),
+            flow("c>b", ".*", "default"),
+            flow("b>a", r"c\.b\..*", "default"),
+        ],
         id="the only way home is closed by the default policy",
     ),
-    pytest.param([flow("a>b", ".*", "identity"), flow("a>c", ".*", "identity"), flow("b>c", ".*")], id="no way back"),
+    pytest.param(
+        [flow("a>b", ".*", "identity"), flow("a>c", ".*", "identity"), flow("b>c", ".*", "default")], id="no way back"
+    ),
     pytest.param([flow("a>b", "x" * 249, "identity"), flow("b>a", "x" * 249, "p.{topic}")], id="no legal name"),
 ]
 
@@ -202,7 +188,7 @@ def test_flows_that_never_meet_are_allowed(flows: list[Flow]) -> None:
 
 
 def test_a_full_mesh_is_answered_in_bounded_time() -> None:
-    mesh = [flow(f"{a}>{b}", ".*") for a in "abcdefghij" for b in "abcdefghij" if a != b]
+    mesh = [flow(f"{a}>{b}", ".*", "default") for a in "abcdefghij" for b in "abcdefghij" if a != b]
     assert not round_trips(mesh)
     assert round_trips([*mesh, flow("a>b", ".*", "identity")])
     assert round_trips([*mesh, flow("a>b", "x.*", "identity")]), "too many ways round to tell: refused"

@@ -4,53 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.model.loops.collisions import survey
 from mirrorlake.model.loops.hops import Hop, hops
 from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, fingerprint, forwards, tree_from
-from mirrorlake.model.patterns import TopicPattern, parse_patterns
-from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, is_cycle
-
-
-@dataclass(frozen=True)
-class Flow:
-    name: str
-    source: str
-    target: str
-    topics: TopicPattern
-    replication_policy: ReplicationPolicy
-    provenance: Literal["auto", True, False] = "auto"
-    exclude: TopicPattern = field(default_factory=TopicPattern)
-
-    def carries(self, topic: str) -> bool:
-        return TopicMatcher(self.topics, self.exclude).matches(topic) and not is_cycle(
-            self.replication_policy, topic, self.target
-        )
-
-    def remote_topic(self, topic: str) -> str:
-        return self.replication_policy.remote_topic(self.source, self.target, topic)
-
-
-def flow(
-    pair: str,
-    selection: str = "t",
-    policy: str = "identity",
-    *,
-    provenance: Literal["auto", True, False] = "auto",
-    name: str = "",
-) -> Flow:
-    source, target = pair.split(">")
-    made: dict[str, ReplicationPolicy] = {"default": DefaultPolicy(), "identity": IdentityPolicy(source)}
-    chosen = made.get(policy) or TemplatePolicy(policy)
-    return Flow(name or f"{pair} {policy} {selection}", source, target, parse_patterns(selection), chosen, provenance)
+from tests.unit.model.flows import Flow, flow
 
 
 def simulate(flows: Sequence[Flow], origin: TopicPlace, *, most: int = 2_000) -> Counter[TopicPlace]:
