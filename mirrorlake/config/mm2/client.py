@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mirrorlake.config.client import jaas
@@ -33,34 +34,31 @@ _SET_HERE = {
 _NO_EFFECT = "MirrorMaker never reads with it: it reads from the source only"
 
 
+@dataclass(slots=True)
 class Clients:
-    """Gather the client settings of a file, by cluster and by flow.
+    """The client settings of a file, by cluster and by flow.
 
-    Args:
-        clusters: keys without their beginning, by alias.
+    Attributes:
+        of_clusters: keys without their beginning, by alias.
         shared: keys that stand without a beginning.
-        flows: keys without their beginning, by pair.
+        of_flows: keys without their beginning, by pair.
         enabled: the pairs that are mirrored.
+        told: where each key went.
+        refused: why a key went nowhere.
+        notes: what a reader should know.
     """
 
-    def __init__(
-        self,
-        clusters: Mapping[str, Mapping[str, str]],
-        shared: Mapping[str, str],
-        flows: Mapping[Pair, Mapping[str, str]],
-        enabled: Sequence[Pair],
-    ) -> None:
-        self._clusters = clusters
-        self._shared = shared
-        self._flows = flows
-        self._enabled = enabled
-        self.told: dict[str, str] = {}
-        self.refused: dict[str, str] = {}
-        self.notes: list[str] = []
+    of_clusters: Mapping[str, Mapping[str, str]]
+    shared: Mapping[str, str]
+    of_flows: Mapping[Pair, Mapping[str, str]]
+    enabled: Sequence[Pair]
+    told: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def clusters(self) -> dict[str, dict[str, Any]]:
         """Return the section `clusters`, without those that no flow names."""
-        used = [alias for alias in self._clusters if any(alias in pair for pair in self._enabled)]
+        used = [alias for alias in self.of_clusters if any(alias in pair for pair in self.enabled)]
         return {alias: self._cluster(alias) for alias in used}
 
     def with_options(self, pair: Pair, entry: dict[str, Any]) -> dict[str, Any]:
@@ -68,9 +66,9 @@ class Clients:
         _, target = pair
         written: dict[str, tuple[str, str]] = {}
         for start, settings in (
-            (f"{target}.producer.", _below(self._clusters[target], "producer.")),
-            (f"{pair[0]}->{target}.producer.override.", _below(self._flows[pair], "producer.override.")),
-            (f"{pair[0]}->{target}.target.producer.", _below(self._flows[pair], "target.producer.")),
+            (f"{target}.producer.", _below(self.of_clusters[target], "producer.")),
+            (f"{pair[0]}->{target}.producer.override.", _below(self.of_flows[pair], "producer.override.")),
+            (f"{pair[0]}->{target}.target.producer.", _below(self.of_flows[pair], "target.producer.")),
         ):
             for key, value in settings.items():
                 if not _CONNECTION.match(key):
@@ -84,7 +82,7 @@ class Clients:
         return {**entry, "producer": options} if options else entry
 
     def _cluster(self, alias: str) -> dict[str, Any]:
-        own = self._clusters[alias]
+        own = self.of_clusters[alias]
         servers = own.get("bootstrap.servers", "")
         self.told[f"{alias}.bootstrap.servers"] = f"clusters.{alias}.bootstrap_servers"
         found: dict[str, Any] = {"bootstrap_servers": self._value(servers, f"{alias}_bootstrap_servers")}
@@ -110,11 +108,10 @@ class Clients:
         return self._checked(values, places, check=check_client, place=f"clusters.{alias}.client")
 
     def _tuning(self, alias: str) -> dict[str, Pair]:
-        """Return the source's consumer settings that are not part of the connection, and where each stands."""
         found = {}
-        for key, value in _below(self._clusters[alias], "consumer.").items():
+        for key, value in _below(self.of_clusters[alias], "consumer.").items():
             where = f"{alias}.consumer.{key}"
-            if key in _SET_HERE and not any(alias == source for source, _ in self._enabled):
+            if key in _SET_HERE and not any(alias == source for source, _ in self.enabled):
                 self.refused[where] = _NO_EFFECT
             elif key in _SET_HERE:
                 self.told[where] = _SET_HERE[key]
@@ -128,8 +125,8 @@ class Clients:
         One connection serves all clients here: where one of them is configured differently from the cluster, its setting stays
         under its own name, which no client knows.
         """
-        found = {key: (key, value) for key, value in self._shared.items() if _CONNECTION.match(key)}
-        own = self._clusters[alias]
+        found = {key: (key, value) for key, value in self.shared.items() if _CONNECTION.match(key)}
+        own = self.of_clusters[alias]
         found |= {key: (f"{alias}.{key}", value) for key, value in own.items() if _CONNECTION.match(key)}
         for start, beginnings, settings in self._beside(alias):
             for beginning in beginnings:
@@ -145,14 +142,14 @@ class Clients:
 
     def _beside(self, alias: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, str]]]:
         """Return where single clients of the cluster are configured: the prefix in the file, theirs, and the settings."""
-        yield f"{alias}.", _OF_CLUSTER, self._clusters[alias]
+        yield f"{alias}.", _OF_CLUSTER, self.of_clusters[alias]
         ends: list[tuple[str, ...]] = []
-        for source, target in self._enabled:
+        for source, target in self.enabled:
             if alias in (source, target):
                 ends.append(_OF_SOURCE if alias == source else _OF_TARGET)
-                yield f"{source}->{target}.", ends[-1], self._flows[source, target]
+                yield f"{source}->{target}.", ends[-1], self.of_flows[source, target]
         beginnings = dict.fromkeys(beginning for end in ends for beginning in end)
-        yield "", tuple(dict.fromkeys((*beginnings, *_OF_CLUSTER))), self._shared
+        yield "", tuple(dict.fromkeys((*beginnings, *_OF_CLUSTER))), self.shared
 
     def _checked(self, values: dict[str, str], places: Mapping[str, str], *, check: Any, place: str) -> dict[str, str]:
         """Drop what is refused here, with its reason, until nothing is; a security setting stays and goes on being refused."""
@@ -193,7 +190,7 @@ class Clients:
             return {"sasl.jaas.config": self._secret(line, f"{alias}_sasl.jaas.config")}
 
     def _value(self, text: str, name: str) -> str:
-        """Return a plain value; one that a config provider would fill in is left to the environment."""
+        # What a config provider would fill in is left to the environment.
         text = text.strip()
         if _PROVIDED.search(text):
             reference = variable(name)

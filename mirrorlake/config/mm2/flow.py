@@ -17,57 +17,41 @@ class Mm2Flow:
     """One flow as it was translated.
 
     Attributes:
-        entry: as it stands under `flows`; None where MirrorMaker mirrors nothing.
+        given: the effective properties of MirrorMaker's connectors of the flow, without any prefix.
+        entry: as it stands under `flows`; empty where MirrorMaker mirrors nothing.
         told: where each key went.
         notes: what differs.
         open: what a person has to settle.
     """
 
-    entry: dict[str, Any] | None = field(default_factory=dict)
+    given: Mapping[str, str]
+    entry: dict[str, Any] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, source: str, target: str, given: Mapping[str, str]) -> Mm2Flow:
+        """Translate one flow."""
+        flow = cls(given, {"source": source, "target": target}, {"enabled": f"the flow {source}->{target}"})
+        flow._selection("topics", "topics", default=".*")
+        flow._selection("topics.exclude", "exclude_topics", "topics.blacklist")
+        flow._policy()
+        flow._selection("groups", "groups")
+        flow._selection("groups.exclude", "exclude_groups", "groups.blacklist")
+        flow._sync()
+        flow._mm2()
+        flow._delivery(source, target)
+        flow._factor()
+        flow._rules()
+        if flow.entry["topics"] == []:
+            flow.notes.append("the flow is not written: `topics` is blank, so MirrorMaker mirrors nothing with it")
+            flow.entry.clear()
+        return flow
 
-def flow_settings(source: str, target: str, settings: Mapping[str, str]) -> Mm2Flow:
-    """Translate one flow.
-
-    Args:
-        source: alias.
-        target: alias.
-        settings: the effective properties of MirrorMaker's connectors of the flow, without any prefix.
-    """
-    flow = _Flow(settings)
-    flow.entry |= {"source": source, "target": target}
-    flow.told["enabled"] = f"the flow {source}->{target}"
-    flow.selection("topics", "topics", default=".*")
-    flow.selection("topics.exclude", "exclude_topics", "topics.blacklist")
-    flow.policy()
-    flow.selection("groups", "groups")
-    flow.selection("groups.exclude", "exclude_groups", "groups.blacklist")
-    flow.sync()
-    flow.mm2()
-    flow.delivery(source, target)
-    flow.factor()
-    flow.rules()
-    selects = flow.entry["topics"] != []
-    if not selects:
-        flow.notes.append("the flow is not written: `topics` is blank, so MirrorMaker mirrors nothing with it")
-    return Mm2Flow(flow.entry if selects else None, flow.told, flow.notes, flow.open)
-
-
-class _Flow:
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._given = settings
-        self.entry: dict[str, Any] = {}
-        self.told: dict[str, str] = {}
-        self.notes: list[str] = []
-        self.open: list[str] = []
-
-    def selection(self, key: str, place: str, former: str = "", *, default: str | None = None) -> None:
-        """Take over a list of names and expressions."""
-        used = key if key in self._given else former
-        text = self._given.get(used, default)
+    def _selection(self, key: str, place: str, former: str = "", *, default: str | None = None) -> None:
+        used = key if key in self.given else former
+        text = self.given.get(used, default)
         if text is None:
             return
         try:
@@ -77,10 +61,10 @@ class _Flow:
             items = [text]
             self.notes.append(f"{place} must be rewritten: {error}")
         self.entry[place] = items[0] if len(items) == 1 else items
-        if used in self._given:
+        if used in self.given:
             self.told[used] = place
 
-    def policy(self) -> None:
+    def _policy(self) -> None:
         """Take over the naming of remote topics; an unknown class stays, so that the settings do not load."""
         name = self._take("replication.policy.class", "policy", DEFAULT_POLICIES[0])
         separator = self._take("replication.policy.separator", "policy.separator", ".")
@@ -100,8 +84,8 @@ class _Flow:
         elif kind == "identity":
             self.entry["policy"] = kind
 
-    def sync(self) -> None:
-        """Take over what is kept in step besides records; where MirrorMaker's default is another one, it is written."""
+    def _sync(self) -> None:
+        # Where MirrorMaker's default is another one, it is written.
         sync: dict[str, Any] = {}
         groups = self._flag("sync.group.offsets.enabled", "sync.groups", default=False)
         if not groups:
@@ -113,26 +97,26 @@ class _Flow:
         if not self._flag("sync.topic.configs.enabled", "sync.configs", default=True):
             sync["configs"] = False
         acls = "sync.topic.acls.enabled"
-        if acls in self._given and self._flag(acls, "sync.acls", default=True):
+        if acls in self.given and self._flag(acls, "sync.acls", default=True):
             sync["acls"] = True
-        elif acls not in self._given:
+        elif acls not in self.given:
             self.notes.append("ACLs are not copied unless sync.acls: true is set; MirrorMaker copies them by default")
         for key in ("config.properties.exclude", "config.properties.blacklist"):
-            if key in self._given:
-                sync["configs_exclude"] = list(parse_patterns(self._given[key], required=False).expressions)
+            if key in self.given:
+                sync["configs_exclude"] = list(parse_patterns(self.given[key], required=False).expressions)
                 self.told[key] = "sync.configs_exclude"
-        interval = "sync.topic.configs.interval.seconds"
-        if interval in self._given:
-            sync["interval"] = f"{self._given[interval]}s"
-            self.told[interval] = "sync.interval"
-        for key in ("sync.group.offsets.interval.seconds", "emit.checkpoints.interval.seconds"):
-            if key in self._given and "groups_interval" not in sync:
-                sync["groups_interval"] = f"{self._given[key]}s"
-                self.told[key] = "sync.groups_interval"
+        for key, place in (
+            ("sync.topic.configs.interval.seconds", "interval"),
+            ("sync.group.offsets.interval.seconds", "groups_interval"),
+            ("emit.checkpoints.interval.seconds", "groups_interval"),
+        ):
+            if key in self.given and place not in sync:
+                sync[place] = f"{self.given[key]}s"
+                self.told[key] = f"sync.{place}"
         if sync:
             self.entry["sync"] = sync
 
-    def mm2(self) -> None:
+    def _mm2(self) -> None:
         """Go on writing the topics that clients of MirrorMaker read, as far as they stand on the target."""
         mm2: dict[str, Any] = {}
         for key, place in (("emit.heartbeats.enabled", "heartbeats"), ("emit.checkpoints.enabled", "checkpoints")):
@@ -146,10 +130,10 @@ class _Flow:
                 self.notes.append(
                     "offset syncs are not written to the source (law H); mm2.offset_syncs: true writes them to the target"
                 )
-        if "emit.heartbeats.interval.seconds" in self._given and mm2.get("heartbeats"):
-            mm2["heartbeat_interval"] = f"{self._given['emit.heartbeats.interval.seconds']}s"
+        if "emit.heartbeats.interval.seconds" in self.given and mm2.get("heartbeats"):
+            mm2["heartbeat_interval"] = f"{self.given['emit.heartbeats.interval.seconds']}s"
             self.told["emit.heartbeats.interval.seconds"] = "mm2.heartbeat_interval"
-        if "offset.lag.max" in self._given:
+        if "offset.lag.max" in self.given:
             mm2["offset_lag_max"] = max(1, self._number("offset.lag.max", 100))
             self.told["offset.lag.max"] = "mm2.offset_lag_max"
         separator = "replication.policy.internal.topic.separator.enabled"
@@ -158,52 +142,50 @@ class _Flow:
         if mm2:
             self.entry["mm2"] = mm2
 
-    def delivery(self, source: str, target: str) -> None:
-        """Take over where topics begin and how many work side by side; say what is safer here than there."""
+    def _delivery(self, source: str, target: str) -> None:
         # The flow's own setting beats the source's; what stands at the top level or below the target reaches no consumer.
         for key in ("source.consumer.auto.offset.reset", "consumer.auto.offset.reset"):
-            if key in self._given:
+            if key in self.given:
                 self.told[key] = "start"
                 self.entry.pop("start", None)
-                if self._given[key] == "latest":
+                if self.given[key] == "latest":
                     self.entry["start"] = "latest"
         if "start" in self.entry:
             self.notes.append("start: latest; for `mirrorlake takeover` set it to earliest")
-        if "tasks.max" in self._given:
+        if "tasks.max" in self.given:
             self.entry["lanes"] = min(_MOST_LANES, max(1, self._number("tasks.max", 1)))
             self.told["tasks.max"] = "lanes"
         for key in ("target.exactly.once.source.support", "exactly.once.source.support"):
-            if key in self._given:
+            if key in self.given:
                 self.told[key] = "delivery: exactly_once, the default"
-        if self._given.get("target.exactly.once.source.support", "disabled") != "enabled":
+        if self.given.get("target.exactly.once.source.support", "disabled") != "enabled":
             self.notes.append(f"records reach {target} exactly once; MirrorMaker, as it was set, at least once")
-        isolation = [self._given.get(key) for key in ("consumer.isolation.level", "source.consumer.isolation.level")]
+        isolation = [self.given.get(key) for key in ("consumer.isolation.level", "source.consumer.isolation.level")]
         if "read_committed" not in isolation:
             self.notes.append(f"aborted records of {source} are not mirrored; MirrorMaker, as it was set, mirrors them")
 
-    def rules(self) -> None:
-        """Name what changes or drops records on the way, which only a person can write again."""
+    def _rules(self) -> None:
         for key in ("transforms", "predicates"):
-            if self._given.get(key):
+            if self.given.get(key):
                 self.open.append(
-                    f"{key}: {self._given[key]} is not translated, so records would be mirrored as they are; "
+                    f"{key}: {self.given[key]} is not translated, so records would be mirrored as they are; "
                     "write `rules:` of the flow that do the same"
                 )
 
-    def factor(self) -> None:
-        """Take over the replication factor; -1 is the broker's default in both."""
+    def _factor(self) -> None:
+        # -1 is the broker's default in both.
         for key in FACTORS:
-            if key in self._given:
+            if key in self.given:
                 self.told[key] = "replication_factor"
-        if "replication.factor" not in self._given:
+        if "replication.factor" not in self.given:
             self.notes.append("topics get the target's default replication factor; MirrorMaker's default is 2")
-        elif self._given["replication.factor"].isdigit():
+        elif self.given["replication.factor"].isdigit():
             self.entry["replication_factor"] = self._number("replication.factor", 0)
 
     def _take(self, key: str, place: str, default: str) -> str:
-        if key in self._given:
+        if key in self.given:
             self.told[key] = place
-        return self._given.get(key, default).strip()
+        return self.given.get(key, default).strip()
 
     def _flag(self, key: str, place: str, *, default: bool) -> bool:
         text = self._take(key, place, str(default)).lower()
@@ -214,7 +196,7 @@ class _Flow:
         return text == "true"
 
     def _number(self, key: str, default: int) -> int:
-        text = self._given[key].strip()
+        text = self.given[key].strip()
         if not text.isdigit():
             self.notes.append(f"{key} is not a number; {default} was written")
             return default

@@ -1,4 +1,4 @@
-"""Turn a MirrorMaker 2 file (`mm2_read`) into a settings file, and say what became of every key.
+"""Turn a MirrorMaker 2 file (`read.py`) into a settings file, and say what became of every key.
 
     clusters = east, central             aliases; other keys are read by their beginning
     east.bootstrap.servers = …           a cluster's: connection, consumer.*, producer.*, admin.*, worker settings
@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mirrorlake.config.edit.yaml_text import sections
 from mirrorlake.config.mm2.client import Clients, Pair
-from mirrorlake.config.mm2.flow import flow_settings
+from mirrorlake.config.mm2.flow import Mm2Flow
 from mirrorlake.config.mm2.names import TRANSLATED, why_not
-from mirrorlake.config.mm2.read import PropertyLine, read
+from mirrorlake.config.mm2.read import PropertyLine, Status, read
 from mirrorlake.errors import ConfigError, Fault
+
+Fate = tuple[Status, str]
 
 _PROVIDERS = "config.providers"
 # A dedicated MirrorMaker passes these to no client from the top level: they only count under an alias or a flow.
@@ -63,9 +65,8 @@ def import_mm2(path: str | Path) -> Mm2Import:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(
-            [Fault(str(path), "", f"cannot be read ({error.strerror})", "name an existing file")]
-        ) from None
+        problem = f"cannot be read ({error.strerror})"
+        raise ConfigError([Fault(str(path), "", problem, "name an existing file")]) from None
     return import_properties(data, file=str(path))
 
 
@@ -86,8 +87,8 @@ def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import
     flows: dict[Pair, dict[str, Any]] = {}
     told: dict[str, str] = {}
     for pair in enabled:
-        flow = flow_settings(*pair, scopes.effective(pair))
-        if flow.entry is not None:
+        flow = Mm2Flow.of(*pair, scopes.effective(pair))
+        if flow.entry:
             flows[pair] = flow.entry
         for key, detail in flow.told.items():
             told.setdefault(scopes.written(pair, key), detail)
@@ -103,8 +104,8 @@ def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import
     }
     found.notes += clients.notes
     for label, key in source.labels:
-        line = _line(key, scopes, enabled, told | clients.told, clients.refused)
-        found.report.append(replace(line, key=label))
+        status, detail = _fate(key, scopes, enabled, told | clients.told, clients.refused)
+        found.report.append(PropertyLine(key=label, status=status, detail=detail))
     return found
 
 
@@ -114,11 +115,11 @@ class _Scopes:
     def __init__(self, properties: Mapping[str, str], aliases: list[str]) -> None:
         self.pairs = [(a, b) for a in aliases for b in aliases if a != b]
         self.clusters: dict[str, dict[str, str]] = {alias: {} for alias in aliases}
-        self.flows: dict[tuple[str, str], dict[str, str]] = {pair: {} for pair in self.pairs}
+        self.flows: dict[Pair, dict[str, str]] = {pair: {} for pair in self.pairs}
         self.shared: dict[str, str] = {}
-        self.place: dict[str, tuple[str | tuple[str, str] | None, str]] = {}
+        self.place: dict[str, tuple[str | Pair | None, str]] = {}
         # Longest first: one alias may begin like another.
-        beginnings: list[tuple[str, str | tuple[str, str]]] = [(f"{a}->{b}.", (a, b)) for a, b in self.pairs]
+        beginnings: list[tuple[str, str | Pair]] = [(f"{a}->{b}.", (a, b)) for a, b in self.pairs]
         beginnings += [(f"{alias}.", alias) for alias in aliases]
         beginnings.sort(key=lambda item: -len(item[0]))
         for key, value in properties.items():
@@ -132,7 +133,7 @@ class _Scopes:
             else:
                 self.flows[owner][rest] = value
 
-    def effective(self, pair: tuple[str, str]) -> dict[str, str]:
+    def effective(self, pair: Pair) -> dict[str, str]:
         """Merge the properties that a flow's connectors see, with those that the workers of both ends add (`connectorBaseConfig`)."""
         source, target = pair
         ends = {f"source.{key}": value for key, value in self.clusters[source].items()}
@@ -140,7 +141,7 @@ class _Scopes:
         shared = {key: value for key, value in self.shared.items() if not key.startswith(_NOT_SHARED)}
         return {**shared, **ends, **self.flows[pair]}
 
-    def written(self, pair: tuple[str, str], key: str) -> str:
+    def written(self, pair: Pair, key: str) -> str:
         """Return the key in the file that a flow's property comes from."""
         for written, (owner, rest) in self.place.items():
             if owner == pair and rest == key:
@@ -151,33 +152,26 @@ class _Scopes:
         return key
 
 
-def _line(
-    key: str,
-    scopes: _Scopes,
-    enabled: list[tuple[str, str]],
-    told: Mapping[str, str],
-    refused: Mapping[str, str],
-) -> PropertyLine:
+def _fate(key: str, scopes: _Scopes, enabled: list[Pair], told: Mapping[str, str], refused: Mapping[str, str]) -> Fate:
+    """Return what became of a key, and where or why."""
     owner, rest = scopes.place[key]
     if key == "clusters":
-        return PropertyLine(key=key, status="translated", detail="clusters")
+        return "translated", "clusters"
     if isinstance(owner, tuple) and owner not in enabled:
         off = "the flow is off, which is the default" if rest != "enabled" else "a flow that is off is not written"
-        return PropertyLine(key=key, status="off", detail=off)
+        return "off", off
     if key in refused:
-        return PropertyLine(key=key, status="no_counterpart", detail=refused[key])
+        return "no_counterpart", refused[key]
     if key in told:
-        return PropertyLine(key=key, status="translated", detail=told[key])
+        return "translated", told[key]
     if owner is None and rest.startswith(_NOT_SHARED):
         detail = "MirrorMaker passes it to no client: it only counts under a cluster's alias or a flow"
-        return PropertyLine(key=key, status="no_counterpart", detail=detail)
+        return "no_counterpart", detail
     if key == _PROVIDERS or key.startswith(f"{_PROVIDERS}."):
-        return PropertyLine(
-            key=key, status="no_counterpart", detail="references became ${env:NAME}; ${secret:scope/key} is another way"
-        )
+        return "no_counterpart", "references became ${env:NAME}; ${secret:scope/key} is another way"
     if owner is None and rest in TRANSLATED:
-        return PropertyLine(key=key, status="off", detail="every flow overrides it, or no flow needs it")
+        return "off", "every flow overrides it, or no flow needs it"
     reason = why_not(rest)
     if reason is not None:
-        return PropertyLine(key=key, status="no_counterpart", detail=reason)
-    return PropertyLine(key=key, status="unknown", detail="neither MirrorMaker 4.3 nor its clients know it")
+        return "no_counterpart", reason
+    return "unknown", "neither MirrorMaker 4.3 nor its clients know it"
