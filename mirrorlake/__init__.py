@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from mirrorlake.mirror import from_settings as from_settings
     from mirrorlake.mirror import load as load
     from mirrorlake.mirror.flow import FlowHandle as FlowHandle
-    from mirrorlake.mirror.runner import Landing as Landing
-    from mirrorlake.mirror.runner import Republishing as Republishing
+    from mirrorlake.mirror.results import Landing as Landing
+    from mirrorlake.mirror.results import Republishing as Republishing
     from mirrorlake.mm2.takeover import TakeoverPlan as TakeoverPlan
     from mirrorlake.model.control import Pause as Pause
     from mirrorlake.model.groups import GroupPlan as GroupPlan
@@ -75,7 +75,7 @@ _HOME = {
     "HistoryState": "mirrorlake.model.history",
     "Hop": "mirrorlake.model.loops.hops",
     "InHole": "mirrorlake.model.offset_map",
-    "Landing": "mirrorlake.mirror.runner",
+    "Landing": "mirrorlake.mirror.results",
     "Mirror": "mirrorlake.mirror",
     "MirrorlakeError": "mirrorlake.errors",
     "NotYetRepublished": "mirrorlake.model.offset_map",
@@ -85,7 +85,7 @@ _HOME = {
     "Plan": "mirrorlake.model.plan",
     "Quarantined": "mirrorlake.model.offset_map",
     "RebuildPlan": "mirrorlake.offsets.rebuild",
-    "Republishing": "mirrorlake.mirror.runner",
+    "Republishing": "mirrorlake.mirror.results",
     "RuleTrial": "mirrorlake.topics.rules_plan",
     "Status": "mirrorlake.lag.status",
     "TakeoverPlan": "mirrorlake.mm2.takeover",

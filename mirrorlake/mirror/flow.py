@@ -1,4 +1,4 @@
-"""What a mirror hands out: a flow with its verbs, its offset map, and what a run did."""
+"""One flow of a mirror, and its offset map."""
 
 from __future__ import annotations
 
@@ -8,120 +8,81 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.display import flow_sheet
 from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.values import length_of
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.status import FlowStatus
-from mirrorlake.mirror.runner import Ran, Republishing
-from mirrorlake.mm2.survey import OtherMirror
-from mirrorlake.mm2.takeover import TakeoverPlan
+from mirrorlake.mirror.composition import Services
+from mirrorlake.mirror.results import Ran, Republishing
+from mirrorlake.mm2.survey import OtherMirror, Sites
+from mirrorlake.mm2.takeover import TakeoverPlan, make_takeover_plan
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
+from mirrorlake.offsets import external_readers, translate
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.render import Sheet, Shown
 from mirrorlake.republish.quarantine import Quarantine
-from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules
+from mirrorlake.republish.remotes import choose
+from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules, try_rules
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-    from mirrorlake.mirror import Mirror
-
 
 class FlowHandle(Shown):
-    """One flow of a mirror: the same verbs, without its name."""
+    """One flow of a mirror: `mirror["east->central"]`."""
 
-    def __init__(self, mirror: Mirror, config: FlowConfig) -> None:
-        self._mirror = mirror
-        self.config = config
+    def __init__(self, services: Services, name: str) -> None:
+        self._services = services
+        self.name = name
 
     def __repr__(self) -> str:
-        return f"FlowHandle({self.config.name})"
+        return f"FlowHandle({self.name})"
 
     def sheet(self) -> Sheet:
         """Return the flow's settings; no cluster is asked (see `FlowHandle.status`)."""
-        return flow_sheet(self._mirror.config, self.config)
+        return flow_sheet(self._services.connections.config, self.config)
 
     @property
-    def name(self) -> str:
-        """The flow's name."""
-        return self.config.name
+    def config(self) -> FlowConfig:
+        """The flow's settings; a running mirror adopts newer ones that were applied."""
+        return self._services.connections.config.flow(self.name)
 
     @property
     def offsets(self) -> Offsets:
         """The offset map."""
-        return Offsets(self._mirror, self.config.name)
+        return Offsets(self._services, self.name)
 
-    @property
-    def lag(self) -> Lag:
-        """How far each hop of this flow is and was behind, in offsets and in time."""
-        return self._mirror.lag_of(self.name)
-
-    @property
-    def quarantine(self) -> Quarantine:
-        """The records that no rule could judge, and the call that sends them again."""
-        return self._mirror.quarantine(self.name)
+    # -- set up ---------------------------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        """Plan what `apply` would change for this flow."""
-        return self._mirror.plan(self.name)
+        """Plan what `apply` would change for this flow (see `Mirror.plan`)."""
+        return self._services.changes.plan(self.name)
 
     def apply(self, plan: Plan | None = None) -> Plan:
-        """Carry out a plan of this flow."""
-        return self._mirror.apply(self.name, plan=plan)
-
-    def republish(
-        self,
-        *,
-        once: bool = False,
-        stop: threading.Event | None = None,
-        rebuild_checkpoint: bool = False,
-        restore_ledger: bool = False,
-    ) -> Republishing:
-        """Republish this flow (see `Mirror.republish`)."""
-        return self._mirror.republish(
-            self.name, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
-        )
-
-    def run(self, *, once: bool = False, stop: threading.Event | None = None, metrics_port: int | None = None) -> Ran:
-        """Land this flow's source and republish the flow (see `Mirror.run`)."""
-        return self._mirror.run(self.name, once=once, stop=stop, metrics_port=metrics_port)
-
-    def pause(self, topic: str | None = None, *, reason: str = "") -> Pause:
-        """Pause this flow, or one of its topics (see `Mirror.pause`)."""
-        return self._mirror.pause(flow=self.name, topic=topic, reason=reason)
-
-    def resume(self, topic: str | None = None, *, reason: str = "") -> Pause | None:
-        """Resume this flow, or one of its topics (see `Mirror.resume`)."""
-        return self._mirror.resume(flow=self.name, topic=topic, reason=reason)
-
-    def held(self) -> list[HeldTopic]:
-        """Find this flow's remote topics that were deleted or created again and wait for a choice (see `Mirror.held`)."""
-        return self._mirror.held(self.name)
-
-    def send_again(self, topic: str) -> HeldTopic | None:
-        """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.choose`)."""
-        return self._mirror.choose(self.name, topic, send_again=True)
-
-    def accept_empty(self, topic: str) -> HeldTopic | None:
-        """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.choose`)."""
-        return self._mirror.choose(self.name, topic, accept_empty=True)
+        """Carry out a plan of this flow (see `Mirror.apply`)."""
+        return self._services.changes.apply(self.name, plan)
 
     def takeover(self, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
-        """Plan where this flow goes on after a MirrorMaker 2 that was stopped (see `Mirror.takeover`)."""
-        return self._mirror.takeover(self.name, other=other, trust_stored=trust_stored)
+        """Plan where this flow goes on after a MirrorMaker 2 that was stopped; changes nothing (law G).
 
-    def groups(self, *, recorded: bool = False) -> GroupPlan:
-        """Return where each consumer group would go on at the target (see `Mirror.plan_groups`)."""
-        return self._mirror.plan_groups(self.name, recorded=recorded)
-
-    def apply_groups(self, *, recorded: bool = False) -> GroupPlan:
-        """Set the positions of groups that are inactive on the target (see `Mirror.apply_groups`)."""
-        return self._mirror.apply_groups(self.name, recorded=recorded)
+        Args:
+            other: where MirrorMaker kept its state.
+            trust_stored: go on at its stored offsets where the records on the target cannot tell.
+        """
+        at, flow = self._services.connections, self.config
+        sites = Sites(
+            at.admin(flow.source),
+            at.admin(flow.target),
+            at.reader_options(flow.source),
+            at.reader_options(flow.target),
+        )
+        return make_takeover_plan(flow, sites, other=other, trust_stored=trust_stored)
 
     def rules(self) -> RulesShown:
         """Return the rules of this flow, in the order in which they apply, with their versions."""
@@ -138,64 +99,159 @@ class FlowHandle(Shown):
             >>> mirror["east->central"].try_rules("orders", 500).filtered  # doctest: +SKIP
             17
         """
-        return self._mirror.try_rules(self.name, topic, newest)
+        flow = self.config
+        view = self._services.streams.view(flow)
+        return try_rules(self._services.connections.lake, flow, view, topic=topic, newest=newest)
+
+    # -- run ------------------------------------------------------------------------------------------------------
+
+    def republish(
+        self,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        restore_ledger: bool = False,
+    ) -> Republishing:
+        """Republish this flow.
+
+        Args:
+            once: republish what is landed so far and return; otherwise until `stop` is set.
+            stop: set it to return after the batch under way.
+            rebuild_checkpoint: make a new checkpoint location from the ledger after the old one was lost.
+            restore_ledger: start from the furthest positions of ledger and lake after the ledger was lost; a whole ledger
+                is refused.
+        """
+        return self._services.runner.republish(
+            self.config,
+            once=once,
+            stop=stop or threading.Event(),
+            rebuild=rebuild_checkpoint,
+            restore_ledger=restore_ledger,
+        )
+
+    def run(self, *, once: bool = False, stop: threading.Event | None = None, metrics_port: int | None = None) -> Ran:
+        """Land this flow's source and republish the flow (see `Mirror.run`)."""
+        return self._services.runner.run(
+            self.name, once=once, stop=stop or threading.Event(), metrics_port=metrics_port
+        )
+
+    def pause(self, topic: str | None = None, *, reason: str = "") -> Pause:
+        """Pause this flow, or one of its topics (see `Mirror.pause`)."""
+        return self._services.changes.pause(flow=self.name, topic=topic, reason=reason)
+
+    def resume(self, topic: str | None = None, *, reason: str = "") -> Pause | None:
+        """Resume this flow, or one of its topics (see `Mirror.resume`)."""
+        return self._services.changes.resume(flow=self.name, topic=topic, reason=reason)
+
+    def held(self) -> list[HeldTopic]:
+        """Find this flow's remote topics that were deleted or created again and wait for a choice.
+
+        Raises:
+            ClusterError: the target does not answer.
+        """
+        return self._services.streams.held(self.config)
+
+    def send_again(self, topic: str) -> HeldTopic | None:
+        """Choose that a remote topic which was lost gets everything again from the relay (see `Mirror.choose`)."""
+        return self._choose(topic, send_again=True)
+
+    def accept_empty(self, topic: str) -> HeldTopic | None:
+        """Choose that a remote topic which was lost goes on empty, with what was not sent yet (see `Mirror.choose`)."""
+        return self._choose(topic, send_again=False)
+
+    def _choose(self, topic: str, *, send_again: bool) -> HeldTopic | None:
+        at, flow = self._services.connections, self.config
+        at.lake.create_all([flow.source])
+        return choose(at.control(), flow, topic, self._services.streams.held(flow), send_again=send_again)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """The records that no rule could judge, and the call that sends them again."""
+        return self._services.streams.quarantine(self.config)
+
+    # -- consumer groups ------------------------------------------------------------------------------------------
+
+    def groups(self, *, recorded: bool = False) -> GroupPlan:
+        """Return where each consumer group would go on at the target, and what is held back and why.
+
+        Nobody consumes from a lake cluster: the plan of a flow from one is empty.
+
+        Args:
+            recorded: take the groups' positions from the lake, where the source is lost.
+        """
+        return self._services.streams.group_sync(self.config, recorded=recorded).plan()
+
+    def apply_groups(self, *, recorded: bool = False) -> GroupPlan:
+        """Set the positions of groups that are inactive on the target, by the plan of this moment, and return the plan.
+
+        Positions and checkpoints are written to the lake.
+
+        Args:
+            recorded: take the groups' positions from the lake, where the source is lost.
+        """
+        return self._services.streams.group_sync(self.config, recorded=recorded).apply()
+
+    # -- check ----------------------------------------------------------------------------------------------------
 
     def status(self) -> FlowStatus:
-        """Return where each partition of this flow stands."""
-        return self._mirror.status(self.name)[self.name]
+        """Return where each partition of this flow stands (see `Mirror.status`)."""
+        return self._services.checks.status(self.name)[self.name]
+
+    def verify(self) -> VerifyReport:
+        """Compare source, relay and target of this flow (see `Mirror.verify`)."""
+        return self._services.checks.verify(self.name)[0]
+
+    @property
+    def lag(self) -> Lag:
+        """How far each hop of this flow is and was behind, in offsets and in time (see `Lag`)."""
+        return self._services.checks.lag([self.config])
 
     def report(self, *, since: str | timedelta = "24h", verify: bool = False) -> Report:
         """Report on this flow (see `Mirror.report`)."""
-        return self._mirror.report(since=since, flow=self.name, verify=verify)
-
-    def verify(self) -> VerifyReport:
-        """Compare source, relay and target of this flow."""
-        return self._mirror.verify(self.name)[0]
+        return self._services.checks.report(self.name, length=length_of(since), verify=verify)
 
     def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
         """Return this flow's logged runs, newest first (see `Mirror.runs`)."""
-        return self._mirror.runs(kind=kind, flow=self.name, newest=newest)
+        return self._services.checks.runs(kind=kind, flow=self.name, newest=newest)
 
 
 class Offsets:
-    """The offset map of one flow."""
+    """The offset map of one flow: `mirror["east->central"].offsets`."""
 
-    def __init__(self, mirror: Mirror, flow: str) -> None:
-        self._mirror = mirror
-        self._flow = flow
+    def __init__(self, services: Services, flow: str) -> None:
+        self._services = services
+        self._name = flow
 
     def __repr__(self) -> str:
-        return f"Offsets({self._flow})"
+        return f"Offsets({self._name})"
+
+    @property
+    def _flow(self) -> FlowConfig:
+        return self._services.connections.config.flow(self._name)
 
     def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
-        """Return where the record at an upstream offset stands on the target, or why it stands nowhere."""
-        return self._mirror.translate(
-            self._flow, topic=topic, partition=partition, offset=offset, generation=generation
+        """Return where the record at an upstream offset stands on the target, or why it stands nowhere.
+
+        Example:
+            >>> mirror["east->central"].offsets.translate("orders", 0, 1139)  # doctest: +SKIP
+        """
+        return translate.translate_offset(
+            self._services.connections.lake,
+            self._flow,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            generation=generation,
         )
 
     def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
-        """Return which upstream record stands at a downstream offset of a remote topic."""
-        return self._mirror.translate(self._flow, topic=topic, partition=partition, offset=offset, reverse=True)
-
-    def move_positions(self, document: Any) -> MovedPositions:
-        """Return where a reader that keeps its offsets outside of Kafka goes on at the target (law A).
-
-        Args:
-            document: its positions (next offset to read): `{"orders": {"0": 17}}` as Spark's `startingOffsets`, or a list of
-                `{"topic": "orders", "partition": 0, "offset": 17}`; the answer has the same shape.
-
-        Raises:
-            UsageError: the document has another shape, or names a topic that the flow does not carry.
-        """
-        return self._mirror.move_positions(self._flow, document)
-
-    def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
-        """Return the `startingOffsets` with which a Spark query that reads the source goes on at the target.
-
-        Raises:
-            UsageError: the folder holds no finished batch of a Kafka source.
-        """
-        return self._mirror.move_spark_query(self._flow, checkpoint_location)
+        """Return which upstream record stands at a downstream offset of a remote topic; its source's name will do, too."""
+        flow = self._flow
+        remote = flow.remote_topic(topic) if flow.selection.matches(topic) else topic
+        return translate.translate_back(
+            self._services.connections.lake, flow, topic=remote, partition=partition, offset=offset
+        )
 
     def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
         """Return a table of offsets with the counterpart of each, or why it has none; set-based, for any number of rows.
@@ -216,4 +272,26 @@ class Offsets:
             ...     [("orders", 0, 1139)], "topic string, partition int, offset bigint")
             >>> mirror["east->central"].offsets.translate_table(asked).show()  # doctest: +SKIP
         """
-        return self._mirror.translate_table(self._flow, offsets, reverse=reverse)
+        return translate.translate_table(self._services.connections.lake, self._flow, offsets, reverse=reverse)
+
+    def move_positions(self, document: Any) -> MovedPositions:
+        """Return where a reader that keeps its offsets outside of Kafka goes on at the target (law A).
+
+        Args:
+            document: its positions (next offset to read): `{"orders": {"0": 17}}` as Spark's `startingOffsets`, or a list of
+                `{"topic": "orders", "partition": 0, "offset": 17}`; the answer has the same shape.
+
+        Raises:
+            UsageError: the document has another shape, or names a topic that the flow does not carry.
+        """
+        at = self._services.connections
+        return external_readers.move_positions(at.lake, self._flow, document, at)
+
+    def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
+        """Return the `startingOffsets` with which a Spark query that reads the source goes on at the target.
+
+        Raises:
+            UsageError: the folder holds no finished batch of a Kafka source.
+        """
+        found = external_readers.spark_positions(self._services.connections.lake, checkpoint_location)
+        return self.move_positions(found)

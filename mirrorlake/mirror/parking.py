@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError, StoreError
-from mirrorlake.lake.control import Control
 from mirrorlake.landing.retry import pause_s
+from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject
 from mirrorlake.model.parked import Parked
@@ -25,23 +26,21 @@ HEALTHY_S = 60.0
 # A cluster that answers again is found soon; a store, or a worker that dies each time, is not asked so often.
 _MOST_S = {ClusterUnreachable: 10.0, ClusterError: 300.0, StoreError: 300.0}
 # The first new start mends most of what it can mend: what is gone a second later is not news.
-_TOLD_FROM = 2
+_PUBLISHED_FROM = 2
 
 
-class Wanted(Protocol):
-    """What parking needs to know of a stream; `resumed` says when a person last asked for it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A stream that should run.
 
-    @property
-    def name(self) -> str:
-        """Its name."""
+    `made_of` is the fingerprint of its settings: another one means to start it again. `resumed` is when a person last asked
+    for it after a failure.
+    """
 
-    @property
-    def made_of(self) -> str:
-        """The fingerprint of its settings."""
-
-    @property
-    def resumed(self) -> datetime | None:
-        """When a person last asked for it."""
+    name: str
+    made_of: str
+    call: Callable[[threading.Event], Any]
+    resumed: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +64,11 @@ class ParkingPlace:
         return self.retry_at is None or self.never_came
 
     @property
-    def is_told(self) -> bool:
+    def is_published(self) -> bool:
         """Whether it is worth a row for others to read."""
-        return self.is_hopeless or self.attempts >= _TOLD_FROM
+        return self.is_hopeless or self.attempts >= _PUBLISHED_FROM
 
-    def may_start(self, stream: Wanted) -> bool:
+    def may_start(self, stream: Stream) -> bool:
         """Tell whether the stream's time has come, its settings are others, or a person has asked for it since."""
         is_due = self.retry_at is not None and time.monotonic() >= self.retry_at
         is_asked = stream.resumed is not None and stream.resumed != self.resumed
@@ -77,7 +76,7 @@ class ParkingPlace:
 
 
 def place_of(
-    stream: Wanted, error: Exception, before: ParkingPlace | None, *, now: Callable[[], datetime], never_came: bool
+    stream: Stream, error: Exception, before: ParkingPlace | None, *, now: Callable[[], datetime], never_came: bool
 ) -> ParkingPlace:
     """Return where a stream waits after a failure, and say so in the log.
 
@@ -88,17 +87,17 @@ def place_of(
         now: the clock, in UTC.
         never_came: whether it ended so soon that a cluster can never have been there.
     """
-    own = _own(stream.name, error)
-    kind = next((kind for kind in _MOST_S if _is_retried(own, kind)), None)
+    failure = _as_own_error(stream.name, error)
+    kind = next((kind for kind in _MOST_S if _is_retried(failure, kind)), None)
     attempts = before.attempts + 1 if before is not None else 1
     pause = None if kind is None else pause_s(attempts, most_s=_MOST_S[kind])
     parked = Parked(
         stream=stream.name,
         since=now() if before is None else before.parked.since,
-        error=type(own).__name__,
-        cause=own.cause,
-        remedy=own.remedy,
-        exit_code=own.exit_code,
+        error=type(failure).__name__,
+        cause=failure.cause,
+        remedy=failure.remedy,
+        exit_code=failure.exit_code,
         is_retried=pause is not None,
     )
     log.warning(
@@ -112,12 +111,12 @@ def place_of(
     )
     return ParkingPlace(
         parked=parked,
-        error=own,
+        error=failure,
         made_of=stream.made_of,
         resumed=stream.resumed,
         attempts=attempts,
         retry_at=None if pause is None else time.monotonic() + pause,
-        never_came=isinstance(own, ClusterUnreachable) and never_came,
+        never_came=isinstance(failure, ClusterUnreachable) and never_came,
     )
 
 
@@ -126,7 +125,7 @@ def _is_retried(error: MirrorlakeError, kind: type[MirrorlakeError]) -> bool:
     return type(error) is kind if kind is ClusterError else isinstance(error, kind)
 
 
-def _own(name: str, error: Exception) -> MirrorlakeError:
+def _as_own_error(name: str, error: Exception) -> MirrorlakeError:
     if isinstance(error, MirrorlakeError):
         return error
     return StoreError(
@@ -137,20 +136,15 @@ def _own(name: str, error: Exception) -> MirrorlakeError:
 
 
 class Notices:
-    """Keep the table `control` up to date about this process's streams, with a row only where something changes.
+    """Keep the table `control` up to date about this process's streams, with a row only where something changes."""
 
-    Args:
-        control: the table.
-        heard: called with every change, for metrics; it never raises.
-    """
-
-    def __init__(self, control: Control, heard: Callable[[Mapping[str, Parked]], None]) -> None:
-        self._control = control
-        self._heard = heard
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._control = connections.control()
         self._shown: Mapping[str, Parked] = {}
 
-    def tell(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
-        """Record and report what is parked.
+    def update(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
+        """Record what is parked, and show it in the metrics.
 
         Args:
             state: what the table says.
@@ -158,11 +152,11 @@ class Notices:
             healthy: the streams that run well.
         """
         shown = {name: place.parked for name, place in waiting.items()}
-        if shown != self._shown:
-            self._heard(shown)
-            self._shown = shown
+        if shown != self._shown and self._connections.metrics is not None:
+            self._connections.metrics.parked(shown)
+        self._shown = shown
         for name, place in waiting.items():
-            if place.is_told and not place.parked.is_same(state.parked.get(name)):
+            if place.is_published and not place.parked.is_same(state.parked.get(name)):
                 self._append(PARK, name, place.parked)
         for name in healthy & state.parked.keys():
             self._append(CLEAR, name, None)
@@ -172,4 +166,4 @@ class Notices:
             self._control.append(action, Subject(kind=STREAM, name=name), value=parked and parked.said())
         except Exception as error:
             # The log has it; the next look tries again.
-            log.warning("stream.not_told what=%s why=%s", name, root_cause(str(error)))
+            log.warning("stream.not_recorded what=%s why=%s", name, root_cause(str(error)))

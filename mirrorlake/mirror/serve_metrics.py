@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.figures import Figures, measure
 from mirrorlake.lag.verdict import LagVerdict
-from mirrorlake.mirror.services import Wiring
-
-if TYPE_CHECKING:
-    from mirrorlake.metrics.registry import Metrics
+from mirrorlake.mirror.services.checks import Checks
+from mirrorlake.mirror.services.connections import Connections
 
 log = logging.getLogger(__name__)
 
@@ -23,20 +21,21 @@ _LATENCY_SPAN, _LATENCY_BUCKET = "10m", "5m"
 
 
 @contextmanager
-def measured(wiring: Wiring, *, port: int | None) -> Iterator[Metrics | None]:
+def measured(connections: Connections, checks: Checks, *, port: int | None) -> Iterator[None]:
     """Serve the metrics of a mirror while the body runs.
 
     Args:
-        wiring: the mirror.
+        connections: the mirror's.
+        checks: know its lag.
         port: where to serve them; None takes that of the settings, and without one there is nothing to do.
     """
-    settings = wiring.config.metrics
+    settings = connections.config.metrics
     port = settings.port if port is None else port
     if port is None:
-        yield None
+        yield
         return
     # Heavy imports for those who serve no metrics.
-    from mirrorlake.metrics.feed import BatchListener, MetricsFeed, committed
+    from mirrorlake.metrics.feed import BatchListener, MetricsFeed
     from mirrorlake.metrics.registry import Metrics
     from mirrorlake.metrics.server import MetricsServer
 
@@ -45,20 +44,18 @@ def measured(wiring: Wiring, *, port: int | None) -> Iterator[Metrics | None]:
         try:
             server = MetricsServer(metrics.registry, port=port, address=settings.address).start()
             stack.callback(_quietly, server.stop)
-            listener = BatchListener(metrics, now=wiring.now)
-            wiring.spark.streams.addListener(listener)
-            stack.callback(_quietly, wiring.spark.streams.removeListener, listener)
-            wiring.on_commit = committed(metrics)
-            wiring.on_parked = metrics.parked
-            stack.callback(wiring.forget_listener)
+            listener, streams = BatchListener(metrics, now=connections.now), connections.spark.streams
+            streams.addListener(listener)
+            stack.callback(_quietly, streams.removeListener, listener)
+            connections.metrics = metrics
+            stack.callback(setattr, connections, "metrics", None)
             every_s = settings.every.total_seconds()
-            feed = MetricsFeed(
-                metrics, lambda: look(wiring), every_s=every_s, first_s=min(every_s, _FIRST_LOOK_S)
-            ).start()
+            look, first_s = partial(figures_of, connections, checks), min(every_s, _FIRST_LOOK_S)
+            feed = MetricsFeed(metrics, look, every_s=every_s, first_s=first_s).start()
             stack.callback(_quietly, feed.stop)
         except Exception:
             log.exception("metrics.failed what=start; the mirror runs without them")
-        yield metrics
+        yield
 
 
 def _quietly(call: Callable[..., object], *arguments: object) -> None:
@@ -69,13 +66,13 @@ def _quietly(call: Callable[..., object], *arguments: object) -> None:
         log.exception("metrics.failed what=stop")
 
 
-def look(wiring: Wiring) -> Figures:
-    """Return the figures of this moment out of the tables.
+def figures_of(connections: Connections, checks: Checks) -> Figures:
+    """Measure this moment out of the tables.
 
     Raises:
         StoreError: the lake failed.
     """
-    lag = wiring.lag(wiring.config.flows)
+    lag = checks.lag(connections.config.flows)
     try:
         verdict = lag.verdict()
     except UsageError:
@@ -85,4 +82,4 @@ def look(wiring: Wiring) -> Figures:
         latency = lag.latency(_LATENCY_SPAN, bucket=_LATENCY_BUCKET)
     except UsageError:
         latency = None
-    return measure(wiring.lake, lag=verdict, latency=latency, now=wiring.now())
+    return measure(connections.lake, lag=verdict, latency=latency, now=connections.now())

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Protocol
 
 from mirrorlake.errors import ClusterUnreachable, MirrorlakeError
-from mirrorlake.mirror.parking import FIRST_S, HEALTHY_S, ParkingPlace, place_of
+from mirrorlake.mirror.parking import FIRST_S, HEALTHY_S, ParkingPlace, Stream, place_of
 from mirrorlake.model.parked import worst
 
 log = logging.getLogger(__name__)
@@ -21,21 +21,15 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 3.0
 _TICK_S = 0.2
 
-Tell = Callable[[Mapping[str, ParkingPlace], frozenset[str]], None]
 
+class Work(Protocol):
+    """What a supervisor keeps running."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
-    """A stream that should run.
+    def wanted(self) -> Iterable[Stream]:
+        """Return the streams that should run now."""
 
-    `made_of` is the fingerprint of its settings: another one means to start it again. `resumed` is when a person last asked
-    for it after a failure.
-    """
-
-    name: str
-    made_of: str
-    call: Callable[[threading.Event], Any]
-    resumed: datetime | None = None
+    def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
+        """Hear what is parked, and which streams run well."""
 
 
 @dataclass(slots=True)
@@ -54,30 +48,27 @@ class Supervisor:
     over is started again by itself, so that two mirrors never fight over it.
 
     Args:
-        wanted: is asked every `look_every_s` seconds which streams should run.
+        work: is asked every `look_every_s` seconds which streams should run, and hears what became of them.
         stop: ends all of them between two batches.
         isolates: park what fails; otherwise the first failure ends all.
         look_every_s: time between two looks.
         now: the clock, in UTC.
-        tell: hears after each look what is parked, and which streams run well.
     """
 
     def __init__(
         self,
-        wanted: Callable[[], Iterable[Stream]],
+        work: Work,
         stop: threading.Event,
         *,
         isolates: bool = True,
         look_every_s: float = LOOK_EVERY_S,
         now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-        tell: Tell = lambda _waiting, _healthy: None,
     ) -> None:
-        self._wanted = wanted
+        self._work = work
         self._stop = stop
         self._isolates = isolates
         self._look_every_s = look_every_s
         self._now = now
-        self._tell = tell
         self._running: dict[str, _Running] = {}
         self._parked: dict[str, ParkingPlace] = {}
         self._results: dict[str, list[Any]] = {}
@@ -97,10 +88,10 @@ class Supervisor:
             try:
                 while not self._stop.is_set() and self._failure is None:
                     if time.monotonic() >= next_look or any(self._is_due(one) for one in wanted.values()):
-                        wanted = {stream.name: stream for stream in self._wanted()}
+                        wanted = {stream.name: stream for stream in self._work.wanted()}
                         next_look = time.monotonic() + self._look_every_s
                         self._start(pool, wanted)
-                        self._tell(self._parked, self._healthy())
+                        self._work.report(self._parked, self._healthy())
                     if self._stop_unwanted(wanted):
                         next_look = time.monotonic()
                     self._wait()
@@ -111,7 +102,7 @@ class Supervisor:
                 while self._running:
                     self._wait()
         if self._failure is not None:
-            self._tell(self._parked, frozenset())
+            self._work.report(self._parked, frozenset())
             raise self._failure
         return self._results
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from mirrorlake.runtime.jars import jars
+from mirrorlake.runtime.java import find_java
 
 # Settings that belong to the host; a session that is already there (Databricks, spark-submit) is taken as it is.
 _LOCAL = {
@@ -51,29 +55,29 @@ RUNTIME = {
 }
 
 
-def session(*, app_name: str = "mirrorlake", jars: Sequence[Path] = (), cores: str = "*") -> SparkSession:
-    """Return the active session, or start a local one.
+def local_session(*, cores: str = "*") -> SparkSession:
+    """Return the active session, or start a local one with the pinned connector and Delta jars.
 
     Args:
-        app_name: shown in Spark's own pages.
-        jars: the Kafka connector and Delta; ignored where a session is active.
         cores: for a local session, Spark's `local[cores]`.
     """
     active = SparkSession.getActiveSession()
     if active is None:
-        builder = SparkSession.builder.appName(app_name).master(f"local[{cores}]")
+        # Spark's launcher looks nowhere else; the variable is read once, when the JVM starts.
+        os.environ["JAVA_HOME"] = str(find_java().spark_java_home)
+        # Workers run this very interpreter, with the packages that are installed beside it.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.appName("mirrorlake").master(f"local[{cores}]")
         for key, value in _LOCAL.items():
             builder = builder.config(key, value)
-        if jars:
-            builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
-        active = builder.getOrCreate()
-    prepare(active)
-    return active
+        active = builder.config("spark.jars", ",".join(map(str, jars("spark")))).getOrCreate()
+    return prepare(active)
 
 
-def prepare(spark: SparkSession) -> None:
-    """Set what the mirror's queries need at run time; settings that a platform locks are left as they are."""
+def prepare(spark: SparkSession) -> SparkSession:
+    """Set what the mirror's queries need at run time, and return the session; what a platform locks is left as it is."""
     for key, value in RUNTIME.items():
         # `isModifiable` says no to Delta's own settings as long as Delta is not loaded.
         with suppress(PySparkException):
             spark.conf.set(key, value)
+    return spark

@@ -1,6 +1,6 @@
 """Pause and resume, and the settings in force: what a person asks of a mirror that may be running elsewhere.
 
-Nothing here asks a cluster, so a pause works while one is down. Running processes look every few seconds (`mirror/runner.py`).
+Nothing here asks a cluster, so a pause works while one is down. Running processes look every few seconds (`mirror/control_watch.py`).
 """
 
 from __future__ import annotations

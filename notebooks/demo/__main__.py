@@ -176,7 +176,7 @@ class Demo:
 
     def _start_spark(self) -> Mirror:
         from mirrorlake.mirror import Mirror
-        from mirrorlake.mirror.services import local_session
+        from mirrorlake.runtime.session import local_session
 
         self.mirror = mirror = Mirror(self._config, spark=local_session(), display=lambda: None)
         self._check()

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from mirrorlake.mirror.services import local_session
+    from mirrorlake.runtime.session import local_session
 
     # Every event of every test's queries is kept: what must not be told can be looked for (`event_log`).
     folder = tmp_path_factory.mktemp("event_log")

@@ -13,7 +13,7 @@ from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import LagVerdict
-from mirrorlake.mirror.runner import Landing, Ran, Republishing
+from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Pause, Subject

@@ -17,7 +17,7 @@ a button does is a public call that works without a browser:
 | Look now | `Mirror.status()` |
 | Read the samples | `lag.lines.lag_lines(mirror.lag)` |
 | Groups: Look | `Mirror.plan_groups(flow)` |
-| Records: Look | `Mirror.beside(flow, topic, partition)` |
+| Records: Look | `Mirror.side_by_side(flow, topic, partition)` |
 | a record | `Mirror.passport(cluster, topic, partition, offset)` |
 
 Every control has a class of its own, for styles and for tests in a browser:
@@ -85,7 +85,7 @@ def console(
             consequence="everything it does is available as methods and commands, too",
             remedy="pip install 'mirrorlake[notebook]'",
         ) from None
-    from mirrorlake.mirror.services import utc_now
+    from mirrorlake.mirror.services.connections import utc_now
     from mirrorlake.notebook.console.window import Console
 
     return Console(mirror, spark=spark, now=now or utc_now)

@@ -119,7 +119,7 @@ class RecordsView:
             raise UsageError("no topic is named", remedy="name a source topic of the flow")
         self.passport.value = ""
         self.beside = await self._session.runner.ask(
-            mirror.beside,
+            mirror.side_by_side,
             self.flow.value,
             self.topic.value.strip(),
             self.partition.value,

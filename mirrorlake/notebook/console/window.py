@@ -17,7 +17,7 @@ from mirrorlake.config.edit.references import without_secrets
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
 from mirrorlake.mirror import Mirror
-from mirrorlake.mirror.services import utc_now
+from mirrorlake.mirror.services.connections import utc_now
 from mirrorlake.notebook.console.groups import GroupsView
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.session import Session

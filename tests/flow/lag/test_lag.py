@@ -34,7 +34,7 @@ def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(pair: Pair) -> None:
     commit(pair.east, billing, topic, {0: 5})
     commit(pair.central, audit, pair.remote, {0: 8})
 
-    sampler = mirror._wiring.sampler()
+    sampler = mirror._services.checks.sampler()
     first = sampler.once()
     assert not first.unanswered
     assert {(look.subject, look.name) for look in first.looks} == {
@@ -104,11 +104,11 @@ def test_what_is_sampled_tells_the_lag_of_every_hop_exactly(pair: Pair) -> None:
 
 def assert_status_says_what_lag_says(mirror: Any, topic: str) -> None:
     """Compare both answers on a clock that stands still: the same moment, the same numbers."""
-    clock, now = mirror._wiring.now, datetime.now(timezone.utc)
-    mirror._wiring.now = lambda: now
+    clock, now = mirror._connections.now, datetime.now(timezone.utc)
+    mirror._connections.now = lambda: now
     told = {(row.topic, row.partition): row for row in mirror.status()[FLOW]}
     rows = [row for row in mirror[FLOW].lag.now().collect() if row.topic == topic]
-    mirror._wiring.now = clock
+    mirror._connections.now = clock
     for hop in ("landed", "republished"):
         [row] = [row for row in rows if row.hop == hop]
         status = told[topic, row.partition]
@@ -127,7 +127,7 @@ def test_a_cluster_that_does_not_answer_is_told_and_waited_for_once(
     topic = new_topic(east, 3, partitions=1)
     away: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1")
     flows = [{"source": source, "target": "central", "topics": topic} for source in ("east", "west")]
-    sampler = make_mirror({"east": east, "west": away, "central": central}, flows)._wiring.sampler()
+    sampler = make_mirror({"east": east, "west": away, "central": central}, flows)._services.checks.sampler()
     first = sampler.once()
     assert [(look.subject, look.name) for look in first.unanswered] == [("cluster", "west")]
     assert "west" in (first.unanswered[0].error or "")

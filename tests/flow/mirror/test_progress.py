@@ -14,7 +14,7 @@ from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.lake.schema import AUDIT
 from mirrorlake.landing import lander as land
 from mirrorlake.mirror import Mirror
-from mirrorlake.mirror.services import Wiring
+from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.progress.board import Board
 from mirrorlake.republish import republisher as republish
 from mirrorlake.tracking.store import RunStore
@@ -59,11 +59,11 @@ def test_what_a_drain_and_a_verify_report_is_what_they_did(
     pair.create(RECORDS)
     boards: list[Hearing] = []
 
-    def watching(_: Wiring) -> Hearing:
+    def board(_: Connections) -> Hearing:
         boards.append(Hearing())
         return boards[-1]
 
-    monkeypatch.setattr(Wiring, "watching", watching)
+    monkeypatch.setattr(Connections, "board", board)
     # Small batches that are told of at once, as a long drain has them.
     monkeypatch.setattr(land, "ACCOUNT_EVERY_S", 0.0)
     monkeypatch.setattr(republish, "BACKFILL_RECORDS", 40)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import StoreError
 from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
-from mirrorlake.mirror.services import Wiring
+from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
@@ -75,7 +75,7 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
     topic = pair.topic
     pair.create(RECORDS, partitions=1)
     commit(pair.east, "billing", topic, {0: 0})
-    monkeypatch.setattr(Wiring, "view", lambda *_: Shout())
+    monkeypatch.setattr(Streams, "view", lambda *_: Shout())
     mirror = pair.mirror(feeder=feeder)
     mirror.run(once=True)
 
@@ -103,7 +103,7 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
         flow="east->central", sent=0, filtered=0, still_quarantined=len(quarantined)
     )
     assert [one.records for one in handle.quarantine.summary()] == [len(quarantined)]
-    monkeypatch.setattr(Wiring, "view", lambda *_: Shout(judges_all=True))
+    monkeypatch.setattr(Streams, "view", lambda *_: Shout(judges_all=True))
     assert handle.quarantine.redrive().sent == len(quarantined)
     assert handle.quarantine.redrive().sent == 0, "law F"
     values = [r.value for r in pair.target()[0]]
@@ -121,7 +121,7 @@ def test_law_f_copies_that_a_crash_kept_from_the_lake_are_made_at_the_next_start
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.create(RECORDS, partitions=1)
-    monkeypatch.setattr(Wiring, "view", lambda *_: Shout())
+    monkeypatch.setattr(Streams, "view", lambda *_: Shout())
     mirror = pair.mirror()
     append = LedgerCopy._append
 

@@ -52,7 +52,7 @@ def set_acls(admin: ClusterAdmin, *, add: list[Acl] = [], remove: list[Acl] = []
 
 
 def do_duties(mirror: Mirror) -> None:
-    for duty in mirror._wiring.republish_settings(mirror.config.flows[0]).duties:
+    for duty in mirror._services.streams.republish_settings(mirror.config.flows[0]).duties:
         duty.do()
 
 

@@ -6,10 +6,12 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -26,8 +28,9 @@ from mirrorlake.lag.verdict import HopPlace, Verdict
 from mirrorlake.metrics.feed import BatchListener, MetricsFeed, committed
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.server import MetricsServer
+from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.serve_metrics import measured
-from mirrorlake.mirror.services import Wiring
+from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.parked import Parked
@@ -324,33 +327,39 @@ class Streams:
         self.listeners.remove(listener)
 
 
-def wiring(streams: Streams, **metrics: int) -> Wiring:
-    return Wiring(mirror_config(metrics=metrics), spark=SimpleNamespace(streams=streams), now=lambda: NOON)  # type: ignore[arg-type]
+def services(streams: Streams, **metrics: int) -> Services:
+    spark: Any = SimpleNamespace(streams=streams)
+    return Services(Connections(mirror_config(metrics=metrics), spark=spark, now=lambda: NOON, display=lambda: None))
+
+
+def measure_mirror(made: Services, port: int | None) -> AbstractContextManager[None]:
+    return measured(made.connections, made.checks, port=port)
 
 
 @pytest.fixture(autouse=True)
 def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.mirror.services.connections.prepare", lambda _: None)
+    monkeypatch.setattr("mirrorlake.mirror.services.connections.prepare", lambda spark: spark)
 
 
 def test_without_a_port_nothing_is_started() -> None:
     streams = Streams()
-    with measured(wiring(streams), port=None) as metrics:
-        assert metrics is None
+    made = services(streams)
+    with measure_mirror(made, None):
+        assert made.connections.metrics is None
         assert streams.listeners == []
 
 
 def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
     streams, port = Streams(), free_ports(1)[0]
-    made = wiring(streams, port=port)
-    unheard = made.on_commit
-    with measured(made, port=None) as metrics:
-        assert metrics is not None
+    made = services(streams, port=port)
+    with measure_mirror(made, None):
         assert len(streams.listeners) == 1
-        made.on_commit([ledger_record(runs=(run_of("a", 4),))])
+        made.streams.sending_settings(made.connections.config.flows[0]).on_commit(
+            [ledger_record(runs=(run_of("a", 4),))]
+        )
         series = scrape(f"http://127.0.0.1:{port}/metrics")
         assert value(series, "mirrorlake_republished_records_total", flow=FLOW, topic="a") == 4
-    assert (streams.listeners, made.on_commit) == ([], unheard)
+    assert (streams.listeners, made.connections.metrics) == ([], None)
     with pytest.raises(OSError, match="refused"):
         scrape(f"http://127.0.0.1:{port}/metrics")
 
@@ -358,12 +367,12 @@ def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
 @pytest.mark.parametrize("when", ["start", "stop"])
 def test_a_failure_of_the_metrics_is_said_and_stops_no_mirror(when: str, caplog: pytest.LogCaptureFixture) -> None:
     ran = False
-    with caplog.at_level(logging.ERROR), measured(wiring(Streams(fails=when)), port=free_ports(1)[0]):
+    with caplog.at_level(logging.ERROR), measure_mirror(services(Streams(fails=when)), free_ports(1)[0]):
         ran = True
     assert ran
     assert f"metrics.failed what={when}" in caplog.text
 
 
 def test_a_failure_of_the_mirror_is_the_mirrors() -> None:
-    with pytest.raises(KeyError), measured(wiring(Streams()), port=free_ports(1)[0]):
+    with pytest.raises(KeyError), measure_mirror(services(Streams()), free_ports(1)[0]):
         raise KeyError("orders")

@@ -458,7 +458,7 @@ class Library:
         self.flows = mirror.flows
         self.asked: list[Any] = []
 
-    def beside(self, *where: Any, **seek: Any) -> Beside:
+    def side_by_side(self, *where: Any, **seek: Any) -> Beside:
         self.asked.append((where, seek))
         return beside()
 

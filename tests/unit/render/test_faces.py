@@ -65,7 +65,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> ml.Mirror:
         raise AssertionError("law of faces: a repr asked a cluster")
 
     monkeypatch.setattr("confluent_kafka.admin.AdminClient.__init__", refuse)
-    monkeypatch.setattr("mirrorlake.mirror.services.Wiring.ledger", refuse)
+    monkeypatch.setattr("mirrorlake.mirror.services.connections.Connections.ledger", refuse)
     return made
 
 

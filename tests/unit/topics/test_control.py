@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -31,9 +31,9 @@ from mirrorlake.errors import (
 )
 from mirrorlake.landing.retry import pause_s
 from mirrorlake.mirror import parking
-from mirrorlake.mirror.parking import Notices
-from mirrorlake.mirror.runner import ControlWatch
-from mirrorlake.mirror.supervisor import Stream, Supervisor, drain
+from mirrorlake.mirror.control_watch import ControlWatch
+from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
+from mirrorlake.mirror.supervisor import Supervisor, drain
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.control import ControlState, Intention, Pause, Subject, state_of
 from mirrorlake.model.parked import Parked
@@ -200,21 +200,24 @@ def test_law_e_a_stream_goes_on_only_where_nothing_it_carries_was_stepped_over(
 
 
 class Streams:
-    """Streams that only wait for their stop; `wanted` may be changed while they run."""
+    """Streams that only wait for their stop; `made_of` may be changed while they run."""
 
-    def __init__(self, **wanted: str) -> None:
-        self.wanted = wanted
+    def __init__(self, **made_of: str) -> None:
+        self.made_of = made_of
         self.log: list[str] = []
         self.stop = threading.Event()
         self.then: list[Callable[[], None]] = []
 
-    def look(self) -> list[Stream]:
+    def wanted(self) -> list[Stream]:
         # Each look waits until the streams of the last one are up, so that nothing depends on time.
         if self.then:
             self.then.pop(0)()
         else:
             self.stop.set()
-        return [Stream(name=name, made_of=made, call=self._call(name, made)) for name, made in self.wanted.items()]
+        return [Stream(name=name, made_of=made, call=self._call(name, made)) for name, made in self.made_of.items()]
+
+    def report(self, *_: object) -> None:
+        pass
 
     def _call(self, name: str, made: str) -> Callable[[threading.Event], str]:
         def call(stop: threading.Event) -> str:
@@ -230,14 +233,14 @@ class Streams:
         return call
 
     def run(self) -> Any:
-        return Supervisor(self.look, self.stop, look_every_s=0.0).run()
+        return Supervisor(self, self.stop, look_every_s=0.0).run()
 
 
 def test_only_what_changed_is_stopped_and_started_again() -> None:
     streams = Streams(a="1", b="1")
 
     def edit() -> None:
-        streams.wanted = {"a": "1", "b": "2", "c": "1"}
+        streams.made_of = {"a": "1", "b": "2", "c": "1"}
 
     def settled() -> None:
         if "+b2" not in streams.log:
@@ -253,7 +256,7 @@ def test_a_stream_whose_cluster_is_away_can_be_taken_out_without_ending_the_othe
     streams = Streams(a="1", b="away")
 
     def gone() -> None:
-        streams.wanted = {"a": "1"}
+        streams.made_of = {"a": "1"}
         if "-baway" not in streams.log:
             streams.then.insert(0, gone)
 
@@ -265,7 +268,7 @@ def test_without_isolation_a_failure_stops_the_others_after_their_batch_and_is_r
     streams = Streams(a="1", b="fails")
     streams.then = [lambda: None] * 1000
     with pytest.raises(LaneFenced):
-        Supervisor(streams.look, streams.stop, look_every_s=0.0, isolates=False).run()
+        Supervisor(streams, streams.stop, look_every_s=0.0, isolates=False).run()
     assert "-a1" in streams.log
 
 
@@ -278,10 +281,14 @@ class Failing:
         self.errors, self.starts = errors, dict.fromkeys(errors, 0)
         self.made_of = dict.fromkeys(errors, "1")
         self.table, self.stop, self.heard = Table(), threading.Event(), dict[str, Parked]()
+        connections: Any = SimpleNamespace(
+            control=lambda: self.table, metrics=SimpleNamespace(parked=self.heard.update)
+        )
+        self.notices = Notices(connections)
         self.done: Callable[[], bool] = lambda: False
         self.looks = 0
 
-    def look(self) -> list[Stream]:
+    def wanted(self) -> list[Stream]:
         self.looks += 1
         if self.done() or self.looks > 3000:
             self.stop.set()
@@ -300,10 +307,11 @@ class Failing:
 
     def run(self, done: Callable[[], bool] = lambda: False) -> None:
         self.done = done
-        notices = Notices(self.table, lambda parked: self.heard.update(parked))  # type: ignore[arg-type]
-        tell = lambda waiting, running: notices.tell(self.table.state(), waiting, running)  # noqa: E731
-        Supervisor(self.look, self.stop, look_every_s=0.0, now=lambda: NOON, tell=tell).run()
+        Supervisor(self, self.stop, look_every_s=0.0, now=lambda: NOON).run()
         assert self.looks < 3000, "what was waited for never came"
+
+    def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
+        self.notices.update(self.table.state(), waiting, healthy)
 
     def parked(self) -> dict[str, Parked]:
         return dict(self.table.state().parked)
@@ -410,24 +418,19 @@ def test_a_drain_goes_to_the_end_of_every_call(caplog: pytest.LogCaptureFixture)
 # -- a running mirror and its file ------------------------------------------------------------------------------------
 
 
-class Wires:
-    """What `ControlWatch` needs of the wiring."""
+class OpenMirror:
+    """What `ControlWatch` needs of a mirror's connections."""
 
     def __init__(self, path: Path, table: Table) -> None:
         self.config = load(path)
         self.read_at = NOON + timedelta(hours=1)
         self.table = table
-        self.unresolved = False
 
     def control(self) -> Table:
         return self.table
 
-    def take_up(self, config: Any) -> None:
+    def adopt(self, config: Any) -> None:
         self.config = config
-
-    def check_references(self, _: Any) -> None:
-        if self.unresolved:
-            raise ConfigError([])
 
 
 @pytest.fixture
@@ -435,8 +438,8 @@ def watched(tmp_path: Path) -> SimpleNamespace:
     path, table = tmp_path / "mirror.yml", Table()
     path.write_text(SETTINGS)
     control_step.put_in_force(load(path), table)  # type: ignore[arg-type]
-    wires = Wires(path, table)
-    watch = ControlWatch(wires)  # type: ignore[arg-type]
+    mirror = OpenMirror(path, table)
+    watch = ControlWatch(mirror)  # type: ignore[arg-type]
     watch.look()
 
     def edit(text: str, *, apply: bool = True) -> None:
@@ -444,7 +447,7 @@ def watched(tmp_path: Path) -> SimpleNamespace:
         if apply:
             control_step.put_in_force(load(path), table)  # type: ignore[arg-type]
 
-    return SimpleNamespace(path=path, table=table, wires=wires, watch=watch, edit=edit)
+    return SimpleNamespace(path=path, table=table, mirror=mirror, watch=watch, edit=edit)
 
 
 EDITED = SETTINGS.replace("topics: orders", "topics: clicks")
@@ -452,7 +455,7 @@ EDITED = SETTINGS.replace("topics: orders", "topics: clicks")
 
 def topics(watched: SimpleNamespace) -> str:
     watched.watch.look()
-    return str(watched.wires.config.flows[0].topics)
+    return str(watched.mirror.config.flows[0].topics)
 
 
 def test_an_edit_counts_when_it_is_applied(watched: SimpleNamespace) -> None:
@@ -470,7 +473,7 @@ def test_an_edit_counts_when_it_is_applied(watched: SimpleNamespace) -> None:
         (SETTINGS.replace("topics: orders", "topcs: orders"), "topcs"),
     ],
 )
-def test_a_file_that_is_not_what_was_applied_is_told_once_and_taken_up_when_it_is(
+def test_a_file_that_is_not_what_was_applied_is_told_once_and_adopted_when_it_is(
     text: str, says: str, watched: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.edit(EDITED)
@@ -483,16 +486,16 @@ def test_a_file_that_is_not_what_was_applied_is_told_once_and_taken_up_when_it_i
 
 
 def test_another_lake_or_an_unresolved_secret_does_not_end_what_runs(
-    watched: SimpleNamespace, caplog: pytest.LogCaptureFixture
+    watched: SimpleNamespace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched.edit(SETTINGS.replace("./lake", "./other"))
     watched.watch.look()
-    assert watched.wires.config.lake.root == "./lake"
+    assert watched.mirror.config.lake.root == "./lake"
     assert "another lake is another mirror" in caplog.text
-    watched.wires.unresolved = True
-    watched.edit(EDITED)
+    watched.edit(EDITED.replace("hunter2", '"${env:NOT_SET_YET}"'))
     assert topics(watched) == "orders"
-    watched.wires.unresolved = False
+    assert "NOT_SET_YET" in caplog.text
+    monkeypatch.setenv("NOT_SET_YET", "hunter2")
     assert topics(watched) == "clicks"
 
 

@@ -1,0 +1,127 @@
+"""The streams of a running mirror, which follow what a person wants of it.
+
+Every few seconds the table `control` is looked at: paused streams are stopped between two batches, resumed ones started;
+when newer settings were applied, they are read from the mirror's own file, and only the streams that they change are
+stopped and started again. Positions live in the ledger and the relay, so a stream that is stopped and started anywhere goes
+on exactly where it was (law F). A stream that fails is parked (see `Supervisor`), and the table says so to everyone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import starmap
+from typing import NoReturn
+
+from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.mirror.control_watch import ControlWatch
+from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
+from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.mirror.supervisor import Supervisor
+from mirrorlake.model.control import ControlState
+from mirrorlake.model.parked import landing
+from mirrorlake.progress.board import silent
+
+
+class AlwaysOn:
+    """The streams that should run, of the settings as they are at each look: edited ones may have given some up.
+
+    Args:
+        connections: the mirror's.
+        streams: runs one of them.
+        lands: whether sources are landed.
+        sends: whether flows are republished.
+        source: land this source only.
+        flow: land and republish for this flow only.
+        first: options of the first start only, such as a rebuild.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        streams: Streams,
+        *,
+        lands: bool = True,
+        sends: bool = True,
+        source: str | None = None,
+        flow: str | None = None,
+        first: Mapping[str, bool] | None = None,
+    ) -> None:
+        self._connections = connections
+        self._streams = streams
+        self._lands = lands
+        self._sends = sends
+        self._source = source
+        self._flow = flow
+        self._first = dict(first or {})
+        self._watch = ControlWatch(connections)
+        self._notices = Notices(connections)
+
+    def run(self, stop: threading.Event, *, isolates: bool = True) -> Ran:
+        """Run the streams until `stop` is set (see `Supervisor`)."""
+        results = Supervisor(self, stop, isolates=isolates, now=self._connections.now).run()
+        landed, sent = dict.fromkeys(self._sources(), 0), {flow.name: 0 for flow in self._flows()}
+        for one in (one for several in results.values() for one in several):
+            if isinstance(one, Landing):
+                landed[one.source] = landed.get(one.source, 0) + one.records
+            else:
+                sent[one.flow] = sent.get(one.flow, 0) + one.records
+        return Ran(list(starmap(Landing, landed.items())), list(starmap(Republishing, sent.items())))
+
+    def wanted(self) -> list[Stream]:
+        """Return the streams that should run now."""
+        state = self._watch.look()
+        return [
+            self._stream(landing(source), partial(self._streams.landing_identity, source), partial(self._land, source))
+            for source in self._sources()
+            if state.of_cluster(source) is None
+        ] + [
+            self._stream(
+                flow.name,
+                partial(self._streams.flow_identity, flow, state),
+                partial(self._republish, flow, state),
+            )
+            for flow in self._flows()
+            if state.of_stream(flow.name, flow.target) is None
+        ]
+
+    def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
+        """Say in the table `control` what is parked, and what runs well again."""
+        self._notices.update(self._watch.state, waiting, healthy)
+
+    def _stream(self, name: str, identify: Callable[[], str], call: Callable[[threading.Event], object]) -> Stream:
+        try:
+            made_of = identify()
+        except MirrorlakeError as error:
+            # Settings that one stream cannot be made of, such as a key of a rule that is gone, are that stream's trouble.
+            made_of, call = f"fault: {error}", partial(_refuse, error)
+        return Stream(name=name, made_of=made_of, resumed=self._watch.state.resumed.get(name), call=call)
+
+    def _land(self, source: str, stop: threading.Event) -> Landing:
+        first, self._first = self._first, {}
+        return self._streams.land(source, stop, once=False, tell=silent, **first)
+
+    def _republish(self, flow: FlowConfig, state: ControlState, stop: threading.Event) -> Republishing:
+        first, self._first = self._first, {}
+        return self._streams.republish(flow, state, stop, once=False, tell=silent, **first)
+
+    def _sources(self) -> list[str]:
+        config = self._connections.config
+        if not self._lands:
+            return []
+        if self._source is not None:
+            return [source for source in config.sources if source == self._source]
+        carried = {flow.source for flow in config.flows if self._flow in (None, flow.name)}
+        return sorted(carried - {*config.lake_clusters})
+
+    def _flows(self) -> list[FlowConfig]:
+        flows = self._connections.config.flows if self._sends else ()
+        return [flow for flow in flows if self._flow in (None, flow.name)]
+
+
+def _refuse(error: MirrorlakeError, _: threading.Event) -> NoReturn:
+    raise error

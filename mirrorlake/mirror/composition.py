@@ -1,0 +1,20 @@
+"""What one mirror is composed of; the facade and its flows ask here."""
+
+from __future__ import annotations
+
+from mirrorlake.mirror.runner import Runner
+from mirrorlake.mirror.services.changes import Changes
+from mirrorlake.mirror.services.checks import Checks
+from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.mirror.services.streams import Streams
+
+
+class Services:
+    """Everything that a mirror does, over one set of connections."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+        self.streams = Streams(connections)
+        self.checks = Checks(connections, self.streams)
+        self.changes = Changes(connections, self.streams)
+        self.runner = Runner(connections, self.streams, self.checks)

@@ -1,0 +1,766 @@
+"""The facade: one `Mirror` a settings file, with a method for each command; services do the work."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mirrorlake.config import load as config_load
+from mirrorlake.config.display import mirror_sheet
+from mirrorlake.config.edit.preview import FlowPreview, preview
+from mirrorlake.config.schema.mirror import ClusterConfig, MirrorConfig
+from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.config.values import length_of
+from mirrorlake.doctor.checks import Findings, examine
+from mirrorlake.errors import TopicDenied, UsageError
+from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.report import Report
+from mirrorlake.lag.sampler import SampledMoment
+from mirrorlake.lag.status import Status
+from mirrorlake.lake.lake import Lake
+from mirrorlake.mirror.composition import Services
+from mirrorlake.mirror.flow import FlowHandle
+from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.services.connections import Connections, utc_now
+from mirrorlake.mm2.survey import OtherMirror
+from mirrorlake.mm2.takeover import TakeoverPlan
+from mirrorlake.model.control import Pause
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.offset_map import Translation
+from mirrorlake.model.parked import Parked
+from mirrorlake.model.plan import Plan
+from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.verify import VerifyReports
+from mirrorlake.offsets.external_readers import MovedPositions
+from mirrorlake.offsets.rebuild import RebuildPlan, apply_rebuild, make_rebuild_plan
+from mirrorlake.progress.bars import display_here
+from mirrorlake.progress.board import Display
+from mirrorlake.publish.file import read_records_of
+from mirrorlake.publish.producer import LakeProducer
+from mirrorlake.publish.publisher import Published
+from mirrorlake.records.browse import browse_cluster, browse_relay
+from mirrorlake.records.conflicts import key_conflicts
+from mirrorlake.records.passport import Registry
+from mirrorlake.records.record import Beside, Page, Passport
+from mirrorlake.records.side_by_side import Anchor, read_beside
+from mirrorlake.records.sql import json_view, run_sql
+from mirrorlake.render import Sheet, Shown
+from mirrorlake.republish.quarantine import Quarantine
+from mirrorlake.topics.history import History
+from mirrorlake.topics.rules_plan import RuleTrial
+from mirrorlake.tracking.tracker import Tracker
+from mirrorlake.verify.repair import Repair, repair_relay
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Mirror(Shown):
+    """Everything that one settings file describes.
+
+    Args:
+        config: the settings.
+        spark: the session to use; None takes the active one, or starts a local one when it is first needed.
+        now: the clock.
+        display: makes what shows the progress of long work: by default bars in a notebook and in a terminal, else log lines;
+            `lambda: None` shows nothing.
+
+    Example:
+        >>> mirror = ml.load("conf/demo.yml")  # doctest: +SKIP
+        >>> mirror.plan()  # doctest: +SKIP
+        >>> mirror.run(once=True)  # doctest: +SKIP
+        >>> mirror["east->central"].verify().equal  # doctest: +SKIP
+        True
+    """
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        *,
+        spark: SparkSession | None = None,
+        now: Callable[[], datetime] = utc_now,
+        display: Callable[[], Display | None] = display_here,
+    ) -> None:
+        self._connections = Connections(config, spark=spark, now=now, display=display)
+        self._services = Services(self._connections)
+
+    def __repr__(self) -> str:
+        return f"Mirror({', '.join(flow.name for flow in self.config.flows)})"
+
+    def sheet(self) -> Sheet:
+        """Return the settings; no cluster and no table is asked (see `Mirror.status`)."""
+        return mirror_sheet(self.config)
+
+    def __getitem__(self, flow: str) -> FlowHandle:
+        return FlowHandle(self._services, self.config.flow(flow).name)
+
+    @property
+    def flows(self) -> tuple[FlowHandle, ...]:
+        """The flows in the order of the settings."""
+        return tuple(FlowHandle(self._services, flow.name) for flow in self.config.flows)
+
+    @property
+    def config(self) -> MirrorConfig:
+        """The settings; a running mirror adopts newer ones that were applied."""
+        return self._connections.config
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session."""
+        return self._connections.spark
+
+    @property
+    def lake(self) -> Lake:
+        """The lake."""
+        return self._connections.lake
+
+    def admin(self, alias: str) -> ClusterAdmin:
+        """Return the admin of a cluster."""
+        return self._connections.admin(alias)
+
+    # -- set up ---------------------------------------------------------------------------------------------------
+
+    def plan(self, flow: str | None = None) -> Plan:
+        """Plan what `apply` would change on the targets and in the lake, without changing anything (law G)."""
+        return self._services.changes.plan(flow)
+
+    def apply(self, flow: str | None = None, *, plan: Plan | None = None) -> Plan:
+        """Carry out a plan, the present one by default, and return it; running mirrors then adopt the settings.
+
+        A given plan puts the settings in force only where it shows how they were edited.
+        """
+        return self._services.changes.apply(flow, plan)
+
+    def preview(self, flow: str) -> FlowPreview:
+        """Return which topics of its source a flow mirrors under which names, and which it leaves out and why.
+
+        Raises:
+            ClusterError: the source does not answer.
+        """
+        settings = self.config.flow(flow)
+        return preview(settings, self._connections.source(settings.source).topic_names())
+
+    def try_rules(self, flow: str, topic: str, newest: int) -> RuleTrial:
+        """Try the rules of a flow on the newest records of a topic (see `FlowHandle.try_rules`)."""
+        return self[flow].try_rules(topic, newest)
+
+    def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+        """Return where each consumer group of a flow would go on at the target (see `FlowHandle.groups`)."""
+        return self[flow].groups(recorded=recorded)
+
+    def apply_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+        """Set the positions of a flow's groups that are inactive on the target (see `FlowHandle.apply_groups`)."""
+        return self[flow].apply_groups(recorded=recorded)
+
+    def takeover(self, flow: str, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
+        """Plan where a flow goes on after a MirrorMaker 2 that was stopped (see `FlowHandle.takeover`)."""
+        return self[flow].takeover(other=other, trust_stored=trust_stored)
+
+    def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
+        """Carry a takeover out and return it: the flow's next `run` goes on there.
+
+        Raises:
+            TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
+        """
+        return self._services.changes.apply_takeover(plan)
+
+    def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
+        """Plan how to give `target` the merged topics of `like` in their recorded order, without changing anything (law G).
+
+        Args:
+            like: the target whose order is recorded.
+            target: the target that gets it.
+            recorded: take the order from the lake alone, where `like` is lost.
+
+        Raises:
+            UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
+            SafetyError: `target` holds more than the beginning of that order, or the order is not certain yet.
+        """
+        return make_rebuild_plan(self.lake, self._connections, like=like, target=target, recorded=recorded)
+
+    def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
+        """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
+        with self._connections.board() as board:
+            return apply_rebuild(plan, self._services.streams.in_order, stop=stop, tell=board.tell)
+
+    def pause(
+        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
+    ) -> Pause:
+        """Pause a cluster, a flow or a topic of a flow, here and in every process that runs on this lake; asks no cluster.
+
+        A paused cluster is neither read nor written by streams; what the relay holds of it still goes to other clusters.
+        Of a paused flow or topic landing goes on, and what it lands is sent after `resume`, without a gap or a repeat.
+
+        Args:
+            cluster: a cluster, by its alias; or
+            flow: a flow, with `topic` only that source topic of it.
+            topic: see `flow`.
+            reason: shown wherever the pause is.
+
+        Raises:
+            UsageError: neither or both are named, or the settings do not know it.
+
+        Example:
+            >>> mirror.pause(flow="east->central", reason="the line is needed for a backup")  # doctest: +SKIP
+        """
+        return self._services.changes.pause(cluster=cluster, flow=flow, topic=topic, reason=reason)
+
+    def resume(
+        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
+    ) -> Pause | None:
+        """End a pause and return it, None where there was none; the arguments are those of `pause`.
+
+        Streams that a running mirror has parked after a failure are started again, too: the flow's, or with `cluster` the
+        landing from it and the flows into it. `status` names them.
+        """
+        return self._services.changes.resume(cluster=cluster, flow=flow, topic=topic, reason=reason)
+
+    def parked(self) -> Mapping[str, Parked]:
+        """Return the streams that failed in a running mirror while the others went on, by name; asks no cluster."""
+        return self._connections.control().state().parked
+
+    # -- run ------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        flow: str | None = None,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        metrics_port: int | None = None,
+    ) -> Ran:
+        """Land every source and republish every flow, or one of them.
+
+        With `once`, the sources are drained first and the flows after them, each to its own end; the first failure is
+        raised then. Otherwise all streams run side by side until `stop` is set, and follow pauses and newly applied
+        settings. A stream that fails is parked and tried again where that can help, and the others never notice; see `parked`
+        and `status` for the reason and `resume` for the way back.
+
+        Args:
+            flow: one flow; all of them without it.
+            once: drain and return.
+            stop: set it to return after the batches under way.
+            metrics_port: serve metrics there while it runs (docs/metrics.md); `metrics.port` of the settings without it.
+
+        Raises:
+            MirrorlakeError: the worst reason, once every stream is parked and none has a chance by itself.
+        """
+        return self._services.runner.run(flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port)
+
+    def land(
+        self, source: str, *, once: bool = False, stop: threading.Event | None = None, rebuild_checkpoint: bool = False
+    ) -> Landing:
+        """Land one source cluster.
+
+        Args:
+            source: its alias.
+            once: land the records so far and return; otherwise until `stop` is set.
+            stop: set it to return after the batch under way.
+            rebuild_checkpoint: make a new checkpoint location from the relay after the old one was lost.
+        """
+        if source not in self.config.sources:
+            raise UsageError(
+                f"no flow has '{source}' as its source", remedy=f"name one of: {', '.join(self.config.sources)}"
+            )
+        return self._services.runner.land(source, once=once, stop=stop or threading.Event(), rebuild=rebuild_checkpoint)
+
+    def republish(
+        self,
+        flow: str,
+        *,
+        once: bool = False,
+        stop: threading.Event | None = None,
+        rebuild_checkpoint: bool = False,
+        restore_ledger: bool = False,
+        topic: str | None = None,
+        send_again: bool = False,
+        accept_empty: bool = False,
+    ) -> Republishing:
+        """Republish one flow (see `FlowHandle.republish`).
+
+        `topic` with `send_again` or `accept_empty` chooses for a remote topic that was deleted or created again (see `choose`).
+        """
+        handle = self[flow]
+        if send_again or accept_empty or topic is not None:
+            self.choose(flow, topic, send_again=send_again, accept_empty=accept_empty)
+        return handle.republish(
+            once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint, restore_ledger=restore_ledger
+        )
+
+    def held(self, flow: str) -> list[HeldTopic]:
+        """Find a flow's remote topics that were deleted or created again and wait for a choice (see `FlowHandle.held`)."""
+        return self[flow].held()
+
+    def choose(
+        self, flow: str, topic: str | None, *, send_again: bool = False, accept_empty: bool = False
+    ) -> HeldTopic | None:
+        """Choose what becomes of a remote topic that was deleted or created again; the flow does it when it starts or runs.
+
+        Returns the topic, None where this was chosen before and is done. Law F: until then nothing is sent there. An offset
+        map knows afterwards what stands in the new topic only.
+
+        Args:
+            flow: the flow's name.
+            topic: the remote topic, or a source topic that goes there.
+            send_again: send everything again from the relay.
+            accept_empty: go on with what was not sent yet; what was sent into the earlier topic is not sent again.
+
+        Raises:
+            UsageError: not one of both is chosen, or the topic was not lost.
+            ClusterError: the target does not answer.
+
+        Example:
+            >>> mirror.choose("east->central", "east.orders", send_again=True)  # doctest: +SKIP
+        """
+        handle = self[flow]
+        if send_again == accept_empty or topic is None:
+            raise UsageError(
+                "a topic and one of two ways on are needed",
+                consequence="nothing was changed",
+                remedy="name --topic T, and --send-again or --accept-empty",
+                flow=handle.name,
+            )
+        return handle.send_again(topic) if send_again else handle.accept_empty(topic)
+
+    def quarantine(self, flow: str) -> Quarantine:
+        """Return the records of a flow that no rule could judge, and the call that sends them again."""
+        return self[flow].quarantine
+
+    def sample(
+        self,
+        *,
+        once: bool = False,
+        every: str | timedelta | None = None,
+        stop: threading.Event | None = None,
+        tell: Callable[[SampledMoment], None] = lambda _: None,
+    ) -> SampledMoment | None:
+        """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
+
+        A running mirror does this by itself. Run it beside mirrors that run in parts, or once on a schedule.
+
+        Args:
+            once: look once and return what was seen; otherwise until `stop` is set.
+            every: the time between two looks; `sampling.every` of the settings without it.
+            stop: set it to return after the look under way.
+            tell: is shown each sample.
+
+        Raises:
+            StoreError: the lake failed. A cluster that does not answer is reported in `SampledMoment.unanswered`.
+        """
+        if once:
+            sample = self._services.checks.sampler().once()
+            tell(sample)
+            return sample
+        every_s = None if every is None else length_of(every).total_seconds()
+        self._services.checks.sample(every_s=every_s, stop=stop or threading.Event(), tell=tell)
+        return None
+
+    # -- publish --------------------------------------------------------------------------------------------------
+
+    def publish(
+        self, frame: DataFrame, *, topic: str | None = None, cluster: str | None = None, batch_id: str | None = None
+    ) -> Published:
+        """Publish a frame into a lake cluster, in one commit: all of it or nothing. Flows carry it to their targets.
+
+        Offsets are dense within each partition and follow the order of the frame (law D), whoever else publishes.
+
+        Args:
+            frame: column `value` (binary or string; null is a tombstone) and, where wanted, `key`, `headers` (array of key
+                and value, or a map), `timestamp` (default: now), `partition` (default: by key with murmur2, as Java's
+                clients; without a key one after another) and `topic`.
+            topic: the topic of all records, instead of a column.
+            cluster: the lake cluster's alias; optional where there is only one.
+            batch_id: a name: a second call with it publishes nothing and returns what the first did, for 30 days (law F).
+
+        Raises:
+            UsageError: the cluster, the frame or a record of it does not fit; nothing was published.
+            StoreError: the lake failed; the message says whether anything was published.
+        """
+        publisher = self._connections.publisher(self.config.lake_cluster(cluster))
+        return publisher.publish(frame, topic=topic, batch_id=batch_id)
+
+    def publish_file(
+        self,
+        file: str | Path,
+        *,
+        key: str | None = None,
+        topic: str | None = None,
+        cluster: str | None = None,
+        batch_id: str | None = None,
+    ) -> Published:
+        """Publish a file of JSON lines, or Parquet (see `read_records_of`).
+
+        `key` names the field whose value is the record's key; the other arguments, and what is raised, are those of `publish`.
+        """
+        with self._connections.board() as board:
+            # One commit: nobody knows how far it is before it is made.
+            board.tell(f"publish {Path(file).name}", 0, None)
+            frame = read_records_of(self.spark, file, key=key)
+            done = self.publish(frame, topic=topic, cluster=cluster, batch_id=batch_id)
+            board.tell(f"publish {Path(file).name}", done.records, done.records)
+        return done
+
+    def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
+        """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
+        return LakeProducer(
+            self._connections.publisher(self.config.lake_cluster(cluster)),
+            # One file a batch, which holds its partitions one after another.
+            to_frame=lambda rows: self.spark.createDataFrame(rows).coalesce(1),
+            config=config,
+            now_ms=lambda: int(self._connections.now().timestamp() * 1000),
+        )
+
+    # -- check ----------------------------------------------------------------------------------------------------
+
+    def status(self, flow: str | None = None) -> Status:
+        """Return per flow where each partition stands.
+
+        Raises:
+            ClusterError: a source or a target does not answer.
+        """
+        return self._services.checks.status(flow)
+
+    def verify(self, flow: str | None = None) -> VerifyReports:
+        """Compare source, relay and target of each flow at a fixed cut, by count and by content.
+
+        Flows may go on running: what they land and republish meanwhile is beyond the cut and not compared.
+
+        Raises:
+            ClusterError: a cluster does not answer.
+        """
+        return self._services.checks.verify(flow)
+
+    def doctor(self) -> Findings:
+        """Look at every layer the mirror stands on; changes nothing."""
+        at = self._connections
+        return examine(
+            self.config,
+            sources=at.sources(),
+            admins=at.admins(),
+            lake=at.lake,
+            held=self._services.streams.held,
+            now=at.now(),
+        )
+
+    @property
+    def lag(self) -> Lag:
+        """How far each hop of each flow is and was behind, in offsets and in time (see `Lag`)."""
+        return self._services.checks.lag(self.config.flows)
+
+    def lag_of(self, flow: str) -> Lag:
+        """Return how far each hop of a flow is and was behind (see `Lag`)."""
+        return self[flow].lag
+
+    def create_views(self, *, days: int = 7) -> list[str]:
+        """Create the SQL views `lag`, `latency` and `rpo` and return their names; on a path they last as long as the session.
+
+        Args:
+            days: how far back they reach.
+
+        Example:
+            >>> mirror.create_views()  # doctest: +SKIP
+            >>> spark.sql("SELECT * FROM lag WHERE hop = 'republished' ORDER BY observed_at DESC")  # doctest: +SKIP
+        """
+        return self.lag.create_views(days=days)
+
+    def report(self, *, since: str | timedelta = "24h", flow: str | None = None, verify: bool = False) -> Report:
+        """Report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
+
+        It holds the last verification of this `Mirror`, where there was one.
+
+        Args:
+            since: how far back it goes.
+            flow: one flow; all of them without it.
+            verify: compare source, relay and target first.
+
+        Raises:
+            UsageError: there is no such flow, or `since` is not a time.
+            ClusterError, StoreError: with `verify`, a cluster does not answer; the lake failed.
+
+        Example:
+            >>> mirror.report(since="7d", verify=True).write("report.html")  # doctest: +SKIP
+        """
+        return self._services.checks.report(flow, length=length_of(since), verify=verify)
+
+    @property
+    def history(self) -> History:
+        """The history of the clusters, which also plans the way back to an earlier state."""
+        return self._services.checks.history()
+
+    @property
+    def tracking(self) -> Tracker:
+        """What logs verifications as MLflow runs: how many were `logged`, and how many `failures` were passed over."""
+        return self._services.checks.tracker
+
+    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
+        """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*`.
+
+        Raises:
+            UsageError: runs are not logged; says why.
+            StoreError: the tracking store cannot be read.
+
+        Example:
+            >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
+        """
+        return self._services.checks.runs(kind=kind, flow=flow, newest=newest)
+
+    def repair(self, source: str, *, check: bool = False) -> Repair:
+        """Leave each record of a source's relay once, after something landed records twice.
+
+        Flows send such a record once in any case; counts, questions and proofs see it twice. A lander that runs meanwhile
+        stops with `LanderReplaced`: start it again.
+
+        Args:
+            source: the alias of the source cluster.
+            check: only look.
+
+        Raises:
+            UsageError: nothing of the source was landed.
+        """
+        return repair_relay(self.lake, source, now=self._connections.now, check=check)
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    def translate(
+        self,
+        flow: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        generation: int | None = None,
+        reverse: bool = False,
+    ) -> Translation:
+        """Return the exact counterpart of an offset, or why there is none (see `Offsets`).
+
+        With `reverse`, `topic` is the remote topic (its source's name is understood too) and `offset` a downstream one.
+        """
+        offsets = self[flow].offsets
+        if reverse:
+            return offsets.translate_back(topic, partition, offset)
+        return offsets.translate(topic, partition, offset, generation=generation)
+
+    def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+        """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
+        return self[flow].offsets.translate_table(offsets, reverse=reverse)
+
+    def move_positions(self, flow: str, document: Any) -> MovedPositions:
+        """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
+        return self[flow].offsets.move_positions(document)
+
+    def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
+        """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""
+        return self[flow].offsets.move_spark_query(checkpoint_location)
+
+    def browse(
+        self,
+        cluster: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int | None = None,
+        at: datetime | None = None,
+        relay: bool = False,
+        generation: int | None = None,
+        count: int = 20,
+        max_bytes: int = 2**20,
+    ) -> Page:
+        """Return records of one partition as they stand on a cluster, or as they were landed from it; commits nothing (law H).
+
+        Args:
+            cluster: the alias of a source or a target; of a lake cluster the relay is read.
+            topic: the topic, as it is called there.
+            partition: the partition.
+            offset: first offset wanted; the newest records without it and without `at`.
+            at: or the first record at or after a time, which knows its zone.
+            relay: read the relay of the cluster instead.
+            generation: the life of a topic that was created again, in the relay; None for the newest.
+            count: the most records, 1 to 1 000.
+            max_bytes: the most bytes of keys, values and headers; one record is always given.
+
+        Raises:
+            UsageError: there is no such partition, or nothing of it was landed.
+            TopicDenied: the settings say that the topic never leaves the cluster, not to a screen either.
+            ClusterError: the cluster does not answer.
+
+        Example:
+            >>> mirror.browse("central", "east.orders", 0, offset=1139, count=5)  # doctest: +SKIP
+        """
+        settings, where = self._visible(cluster, topic), TopicPartition(topic, partition)
+        seek: dict[str, Any] = {"offset": offset, "at": at, "count": count, "max_bytes": max_bytes}
+        if relay or settings.is_lake:
+            self._connections.create_tables()
+            return browse_relay(self.lake, cluster, where, generation=generation, **seek)
+        return browse_cluster(self.admin(cluster), self._connections.reader_options(cluster), where, **seek)
+
+    def _visible(self, cluster: str, topic: str) -> ClusterConfig:
+        settings = self.config.cluster(cluster)
+        if NameMatcher(self.config.never_leave(cluster)).matches(topic):
+            raise TopicDenied(
+                f"the settings say that {topic} never leaves {cluster}",
+                consequence="its records are not shown either",
+                remedy=f"look at it on {cluster} itself, or take it out of clusters.{cluster}.never_leave",
+                topic=topic,
+            )
+        return settings
+
+    def side_by_side(
+        self,
+        flow: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        anchor: Anchor = "source",
+        offset: int | None = None,
+        at: datetime | None = None,
+        count: int = 20,
+    ) -> Beside:
+        """Return the same records on source, relay and target of a flow; a side that cannot be read is noted.
+
+        Args:
+            flow: the flow's name.
+            topic: the source topic.
+            partition: the partition on the anchor's side.
+            anchor: source, relay or target: the side that `offset` or `at` is meant on.
+            offset: first offset wanted there; the newest records without it and without `at`.
+            at: or the first record at or after a time.
+            count: the most records of each side, 1 to 1 000.
+
+        Raises:
+            UsageError, TopicDenied, ClusterError: as `browse`, of the anchor's side.
+        """
+        where = TopicPartition(topic, partition)
+        seek: dict[str, Any] = {"anchor": anchor, "offset": offset, "at": at, "count": count}
+        return read_beside(self.lake, self.config.flow(flow), where, browse=self.browse, **seek)
+
+    def passport(
+        self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None
+    ) -> Passport:
+        """Return where one record stands everywhere, or why it does not, from its coordinates on any side (law E).
+
+        Args:
+            cluster: the alias of the cluster on which the coordinates hold: a source, or a target.
+            topic: the topic, as it is called there.
+            partition: its partition.
+            offset: the record's offset.
+            generation: the life of a source topic that was created again; None for the newest that holds the offset.
+
+        Raises:
+            UsageError: there is no such cluster.
+            TopicDenied: the settings say that the topic never leaves the cluster.
+
+        Example:
+            >>> print(mirror.passport("central", "east.orders", 0, 1139))  # doctest: +SKIP
+        """
+        self._visible(cluster, topic)
+        self._connections.create_tables()
+        registry = Registry(self.lake, self._connections)
+        return registry.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
+
+    def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:
+        """Return the records with one key that two regions wrote within a time, in pairs.
+
+        Args:
+            topic: the topic, as it is called on the sources where its records were produced.
+            within: the most time between the timestamps of two records.
+
+        Raises:
+            UsageError: fewer than two sources of the settings carry the topic, or `within` is not a time.
+
+        Example:
+            >>> mirror.conflicts("orders", within="5 minutes").show()  # doctest: +SKIP
+        """
+        return key_conflicts(self.lake, self.config.flows, topic, within=length_of(within))
+
+    def sql(self, query: str, **values: Any) -> DataFrame:
+        """Return the answer to a SQL query over the lake; tables have names, whatever their paths are.
+
+        `records` are the records of all sources, with `source`, `key_text` and `value_text`; `relay_east` is the relay of
+        `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. They are temporary views of the
+        session, which hide a table of yours with the same name.
+
+        Args:
+            query: the query; `:topic` in it stands for the argument `topic`.
+            **values: what such markers stand for.
+
+        Raises:
+            UsageError: a table does not exist yet.
+
+        Example:
+            >>> mirror.sql("SELECT topic, count(*) FROM records GROUP BY topic").show()  # doctest: +SKIP
+        """
+        return run_sql(self.lake, self.config.sources, query, values)
+
+    def json_view(
+        self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
+    ) -> DataFrame:
+        """Make a view of a source topic with the members of its JSON values, and return it: `value.amount`.
+
+        Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`, `key`
+        (text), `value` (null for tombstones and what is not a JSON object) and `value_text`. It shows what is in the relays when it
+        is asked, under the same name in SQL cells and in `sql`, as long as the session lives.
+
+        Args:
+            topic: the source topic.
+            name: of the view; the topic's with `_` for what SQL would have quoted.
+            schema: the type of the values, as `STRUCT<amount: DOUBLE>`; else that of the newest records.
+            newest: how many records decide about the type.
+
+        Raises:
+            UsageError: no record of the topic holds a JSON object, and no schema is given.
+
+        Example:
+            >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP
+        """
+        return json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)
+
+
+def load(
+    path: str | Path, *, spark: SparkSession | None = None, display: Callable[[], Display | None] = display_here
+) -> Mirror:
+    """Read a settings file and return its mirror; connects to nothing yet.
+
+    Args:
+        path: the YAML file.
+        spark: see `Mirror`.
+        display: see `Mirror`.
+
+    Raises:
+        ConfigError: the file has faults; all of them are named.
+    """
+    return Mirror(config_load.load(path), spark=spark, display=display)
+
+
+def from_settings(
+    settings: Mapping[str, Any],
+    *,
+    spark: SparkSession | None = None,
+    display: Callable[[], Display | None] = display_here,
+) -> Mirror:
+    """Return the mirror of settings given as a dictionary of the same shape as the file.
+
+    Args:
+        settings: the settings.
+        spark: see `Mirror`.
+        display: see `Mirror`.
+
+    Raises:
+        ConfigError: the settings have faults; all of them are named.
+
+    Example:
+        >>> from_settings({
+        ...     "lake": {"root": "./lake"},
+        ...     "clusters": {"a": {"bootstrap_servers": "a:9092"}, "b": {"bootstrap_servers": "b:9092"}},
+        ...     "flows": [{"source": "a", "target": "b", "topics": "orders"}],
+        ... })
+        Mirror(a->b)
+    """
+    return Mirror(config_load.loads(json.dumps(settings)), spark=spark, display=display)

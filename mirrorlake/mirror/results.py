@@ -1,0 +1,65 @@
+"""What landing, republishing and a run of both return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mirrorlake.model.control import Pause
+from mirrorlake.render import Sheet, Shown, badge, plural
+
+
+@dataclass(frozen=True, slots=True)
+class Landing(Shown):
+    """What one landing run did; `paused` says what kept it from landing."""
+
+    source: str
+    records: int
+    paused: tuple[Pause, ...] = ()
+
+    def sheet(self) -> Sheet:
+        """Return how many records were landed, and the pauses."""
+        return _sheet(self.source, f"{plural(self.records, 'record')} landed", self.paused)
+
+
+@dataclass(frozen=True, slots=True)
+class Republishing(Shown):
+    """What one republishing run did; `paused` says what kept it, or some of its topics, from being sent."""
+
+    flow: str
+    records: int
+    paused: tuple[Pause, ...] = ()
+
+    def sheet(self) -> Sheet:
+        """Return how many records were republished, and the pauses."""
+        return _sheet(self.flow, f"{plural(self.records, 'record')} republished", self.paused)
+
+
+def _sheet(name: str, did: str, paused: tuple[Pause, ...]) -> Sheet:
+    return Sheet(title=name, badge=badge("paused") if paused else None, facts=(did,), parts=tuple(map(str, paused)))
+
+
+class _Ran(NamedTuple):
+    landed: list[Landing]
+    republished: list[Republishing]
+
+
+class Ran(Shown, _Ran):
+    """What a run did: a pair of the landings and the republishings.
+
+    Example:
+        >>> landed, republished = mirror.run(once=True)  # doctest: +SKIP
+    """
+
+    __slots__ = ()
+
+    def sheet(self) -> Sheet:
+        """Return a line a stream."""
+        return Sheet(
+            title="run",
+            facts=(
+                f"{plural(sum(one.records for one in self.landed), 'record')} landed",
+                f"{plural(sum(one.records for one in self.republished), 'record')} republished",
+            ),
+            parts=tuple(one.sheet() for one in (*self.landed, *self.republished)),
+        )

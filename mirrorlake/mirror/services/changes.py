@@ -1,0 +1,73 @@
+"""What a person changes on a mirror: plans of its topics and settings, pauses, rebuilds."""
+
+from __future__ import annotations
+
+from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.mm2.takeover import TakeoverPlan, apply_takeover
+from mirrorlake.model.control import Pause
+from mirrorlake.model.plan import Plan
+from mirrorlake.topics import settings_in_force
+from mirrorlake.topics.edits import SETTINGS
+from mirrorlake.topics.setup import apply_plan, make_plan
+
+
+class Changes:
+    """Plan and carry out what changes a mirror."""
+
+    def __init__(self, connections: Connections, streams: Streams) -> None:
+        self._connections = connections
+        self._streams = streams
+
+    def plan(self, flow: str | None) -> Plan:
+        """Plan what `apply` would change (see `Mirror.plan`)."""
+        at = self._connections
+        return settings_in_force.settings_plan(at.config, at.control(), flow=flow) + make_plan(
+            at.chosen(flow),
+            beside=at.config.flows,
+            sources=at.sources(),
+            admins=at.admins(),
+            lake=at.lake,
+            audit=at.audit(),
+            held=self._streams.held,
+        )
+
+    def apply(self, flow: str | None, plan: Plan | None) -> Plan:
+        """Carry out a plan, and put the settings in force (see `Mirror.apply`)."""
+        at = self._connections
+        chosen = self.plan(flow) if plan is None else plan
+        sources = sorted({each.source for each in at.chosen(flow)})
+        apply_plan(chosen, sources=sources, admins=at.admins(), lake=at.lake, now=at.now)
+        control = at.control()
+        if plan is None or control.state().applied is None or any(change.where == SETTINGS for change in plan.changes):
+            settings_in_force.put_in_force(at.config, control, flow=flow)
+        return chosen
+
+    def pause(self, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str) -> Pause:
+        """Pause a cluster, a flow or a topic of a flow (see `Mirror.pause`)."""
+        subject = settings_in_force.subject_of(self._connections.config, cluster=cluster, flow=flow, topic=topic)
+        return settings_in_force.pause(self._connections.control(), subject, reason=reason)
+
+    def resume(
+        self, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str
+    ) -> Pause | None:
+        """End a pause, and start parked streams again (see `Mirror.resume`)."""
+        config, control = self._connections.config, self._connections.control()
+        subject = settings_in_force.subject_of(config, cluster=cluster, flow=flow, topic=topic)
+        settings_in_force.resume_parked(config, control, subject, reason=reason)
+        return settings_in_force.resume(control, subject, reason=reason)
+
+    def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
+        """Carry a takeover out (see `Mirror.apply_takeover`)."""
+        at = self._connections
+        flow = at.config.flow(plan.flow)
+        apply_takeover(
+            plan,
+            flow,
+            target=at.admin(flow.target),
+            producer_options=at.producer_options(flow),
+            reader_options=at.reader_options(flow.target),
+            lake=at.lake,
+            now=at.now(),
+        )
+        return plan

@@ -1,0 +1,216 @@
+"""How a mirror is doing: samples, lag, status, verification, reports and history."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from mirrorlake.config.fingerprint import identity, plain
+from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.kafka.groups import Groups
+from mirrorlake.kafka.options import spark_options
+from mirrorlake.lag.judge import Retention
+from mirrorlake.lag.lag import Lag
+from mirrorlake.lag.report import Report, make_report
+from mirrorlake.lag.sampler import SampledMoment, Sampler, SampleSites
+from mirrorlake.lag.status import Status, read_status
+from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.model.verify import VerifyReport, VerifyReports
+from mirrorlake.offsets.known_map import known_maps
+from mirrorlake.progress.board import DRAW_EVERY_S
+from mirrorlake.republish.fencing import read_lanes
+from mirrorlake.rules.view import View
+from mirrorlake.topics.acl_plan import read_ownership
+from mirrorlake.topics.history import History
+from mirrorlake.tracking.frame import runs_frame
+from mirrorlake.tracking.make import make_tracker
+from mirrorlake.tracking.tracker import Tracker
+from mirrorlake.verify.compare import Side
+from mirrorlake.verify.cut import Relays, take_cut
+from mirrorlake.verify.tracking import Timed, track_verification
+from mirrorlake.verify.verify import verify_flow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The time between two looks where neither the settings nor the command give one.
+_SAMPLE_S = 30.0
+
+
+class Checks:
+    """Look at the positions of a mirror, and compare what stands where."""
+
+    def __init__(self, connections: Connections, streams: Streams) -> None:
+        self._connections = connections
+        self._streams = streams
+        self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """What keeps runs of verifications, where the settings and this machine allow it."""
+        return make_tracker(self._connections.config)
+
+    def runs(self, *, kind: str | None, flow: str | None, newest: int) -> pd.DataFrame:
+        """Return logged runs as a pandas frame, newest first (see `Mirror.runs`)."""
+        return runs_frame(self.tracker.runs(kind=kind, flow=flow, newest=newest))
+
+    # -- lag ------------------------------------------------------------------------------------------------------
+
+    def sampler(self, flows: Sequence[FlowConfig] | None = None) -> Sampler:
+        """Build a sampler of all positions of the mirror, or of these flows without any group.
+
+        Keep one for as long as it samples, because it remembers.
+        """
+        sites = self.sample_sites if flows is None else partial(self._sites_of, flows, {})
+        return Sampler(self._connections.lake, sites, now=self._connections.now)
+
+    def sample_sites(self) -> SampleSites:
+        """List the sites to sample from the settings as they are now."""
+        at = self._connections
+        return self._sites_of(at.config.flows, {alias: at.groups(alias) for alias in at.admins()})
+
+    def _sites_of(self, flows: Sequence[FlowConfig], groups: Mapping[str, Groups]) -> SampleSites:
+        at = self._connections
+        sources = {flow.source for flow in flows}
+        clusters = {*sources, *(flow.target for flow in flows)} - {*at.config.lake_clusters}
+        return SampleSites(
+            flows=flows,
+            sampling=at.config.sampling,
+            sources={alias: at.source(alias) for alias in sources},
+            admins={alias: at.admin(alias) for alias in clusters},
+            groups=groups,
+            ledger=at.ledger,
+        )
+
+    def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[SampledMoment], None]) -> None:
+        """Look at all positions until `stop` is set (see `Mirror.sample`)."""
+        sampler = self.sampler()
+        while not stop.is_set():
+            begun = time.monotonic()
+            tell(sampler.once())
+            every = every_s or self._connections.config.sampling.every.total_seconds() or _SAMPLE_S
+            stop.wait(max(0.0, begun + every - time.monotonic()))
+
+    def lag(self, flows: Sequence[FlowConfig]) -> Lag:
+        """Build the lag of these flows."""
+        at = self._connections
+        return Lag(
+            at.lake,
+            flows,
+            look=lambda: self.sampler().look(),
+            runs=lambda names: known_maps(at.lake, [flow for flow in flows if flow.name in names], at).runs.drop(
+                "source"
+            ),
+            readers=at.reader,
+            now=at.now,
+            retention_of=Retention(at.config, source=at.source, target=at.admin),
+            paused=lambda: at.control().state(),
+        )
+
+    def report(self, flow: str | None, *, length: timedelta, verify: bool) -> Report:
+        """Report on lag, latency, RPO and verdicts (see `Mirror.report`)."""
+        chosen = self._connections.chosen(flow)
+        if verify:
+            self.verify(flow)
+        known = [self._verified[each.name] for each in chosen if each.name in self._verified]
+        end = self._connections.now()
+        return make_report(
+            self.lag(chosen),
+            start=end - length,
+            end=end,
+            settings=identity(plain(self._connections.config)),
+            verifications=[found for found, _ in known],
+            verified_at=min((at for _, at in known), default=None),
+        )
+
+    # -- status ---------------------------------------------------------------------------------------------------
+
+    def status(self, flow: str | None) -> Status:
+        """Return where each partition of each flow stands (see `Mirror.status`)."""
+        at = self._connections
+        chosen = at.chosen(flow)
+        look = self.sampler(chosen).look(must_answer=True)
+        return read_status(chosen, look, lake=at.lake, target=at.admin, readers=at.reader, state=at.control().state())
+
+    def history(self) -> History:
+        """Open the history of the clusters (see `Mirror.history`)."""
+        at = self._connections
+
+        def look() -> None:
+            at.lake.create_all(at.config.sources)
+            for flow in at.config.flows:
+                self._streams.continuous_sync(flow).look()
+
+        owned = partial(read_ownership, audit=at.audit())
+        return History(at.lake, targets=at.config.targets, look=look, owned=owned, now=at.now)
+
+    # -- verification ---------------------------------------------------------------------------------------------
+
+    def verify(self, flow: str | None) -> VerifyReports:
+        """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`)."""
+        at = self._connections
+        chosen = at.chosen(flow)
+        into = {
+            target: self._with_redrives(target, at.config.flows_to(target)) for target in {f.target for f in chosen}
+        }
+        sources = {each.source for flows in into.values() for each in flows}
+        at.lake.create_all(sources)
+        cuts = {target: take_cut(at.lake, flows, at) for target, flows in into.items()}
+        relays, views = Relays(at.lake, sources), self._views()
+
+        def compare(each: FlowConfig) -> Timed:
+            # The relay is all there is of a lake cluster.
+            source = None if at.config.cluster(each.source).is_lake else self._side(each.source)
+            target, began_at = self._side(each.target), at.now()
+            with closing(at.ledger(each)) as ledger:
+                found = verify_flow(
+                    each,
+                    lake=at.lake,
+                    source=source,
+                    target=target,
+                    cut=cuts[each.target],
+                    relays=relays,
+                    views=views,
+                    tails=partial(read_lanes, ledger, target.admin, each.ledger_topic),
+                    tell=board.tell,
+                )
+            return Timed(found=found, began_at=began_at, ended_at=at.now())
+
+        self.tracker.warm_up()
+        # Much of a small comparison is planning and waiting, which several flows can do side by side.
+        with at.board() as board, ThreadPoolExecutor(4, thread_name_prefix="verify") as pool:
+            calls = [pool.submit(compare, each) for each in chosen]
+            while wait(calls, timeout=DRAW_EVERY_S).not_done:
+                board.tick()
+            results = [one.result() for one in calls]
+        for each, timed in zip(chosen, results, strict=True):
+            track_verification(timed, each, at.config, tracker=self.tracker, lake=at.lake, now=at.now)
+        verified_at = at.now()
+        self._verified |= {timed.found.flow: (timed.found, verified_at) for timed in results}
+        return VerifyReports(timed.found for timed in results)
+
+    def _side(self, alias: str) -> Side:
+        return Side(
+            admin=self._connections.admin(alias), options=spark_options(self._connections.config.cluster(alias))
+        )
+
+    def _with_redrives(self, target: str, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
+        """Return the flows into a target, and the flows that sent quarantined records of theirs again."""
+        flows = list(flows)
+        again = {redrive.ledger_topic: redrive for redrive in (flow.redrive() for flow in flows)}
+        return [*flows, *(again[topic] for topic in sorted(self._connections.admin(target).describe(again)))]
+
+    def _views(self) -> dict[str, View]:
+        """Return the view of each flow that has one, under its name and under that of its re-drive."""
+        found: dict[str, View] = {}
+        for flow in self._connections.config.flows:
+            if (view := self._streams.view(flow)) is not None:
+                found |= {flow.name: view, flow.redrive_name: view}
+        return found
