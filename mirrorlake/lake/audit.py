@@ -6,7 +6,7 @@ import getpass
 import hashlib
 import json
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -89,20 +89,15 @@ class Audit:
 
     def copied_configs(self, where: str) -> dict[str, dict[str, str]]:
         """Read, per remote topic on a cluster, the settings that mirrorlake made there and did not take back."""
-        return copied_configs(self.entries(where, "topic"))
-
-
-def copied_configs(entries: Iterable[Entry]) -> dict[str, dict[str, str]]:
-    """Replay entries about topics, oldest first, into the settings that they leave in place."""
-    copied: dict[str, dict[str, str]] = {}
-    for entry in entries:
-        held = copied.setdefault(entry.object, {})
-        if entry.action == "create":
-            held.clear()
-            held.update(entry.after["configs"])
-        elif entry.action in ("set_configs", "adopt_configs"):
-            held.update(entry.after)
-        elif entry.action == "reset_configs":
-            for name in entry.after:
-                held.pop(name, None)
-    return copied
+        copied: dict[str, dict[str, str]] = {}
+        for entry in self.entries(where, "topic"):
+            held = copied.setdefault(entry.object, {})
+            if entry.action == "create":
+                held.clear()
+                held.update(entry.after["configs"])
+            elif entry.action in ("set_configs", "adopt_configs"):
+                held.update(entry.after)
+            elif entry.action == "reset_configs":
+                for name in entry.after:
+                    held.pop(name, None)
+        return copied

@@ -92,11 +92,11 @@ class FolderTables:
         The version is looked up in the snapshot that the commit is then made on: of two commits at the same moment with the
         same id, Delta refuses the second (Delta protocol, SetTransaction), and its version is looked up again.
         """
-        transactions = [Transaction(app_id, version)] if app_id else None
-        properties = CommitProperties(app_transactions=transactions)
+        properties = CommitProperties(app_transactions=[Transaction(app_id, version)] if app_id else None)
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
-                if app_id and _is_done(table, app_id, version):
+                last = table.transaction_version(app_id) if app_id else None
+                if last is not None and last >= version:
                     return
                 if rows.num_rows:
                     write_deltalake(
@@ -125,11 +125,6 @@ class FolderTables:
                 # What failed may have left the open table between two versions.
                 self._open.pop(path, None)
                 raise
-
-
-def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:
-    last = table.transaction_version(app_id)
-    return last is not None and last >= version
 
 
 def _attempts() -> Retrying:

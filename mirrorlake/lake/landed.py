@@ -25,12 +25,12 @@ class CheckpointLocation:
 
     @property
     def planned(self) -> Any:
-        """The offset document that was planned of the first source, the only one of a mirror's query; None without."""
+        """What was planned of the first source, the only one of a mirror's query; None without."""
         return next(iter(self.planned_by_source), None)
 
     @property
     def committed(self) -> Any:
-        """The offset document that was finished of the first source; None without."""
+        """What was finished of the first source; None without."""
         return next(iter(self.committed_by_source), None)
 
     @property

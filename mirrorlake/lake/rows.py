@@ -1,9 +1,12 @@
-"""Rows of the side tables that several rooms append to, each made here alone."""
+"""Rows of the side tables that several rooms append to or take apart, each made and read here alone."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Gap
@@ -50,3 +53,16 @@ def gap_row(cluster: str, gap: Gap, at: datetime) -> Row:
         "kind": gap.kind,
         "detected_at": at,
     }
+
+
+def each_offset(withheld: DataFrame) -> DataFrame:
+    """Make a row of every offset in `withheld`: its columns without `ranges`, and `offset`.
+
+    Example:
+        >>> each_offset(lake.meta(WITHHELD)).groupBy("rule").count()  # doctest: +SKIP
+    """
+
+    def stretch(part: Column) -> Column:
+        return F.sequence(part.first, part.first + part.length - 1)
+
+    return withheld.withColumn("offset", F.explode(F.flatten(F.transform("ranges", stretch)))).drop("ranges")

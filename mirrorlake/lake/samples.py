@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import POSITIONS, SAMPLES
@@ -101,14 +98,14 @@ def remember(lake: Lake) -> Remembered:
     return found
 
 
-# The look that a row of `positions` belongs to, by its kind.
-_SUBJECT = "CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END"
-_NAME = "CASE kind WHEN 'republished' THEN flow ELSE source END"
+# A row of `positions` belongs to a look by its kind.
 _REMEMBERED = """
     WITH looks AS (SELECT subject, name, observed_at, complete FROM {samples} WHERE error IS NULL),
     completed AS (SELECT subject, name, max(observed_at) AS completed_at FROM looks WHERE complete GROUP BY subject, name),
     kept AS (
-        SELECT *, <subject> AS subject, <name> AS name FROM {positions}
+        SELECT *, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
+            CASE kind WHEN 'republished' THEN flow ELSE source END AS name
+        FROM {positions}
         WHERE array_contains(:kinds, kind) AND observed_at >= :since
     ),
     newest AS (
@@ -122,17 +119,7 @@ _REMEMBERED = """
         JOIN completed AS c ON k.subject = c.subject AND k.name = c.name AND k.observed_at >= c.completed_at
     )
     SELECT * FROM newest WHERE rank = 1 AND position IS NOT NULL
-""".replace("<subject>", _SUBJECT).replace("<name>", _NAME)
-
-
-def written(positions: DataFrame, samples: DataFrame) -> DataFrame:
-    """Keep the positions that a sampler wrote, with the `subject` and `name` of the look that found them."""
-    of_sampler = positions.where(F.col("kind").isin(*KINDS)).withColumns(
-        {"subject": F.expr(_SUBJECT), "name": F.expr(_NAME)}
-    )
-    return of_sampler.join(
-        F.broadcast(samples.select("subject", "name", "observed_at")), ["subject", "name", "observed_at"]
-    )
+"""
 
 
 def write(lake: Lake, at: datetime, changes: Sequence[SampledChange]) -> None:

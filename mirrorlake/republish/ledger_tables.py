@@ -18,9 +18,8 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.rows import Row
+from mirrorlake.lake.rows import Row, each_offset
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, TableSchema
-from mirrorlake.lake.withheld import each_offset
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord

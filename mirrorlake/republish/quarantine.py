@@ -20,8 +20,8 @@ from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.lives import lives_of
 from mirrorlake.lake.offset_map import SOURCE_KEY, with_downstream
+from mirrorlake.lake.rows import each_offset
 from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
-from mirrorlake.lake.withheld import each_offset
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress.board import Board
