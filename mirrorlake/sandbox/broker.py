@@ -1,4 +1,4 @@
-"""One broker in one directory: format its storage, start its JVM, wait until it answers, and read what it said.
+"""One broker in one directory: format its storage, start its JVM, wait until it answers, and read its log.
 
 ```
 <directory>/server.properties   written at every start
@@ -27,13 +27,7 @@ from mirrorlake.runtime.jars import classpath
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import start_process
-from mirrorlake.sandbox.properties import (
-    JAVA_OPTIONS,
-    LOGGING_OPTIONS,
-    Listener,
-    properties_text,
-    server_properties,
-)
+from mirrorlake.sandbox.properties import JAVA_OPTIONS, LOGGING_OPTIONS, Listener, properties_text, server_properties
 
 # One short look, so that the death of the JVM is noticed soon after it happened.
 _LOOK_SECONDS = 1.0
@@ -57,31 +51,27 @@ class Broker:
 
     @property
     def log_path(self) -> Path:
-        """Return the file that the JVM writes to."""
+        """The file that the JVM writes to."""
         return self.directory / "broker.log"
 
     @property
     def data(self) -> Path:
-        """Return Kafka's log directory."""
+        """Kafka's log directory."""
         return self.directory / "data"
 
     @property
     def cluster_id(self) -> str | None:
-        """Return the id that the storage was formatted with, or None before that."""
+        """The id that the storage was formatted with, None before that."""
         path = self.data / "meta.properties"
         lines = path.read_text().splitlines() if path.exists() else []
         return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)
 
     def launch(self, *, tied: bool) -> subprocess.Popen[bytes]:
-        """Write the settings, format the storage where that was not done yet, and start the JVM."""
+        """Write the settings, format the storage at the first start, and start the JVM."""
         properties = self.directory / "server.properties"
         (controller_port,) = free_ports(1)
-        text = properties_text(
-            server_properties(
-                data=self.data, listeners=self.listeners, controller_port=controller_port, config=self.config
-            )
-        )
-        write_atomically(properties, text, mode=0o600)
+        wanted = server_properties(self.data, self.listeners, controller_port=controller_port, config=self.config)
+        write_atomically(properties, properties_text(wanted), mode=0o600)
         if not (self.data / "meta.properties").exists():
             self._format(properties)
         options = (*LOGGING_OPTIONS, *self.java_options)
@@ -91,8 +81,7 @@ class Broker:
         """Wait until the broker answers an administrator's question and counts itself as a member of the cluster.
 
         Raises:
-            SandboxError: at once when the JVM ends (its last words since byte `since` of the log are in the text), or
-                after `timeout` seconds.
+            SandboxError: the JVM ended (the text has its log since byte `since`), or `timeout` seconds have passed.
         """
         client = AdminClient(
             {
@@ -128,7 +117,7 @@ class Broker:
             ) from error
 
     def dead(self, *, since: int = 0) -> SandboxError:
-        """Return the error for a JVM that ended by itself; `.port_taken` tells whether another server had its place."""
+        """Return the error for a JVM that ended by itself; `port_taken` says whether another server had its port."""
         words = self._last_words(since)
         return SandboxError(
             f"{self.alias}: the broker stopped while it was starting{words}",

@@ -78,30 +78,30 @@ class KafkaCluster:
 
     @property
     def alias(self) -> str:
-        """Return the cluster's name."""
+        """The cluster's name."""
         return self._broker.alias
 
     @property
     def directory(self) -> Path:
-        """Return where its data and its log are kept."""
+        """Where its data and its log are kept."""
         return self._broker.directory
 
     @property
     def log_path(self) -> Path:
-        """Return the broker's log."""
+        """The broker's log."""
         return self._broker.log_path
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the address of the plain listener.
-
-        Raises:
-            SandboxError: when the port is still to be chosen.
-        """
+        """The address of the plain listener; raises as `address` does."""
         return self.address()
 
     def address(self, listener: str = "PLAINTEXT") -> str:
-        """Return `host:port` of a listener by its name."""
+        """Return `host:port` of a listener by its name.
+
+        Raises:
+            SandboxError: there is no such listener, or its port is still to be chosen.
+        """
         found = next((candidate for candidate in self._broker.listeners if candidate.name == listener), None)
         if found is None or not found.port:
             raise SandboxError(
@@ -113,20 +113,19 @@ class KafkaCluster:
 
     @property
     def pid(self) -> int | None:
-        """Return the pid of the broker's JVM, or None when it is not running."""
-        process = self._process
-        return process.pid if process else None
+        """The pid of the broker's JVM, None while it does not run."""
+        return self._process.pid if self._process else None
 
     @property
     def running(self) -> bool:
-        """Return whether the JVM lives; a paused one does."""
+        """Whether the JVM lives; a paused one does."""
         return self._process is not None
 
     def start(self, *, timeout: float = START_SECONDS) -> KafkaCluster:
-        """Start the broker and return when it answers; nothing happens when it is already running.
+        """Start the broker and return when it answers; does nothing when it runs already.
 
         Raises:
-            SandboxError: when it stops at once, does not answer in time, or its port belongs to another process.
+            SandboxError: it stops at once, does not answer in time, or its port belongs to another process.
         """
         with self._lock:
             if self.running:
@@ -236,11 +235,7 @@ class KafkaCluster:
 
 
 def start_all(clusters: Iterable[KafkaCluster], *, timeout: float = START_SECONDS) -> list[KafkaCluster]:
-    """Start clusters side by side and return them.
-
-    Raises:
-        SandboxError: of the first that failed; the others are left as they are, running or not.
-    """
+    """Start clusters side by side and return them; where one fails, the others stay as they are."""
     found = list(clusters)
     jars("broker")  # once and in sight, rather than in every thread at the same time
     with ThreadPoolExecutor(max_workers=max(1, len(found)), thread_name_prefix="mirrorlake-start") as pool:
@@ -248,7 +243,7 @@ def start_all(clusters: Iterable[KafkaCluster], *, timeout: float = START_SECOND
 
 
 def port_in_use(alias: str, address: str) -> SandboxError:
-    """Return the error for an address where another process already listens."""
+    """Return the error for an address where another process listens."""
     return SandboxError(
         f"{alias}: another process already listens on {address}",
         consequence="the cluster was not started, and the other process was left alone",

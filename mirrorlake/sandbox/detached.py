@@ -1,7 +1,7 @@
 """The local clusters of a settings file: brokers that outlive the command which started them.
 
-What is running is kept in `<directory>/sandbox.json`: pid and start time of each broker, so that a pid which the system
-has since given to another program is never signalled.
+`<directory>/sandbox.json` holds pid and start time of each broker, so that a pid which the system has since given to
+another program is never signalled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRow:
-    """One cluster as `sandbox status` shows it."""
+    """One cluster as `mirrorlake sandbox status` shows it."""
 
     alias: str
     address: str
@@ -68,15 +68,11 @@ class Sandbox:
         self.directory = Path(directory).absolute()
 
     def up(self, clusters: Mapping[str, str], *, timeout: float = START_SECONDS) -> list[SandboxRow]:
-        """Start what is not running yet and return when every cluster answers.
-
-        Args:
-            clusters: alias -> `host:port` on this machine.
-            timeout: how long a broker may take until it answers.
+        """Start what is not running yet, at `host:port` by alias, and return when every cluster answers.
 
         Raises:
-            SandboxError: before anything is started, when an address is not on this machine, is used twice, or belongs
-                to another process; later, when a broker does not come up.
+            SandboxError: before anything is started, where an address is not on this machine, is used twice, or belongs
+                to another process; later, where a broker does not answer within `timeout` seconds.
         """
         listeners = {alias: loopback_listener(alias, address) for alias, address in clusters.items()}
         _refuse_shared(listeners)
@@ -109,12 +105,7 @@ class Sandbox:
         return self.status()
 
     def down(self, *, purge: bool = False, timeout: float = STOP_SECONDS) -> list[SandboxRow]:
-        """Stop every cluster cleanly, or by force after `timeout` seconds; return what they were.
-
-        Args:
-            purge: remove their data and logs as well.
-            timeout: how long a broker may take to shut down.
-        """
+        """Stop every cluster cleanly, or by force after `timeout` seconds; `purge` removes their data and logs, too."""
         with self._locked():
             entries = self._load()
             for entry in entries.values():
@@ -135,7 +126,7 @@ class Sandbox:
         return rows
 
     def status(self) -> list[SandboxRow]:
-        """Return every cluster that was ever started here, running or stopped."""
+        """List every cluster that was ever started here, running or stopped."""
         return self._rows(self._load())
 
     @property
@@ -194,7 +185,7 @@ def loopback_listener(alias: str, bootstrap_servers: str) -> Listener:
     """Return where the sandbox has to listen for these bootstrap servers.
 
     Raises:
-        SandboxError: when the alias cannot name a directory, or this is not one address of this machine's loopback.
+        SandboxError: the alias cannot name a directory, or this is not one address of this machine's loopback.
     """
     parts = _ADDRESS.fullmatch(bootstrap_servers.strip())
     host = parts["host"] if parts else ""

@@ -40,14 +40,14 @@ _FACTORS = (
 def base_properties(
     source: str, target: str, servers: Mapping[str, str], *, topics: str, interval_s: int = 1
 ) -> dict[str, str]:
-    """Return properties for one flow between single brokers without an authorizer.
+    """Return MM2's properties for one flow between single brokers without an authorizer.
 
     Args:
-        source: alias of the source; it prefixes the remote topics.
+        source: alias of the source, which prefixes the remote topics.
         target: alias of the target.
         servers: bootstrap servers by alias.
-        topics: what is mirrored, as MM2 reads it.
-        interval_s: between two looks at topics, groups and configurations.
+        topics: the topics, as MM2 reads them.
+        interval_s: seconds between two looks at topics, groups and configurations.
     """
     flow = f"{source}->{target}"
     return {
@@ -77,10 +77,7 @@ def quick_end(target: str) -> dict[str, str]:
 
 
 def arrived(address: str, topic: str) -> int:
-    """Return how many committed records a topic has got, 0 while it does not exist or is being created.
-
-    They are read and counted: the end of a partition counts the markers of transactions too.
-    """
+    """Count the committed records of a topic by reading them, since ends count transaction markers; 0 while it does not exist."""
     options = {"group.id": "count", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({"bootstrap.servers": address, "auto.offset.reset": "earliest", **options})
     try:
@@ -136,10 +133,10 @@ class MirrorMaker:
         return f"MirrorMaker({self.file.name}, {'running' if self.process.poll() is None else 'stopped'})"
 
     def wait_for(self, address: str, topic: str, records: int, *, timeout: float = 180.0) -> int:
-        """Return how many records a topic has got, as soon as they are `records` or more.
+        """Wait until a topic holds `records` or more, and return how many.
 
         Raises:
-            SandboxError: they do not arrive within `timeout` seconds, or it ended before.
+            SandboxError: they do not arrive within `timeout` seconds, or MM2 ended before.
         """
         looks = Retrying(
             stop=stop_after_delay(timeout),
@@ -170,6 +167,6 @@ class MirrorMaker:
         self.process.wait()
 
     def last_words(self) -> str:
-        """Return the end of its log without stack traces."""
+        """Return the end of its log, without stack traces."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
         return "\n".join(lines[-10:])

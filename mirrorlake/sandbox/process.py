@@ -1,15 +1,13 @@
-"""Start broker processes, tied to this one or detached, and recognise them again later by more than their pid."""
+"""Start broker processes, tied to this one or detached, and recognise them later by more than their pid."""
 
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -17,19 +15,16 @@ from pathlib import Path
 _LINUX = sys.platform == "linux"
 _TIED = Path(__file__).with_name("tied.py")
 
-_Start = Callable[[], "subprocess.Popen[bytes]"]
-
 
 def start_process(command: Sequence[str], *, log: Path, tied: bool) -> subprocess.Popen[bytes]:
     """Start a command in its own session, so that Ctrl-C in a terminal reaches us and not it; its output goes to `log`.
 
-    A *tied* process is killed by the kernel when this process ends in whatever way (Linux; elsewhere the caller has to
-    see to it at exit). One that is not tied outlives us.
+    The kernel kills a tied process when this one ends in whatever way (Linux; elsewhere the caller ends it at exit).
     """
     if not (tied and _LINUX):
         return _start(command, log)
     launcher = [sys.executable, "-I", "-S", str(_TIED), str(os.getpid())]
-    return _in_lasting_thread(lambda: _start([*launcher, *command], log))
+    return _starter(os.getpid()).submit(_start, [*launcher, *command], log).result()
 
 
 def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
@@ -44,34 +39,15 @@ def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _in_lasting_thread(start: _Start) -> subprocess.Popen[bytes]:
-    # "Parent" means the thread that forked: a broker started from a pool's worker would die with that worker.
-    answer: Future[subprocess.Popen[bytes]] = Future()
-    _lasting_thread(os.getpid()).put((start, answer))
-    return answer.result()
-
-
 @lru_cache(maxsize=1)
-def _lasting_thread(pid: int) -> queue.SimpleQueue[tuple[_Start, Future[subprocess.Popen[bytes]]]]:
-    """Return the queue of process `pid`'s one thread that starts processes and never ends before it does."""
-    requests: queue.SimpleQueue[tuple[_Start, Future[subprocess.Popen[bytes]]]] = queue.SimpleQueue()
-
-    def serve() -> None:
-        while True:
-            start, answer = requests.get()
-            try:
-                answer.set_result(start())
-            except BaseException as error:  # handed to the caller, who raises it
-                answer.set_exception(error)
-
-    threading.Thread(target=serve, name=f"mirrorlake-sandbox-{pid}", daemon=True).start()
-    return requests
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """The one thread of process `pid` that starts processes: a broker dies with the thread that forked it."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"mirrorlake-sandbox-{pid}")
 
 
 def identity(pid: int) -> str | None:
     """Return a text that tells this process from a later one with the same pid, or None when it is not running."""
-    _, found = _look_up(pid)
-    return found
+    return _look_up(pid)[1]
 
 
 def is_alive(pid: int, expected: str) -> bool:

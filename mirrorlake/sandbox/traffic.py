@@ -1,8 +1,7 @@
 """Write sample traffic to a cluster: records of every shape, some in transactions, some of those aborted.
 
-A producer's whole vocabulary, so that a mirror is seen to keep it: keys, binary and empty keys and none, headers with
-duplicates and null values, tombstones, binary and empty values, and the offsets that aborted transactions and control
-records leave behind.
+Keys, binary and empty keys and none, headers with duplicates and null values, tombstones, binary and empty values, and the
+offsets that aborted transactions and control records take.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class SampleTraffic:
 
     @property
     def records(self) -> int:
-        """Return how many records a `read_committed` reader sees."""
+        """How many records a `read_committed` reader sees."""
         return sum(self.committed.values())
 
 

@@ -8,9 +8,19 @@ import pytest
 
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.sandbox import KafkaCluster, start_all
-from mirrorlake.sandbox.properties import GUARDED, QUICK_START_OPTIONS, guarded
+from mirrorlake.sandbox.properties import QUICK_START_OPTIONS, Listener
 
 USERS = {"root": "root-secret", "mirror": "mirror-secret", "nobody": "nobody-secret"}
+# Where clients log in; the plain listener, which the sandbox itself uses, stays all-powerful.
+GUARDED = Listener(name="GUARDED", protocol="SASL_PLAINTEXT")
+_LOGINS = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
+_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_CONFIG = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:root",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.guarded.plain.sasl.jaas.config": f"{_MODULE} required {_LOGINS};",
+}
 
 
 def login(user: str) -> dict[str, str]:
@@ -31,12 +41,7 @@ def admin_as(cluster: KafkaCluster, user: str) -> ClusterAdmin:
 def guarded_clusters() -> Iterator[Mapping[str, KafkaCluster]]:
     """Start two guarded clusters for the tests of one file."""
     clusters = {
-        alias: KafkaCluster(
-            alias,
-            java_options=QUICK_START_OPTIONS,
-            listeners=[GUARDED],
-            config=guarded(USERS, super_users=["root"]),
-        )
+        alias: KafkaCluster(alias, java_options=QUICK_START_OPTIONS, listeners=[GUARDED], config=_CONFIG)
         for alias in ("east", "central")
     }
     start_all(clusters.values())

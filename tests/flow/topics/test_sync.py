@@ -18,7 +18,6 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.properties import GUARDED
 from mirrorlake.topics.acl_ownership import INTENDED
 from tests.flow.kit import (
     add_partitions,
@@ -34,7 +33,7 @@ from tests.flow.kit import (
     write_conf,
 )
 from tests.kafka.topics.test_acls import acl, listed
-from tests.servers.guarded import login
+from tests.servers.guarded import GUARDED, login
 from tests.servers.lakes import MakeMirror
 
 Clusters = Mapping[str, KafkaCluster]

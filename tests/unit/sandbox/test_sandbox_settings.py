@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import javaproperties
 import pytest
 
 from mirrorlake.errors import SandboxError
@@ -16,8 +17,8 @@ from mirrorlake.sandbox.properties import Listener, properties_text, server_prop
 
 def test_each_listener_is_bound_advertised_and_given_its_protocol() -> None:
     properties = server_properties(
-        data=Path("/data"),
-        listeners=[Listener(port=1), Listener(name="TLS", protocol="SSL", port=2)],
+        Path("/data"),
+        [Listener(port=1), Listener(name="TLS", protocol="SSL", port=2)],
         controller_port=3,
     )
     assert properties["listeners"] == "PLAINTEXT://127.0.0.1:1,TLS://127.0.0.1:2,CONTROLLER://127.0.0.1:3"
@@ -29,15 +30,16 @@ def test_each_listener_is_bound_advertised_and_given_its_protocol() -> None:
 
 def test_given_settings_win() -> None:
     given = {"auto.create.topics.enable": "true", "message.max.bytes": 10}
-    properties = server_properties(data=Path("/d"), listeners=[Listener(port=1)], controller_port=2, config=given)
+    properties = server_properties(Path("/d"), [Listener(port=1)], controller_port=2, config=given)
     assert properties["auto.create.topics.enable"] == "true"
     assert properties["message.max.bytes"] == "10"
 
 
 def test_values_survive_javas_properties_format() -> None:
-    assert properties_text({"a": "C:\\x", "b": "line\nbreak", "c": "é→😀"}) == (
-        "a=C:\\\\x\nb=line\\nbreak\nc=\\u00e9\\u2192\\ud83d\\ude00\n"
-    )
+    given = {"a": "C:\\x", "b": "line\nbreak", "c": "é→😀", "east->west.topics": " a=b:c#d!"}
+    text = properties_text(given)
+    assert "c=\\u00e9\\u2192\\ud83d\\ude00" in text, "Java reads these files as Latin-1"
+    assert javaproperties.loads(text) == given
 
 
 @pytest.mark.parametrize(
