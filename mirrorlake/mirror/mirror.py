@@ -49,8 +49,8 @@ from mirrorlake.publish.publisher import Published
 from mirrorlake.records.browse import browse_cluster, browse_relay
 from mirrorlake.records.conflicts import key_conflicts
 from mirrorlake.records.passport import Registry
-from mirrorlake.records.record import Beside, Page, Passport
-from mirrorlake.records.side_by_side import Anchor, read_beside
+from mirrorlake.records.record import Page, Passport, SideBySide
+from mirrorlake.records.side_by_side import Anchor, read_side_by_side
 from mirrorlake.records.sql import json_view, run_sql
 from mirrorlake.render import Sheet, Shown
 from mirrorlake.republish.quarantine import Quarantine
@@ -622,7 +622,7 @@ class Mirror(Shown):
         offset: int | None = None,
         at: datetime | None = None,
         count: int = 20,
-    ) -> Beside:
+    ) -> SideBySide:
         """Return the same records on source, relay and target of a flow; a side that cannot be read is noted.
 
         Args:
@@ -639,7 +639,7 @@ class Mirror(Shown):
         """
         where = TopicPartition(topic, partition)
         seek: dict[str, Any] = {"anchor": anchor, "offset": offset, "at": at, "count": count}
-        return read_beside(self.lake, self.config.flow(flow), where, browse=self.browse, **seek)
+        return read_side_by_side(self.lake, self.config.flow(flow), where, browse=self.browse, **seek)
 
     def passport(
         self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None

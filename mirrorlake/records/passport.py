@@ -6,7 +6,7 @@ passport says so in words, and says plainly where it does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -153,16 +153,18 @@ class Registry:
             return
         known: KnownMaps | None = None
         lives, runs, withheld = lives_of(self.lake, flows), self.lake.meta(OFFSET_MAP), self.lake.meta(WITHHELD)
-        told = _told(flows, lives.standing(runs), withheld, source, offset)
-        silent = [flow for flow in flows if flow.name not in told and flow.carries(source.topic)]
-        if silent and (known := self._known(silent)) is not None:
-            told |= _told(silent, known.runs, known.withheld, source, offset)
+        found = _recorded_outcomes(flows, lives.standing(runs), withheld, source, offset)
+        missing_in = [flow for flow in flows if flow.name not in found and flow.carries(source.topic)]
+        if missing_in and (known := self._known(missing_in)) is not None:
+            found |= _recorded_outcomes(missing_in, known.runs, known.withheld, source, offset)
         if (fallen := lives.fallen(runs)) is not None:
-            told = _gone(_told(flows, fallen, withheld.limit(0), source, offset)) | told
-        for flow in flows:
-            yield told.get(flow.name) or self._silent(flow, source, offset, row, known)
+            for name, one in _recorded_outcomes(flows, fallen, withheld.limit(0), source, offset).items():
+                words = f"{one.words}, in an earlier life of the topic that was deleted"
+                found.setdefault(name, replace(one, status="in_a_deleted_topic", words=words))
+        for each in flows:
+            yield found.get(each.name) or self._not_recorded(each, source, offset, row, known)
 
-    def _silent(
+    def _not_recorded(
         self, flow: FlowConfig, source: SourcePartition, offset: int, row: Any, known: KnownMaps | None
     ) -> Outcome:
         def outcome(status: Any, words: str) -> Outcome:
@@ -203,7 +205,7 @@ def _standing(flows: Sequence[FlowConfig], runs: DataFrame, where: TopicPartitio
         yield Origin(flow=flow.name, cluster=flow.source, source=run.source, offset=run.upstream_of(offset))
 
 
-def _told(
+def _recorded_outcomes(
     flows: Sequence[FlowConfig], runs: DataFrame, withheld: DataFrame, source: SourcePartition, offset: int
 ) -> dict[str, Outcome]:
     """Collect the newest outcome of a record from each flow and its re-drive; flows that recorded none are left out."""
@@ -222,65 +224,44 @@ def _told(
         & (F.col("last_offset") >= offset)
         & F.exists("ranges", lambda part: (part.first <= offset) & (part.first + part.length > offset))
     )
-    # What was sent has the last word, then a re-drive that filtered the record, then what was told last.
-    found = {
-        names[row.flow].name: _withheld(names[row.flow], row) for row in sorted(_timed(kept, "withheld_at"), key=_rank)
-    }
+    # What was sent has the last word, then a re-drive that filtered the record, then what was recorded last.
+    found = {}
+    for row in sorted(_timed(kept, "withheld_at"), key=lambda row: (row.kind != QUARANTINED, row.at_ms)):
+        is_quarantined = row.kind == QUARANTINED
+        why = f", because {row.reason}" if row.reason else ""
+        found[names[row.flow].name] = replace(
+            _recorded(names[row.flow], row),
+            status="quarantined" if is_quarantined else "filtered",
+            words=f"{'quarantined' if is_quarantined else 'filtered'} by the rule {row.rule}{why}",
+            rule=row.rule,
+            rule_version=row.rule_version,
+            reason=row.reason or None,
+        )
     for row in _timed(mine, "committed_at"):
         if (downstream := to_run(row).downstream_of(offset)) is not None:
-            flow = names[row.flow]
-            found[flow.name] = _republished(flow, row, downstream)
+            flow, place = names[row.flow], TopicPartition(row.target_topic, row.target_partition)
+            again = ", sent again from the quarantine" if row.flow == flow.redrive_name else ""
+            found[flow.name] = replace(
+                _recorded(flow, row),
+                words=f"{flow.target} {place}@{downstream}{again}",
+                place=place,
+                offset=downstream,
+            )
     return found
 
 
-def _gone(told: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    """Answer for a record whose remote topic was deleted since."""
-    return {
-        flow: replace(
-            one, status="in_a_deleted_topic", words=f"{one.words}, in an earlier life of the topic that was deleted"
-        )
-        for flow, one in told.items()
-    }
-
-
 def _timed(rows: DataFrame, column: str) -> list[Any]:
-    return list(rows.withColumn("told_ms", F.unix_millis(column)).collect())
+    return list(rows.withColumn("at_ms", F.unix_millis(column)).collect())
 
 
-def _rank(row: Any) -> tuple[bool, int]:
-    return row.kind != QUARANTINED, row.told_ms
-
-
-def _republished(flow: FlowConfig, row: Any, downstream: int) -> Outcome:
-    place = TopicPartition(row.target_topic, row.target_partition)
-    again = row.flow == flow.redrive_name
+def _recorded(flow: FlowConfig, row: Any) -> Outcome:
     return Outcome(
         flow=flow.name,
         target=flow.target,
         status="republished",
-        words=f"{flow.target} {place}@{downstream}" + (", sent again from the quarantine" if again else ""),
-        place=place,
-        offset=downstream,
+        words="",
         lane=row.lane,
         ledger_seq=row.ledger_seq,
-        committed_at_ms=row.told_ms,
-        redriven=again,
-    )
-
-
-def _withheld(flow: FlowConfig, row: Any) -> Outcome:
-    verb = "quarantined" if row.kind == QUARANTINED else "filtered"
-    why = f", because {row.reason}" if row.reason else ""
-    return Outcome(
-        flow=flow.name,
-        target=flow.target,
-        status="quarantined" if row.kind == QUARANTINED else "filtered",
-        words=f"{verb} by the rule {row.rule}{why}",
-        lane=row.lane,
-        ledger_seq=row.ledger_seq,
-        committed_at_ms=row.told_ms,
-        rule=row.rule,
-        rule_version=row.rule_version,
-        reason=row.reason or None,
+        committed_at_ms=row.at_ms,
         redriven=row.flow == flow.redrive_name,
     )

@@ -318,7 +318,7 @@ def in_words(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Beside(Shown):
+class SideBySide(Shown):
     """The same stretch of one partition on all sides of a flow; a side is None where it cannot be read, and `notes` say why.
 
     Attributes:

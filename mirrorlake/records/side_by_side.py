@@ -14,13 +14,13 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.offsets.translate import translate_back, translate_table
-from mirrorlake.records.record import Beside, Page
+from mirrorlake.records.record import Page, SideBySide
 
 Anchor = Literal["source", "relay", "target"]
 Browse = Callable[..., Page]
 
 
-def read_beside(
+def read_side_by_side(
     lake: Lake,
     flow: FlowConfig,
     where: TopicPartition,
@@ -30,7 +30,7 @@ def read_beside(
     offset: int | None = None,
     at: datetime | None = None,
     count: int = 20,
-) -> Beside:
+) -> SideBySide:
     """Seek on one side and return that stretch on all of them (see `Mirror.beside`).
 
     With the target as `anchor` the topic is still the source's, the partition the target's.
@@ -45,7 +45,9 @@ def read_beside(
         pages["target"] = browse(flow.target, remote, where.partition, offset=offset, at=at, count=count)
         source = _upstream(lake, flow, pages["target"])
         if source is None:
-            return Beside(flow=flow.name, target=pages["target"], notes=("none of these records came by this flow",))
+            return SideBySide(
+                flow=flow.name, target=pages["target"], notes=("none of these records came by this flow",)
+            )
         upstream, start = source
     else:
         page = browse(
@@ -71,7 +73,7 @@ def read_beside(
             notes.append("target: none of these records stands there yet; the passport of a record says why")
         else:
             attempt("target", flow.target, found[0].topic, found[0].partition, found[1])
-    return Beside(flow=flow.name, notes=tuple(notes), **pages)
+    return SideBySide(flow=flow.name, notes=tuple(notes), **pages)
 
 
 def _upstream(lake: Lake, flow: FlowConfig, page: Page) -> tuple[SourcePartition, int] | None:

@@ -37,8 +37,8 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
-from mirrorlake.records.record import Beside, Missing, Origin, Outcome, Page, Passport
 from mirrorlake.records.record import LandedIn as InRelay
+from mirrorlake.records.record import Missing, Origin, Outcome, Page, Passport, SideBySide
 from mirrorlake.render import Shown
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair
@@ -195,7 +195,7 @@ def every(text: str) -> list[Shown]:
         Ran([landing], [sending]),
         page(text),
         passport(text),
-        Beside(flow=text, source=page(text), notes=(text,)),
+        SideBySide(flow=text, source=page(text), notes=(text,)),
         FlowPreview(flow=text, topics=(TopicPreview(topic=text, verdict="mirrored", remote=text),), others=3),
         Tried(alias=text, ok=False, problem=text, remedy=text),
         lag_verdict(text),

@@ -15,7 +15,7 @@ from mirrorlake.config.values import moment as read_moment
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.records.record import Beside, BrowsedRecord, Page, Passport
+from mirrorlake.records.record import BrowsedRecord, Page, Passport, SideBySide
 from mirrorlake.render import escape, payload
 
 SIDES = ("source", "relay", "target")
@@ -38,7 +38,7 @@ class RecordsView:
     def __init__(self, session: Session) -> None:
         self._session = session
         runner = session.runner
-        self.beside: Beside | None = None
+        self.beside: SideBySide | None = None
         self.found: Passport | None = None
         self.flow = controls.dropdown("records-flow", "Flow")
         self.topic = controls.text("records-topic", "Source topic", wide=False)

@@ -32,7 +32,7 @@ from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.status import EVERY_S
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.notebook.console.window import Console
-from mirrorlake.records.record import Beside, LandedIn, Missing, Outcome, Passport
+from mirrorlake.records.record import LandedIn, Missing, Outcome, Passport, SideBySide
 from tests.builders import browsed, mirror_config, page_of, passport_of
 from tests.unit.values import group_position, partition_status, status
 
@@ -444,11 +444,11 @@ def test_groups_that_are_held_back_come_first_with_their_reason() -> None:
     assert [row[0] for row in group_table(positions, name="c").rows] == ["c"]
 
 
-def beside() -> Beside:
+def beside() -> SideBySide:
     content = EVIL.encode()
     records = [browsed(offset, key=content, value=content, headers=((EVIL, content),)) for offset in (3, 4)]
     page = page_of(records, start=3, end=6, first=0, missing=(Missing(first=5, last=5, kind="absent"),))
-    return Beside(flow="east->west", source=page, notes=(f"relay: {EVIL}",))
+    return SideBySide(flow="east->west", source=page, notes=(f"relay: {EVIL}",))
 
 
 class Library:
@@ -458,7 +458,7 @@ class Library:
         self.flows = mirror.flows
         self.asked: list[Any] = []
 
-    def side_by_side(self, *where: Any, **seek: Any) -> Beside:
+    def side_by_side(self, *where: Any, **seek: Any) -> SideBySide:
         self.asked.append((where, seek))
         return beside()
 
