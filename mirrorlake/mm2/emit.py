@@ -42,7 +42,7 @@ def mm2_duties(
     duties = []
     asking = [each.name for each in beside if each.mm2.heartbeats] or [flow.name]
     if flow.mm2.heartbeats and asking[0] == flow.name:
-        relay = HeartbeatRelay(flow, source, lambda: RecordReader(flow.source, source_options))
+        relay = HeartbeatRelay(flow, source, source_options)
         carriers = [each for each in (*beside, flow) if _mirrors_heartbeats(each)]
 
         def beat() -> int:
@@ -54,7 +54,7 @@ def mm2_duties(
 
         duties.append(Duty(name="mm2.heartbeats", every_s=flow.mm2.heartbeat_interval.total_seconds(), do=beat))
     if flow.mm2.offset_syncs:
-        feed = SyncFeed(flow, target, lambda: LedgerReader(flow.target, flow.ledger_topic, target_options))
+        feed = SyncFeed(flow, target, target_options)
         every = flow.mm2.offset_sync_interval.total_seconds()
         duties.append(Duty(name="mm2.offset_syncs", every_s=every, do=lambda: feed.emit(writer)))
     return duties
@@ -71,10 +71,10 @@ class HeartbeatRelay:
     Topics that the flow carries anyway are left to it, and so is what came from the target.
     """
 
-    def __init__(self, flow: FlowConfig, source: TopicSource, reader: Callable[[], RecordReader]) -> None:
+    def __init__(self, flow: FlowConfig, source: TopicSource, options: Mapping[str, Any]) -> None:
         self._flow = flow
         self._source = source
-        self._connect = reader
+        self._options = options
         self._reader: RecordReader | None = None
         self._next: dict[str, int] = {}
         self._looked_at: float | None = None
@@ -87,7 +87,7 @@ class HeartbeatRelay:
             self._looked_at = now
         if not self._next:
             return
-        self._reader = self._reader or self._connect()
+        self._reader = self._reader or RecordReader(self._flow.source, self._options)
         for topic, position in self._next.items():
             low, high = self._reader.ends(topic, 0)
             start = max(low, high - _TAIL) if position < 0 or position > high else max(low, position)
@@ -118,10 +118,10 @@ class SyncFeed:
     of earlier owners may be gone from it, and a sync that is left out makes a translation less exact, never wrong.
     """
 
-    def __init__(self, flow: FlowConfig, target: ClusterAdmin, reader: Callable[[], LedgerReader]) -> None:
+    def __init__(self, flow: FlowConfig, target: ClusterAdmin, options: Mapping[str, Any]) -> None:
         self._flow = flow
         self._target = target
-        self._connect = reader
+        self._options = options
         self._reader: LedgerReader | None = None
         self._next: dict[int, int] = {}
 
@@ -130,7 +130,7 @@ class SyncFeed:
         state = self._target.describe([self._flow.ledger_topic]).get(self._flow.ledger_topic)
         if state is None:
             return 0
-        self._reader = self._reader or self._connect()
+        self._reader = self._reader or LedgerReader(self._flow.target, self._flow.ledger_topic, self._options)
         reached: dict[int, int] = {}
         syncs: list[OffsetSync] = []
         for lane in range(state.partitions):

@@ -8,7 +8,7 @@ metadata    ──fold──>  state at T1   state at T2
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -98,16 +98,7 @@ class HistoryState(Shown):
                 if seen.present
             ],
             "acls": [{"cluster": c, **acl.as_dict()} for c, acls in sorted(self.acls.items()) for acl in sorted(acls)],
-            "groups": [
-                {
-                    "cluster": p.cluster,
-                    "group": p.group,
-                    "topic": p.topic,
-                    "partition": p.partition,
-                    "position": position,
-                }
-                for p, position in sorted(self.groups.items())
-            ],
+            "groups": [{**asdict(place), "position": position} for place, position in sorted(self.groups.items())],
         }
 
 

@@ -109,7 +109,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ResumePoint:
     """Where a reader goes on, None where no record is known; `again` records before it in other logs are read once more."""
 
     position: int | None
@@ -132,7 +132,7 @@ class Interleaved:
         self._ways = ways
         self._taken: dict[TopicPlace, list[Span]] = {}
 
-    def answer(self, target: TopicPlace, read: Mapping[TopicPlace, int], *, known_to: int) -> Answer:
+    def answer(self, target: TopicPlace, read: Mapping[TopicPlace, int], *, known_to: int) -> ResumePoint:
         """Find where a reader goes on at a place, by the positions it has committed itself, by place.
 
         Law A: a record of any origin that the reader could have read, and has not, is at or past the position. Records may be
@@ -150,11 +150,11 @@ class Interleaved:
             (one.first_unread for one in found if one.first_unread is not None),
         )
         if position is None:
-            return Answer(None, 0, None)
+            return ResumePoint(None, 0, None)
         position = min(position, known_to)
         limits = [(one.first_unread, one.origin) for one in found if one.first_unread is not None]
         again = sum(self._again(origin, target, spans, read, position) for origin, spans in unread.items())
-        return Answer(position, again, min(limits)[1] if limits else None)
+        return ResumePoint(position, again, min(limits)[1] if limits else None)
 
     def may_follow(self, source: TopicPlace, target: TopicPlace, position: int) -> bool:
         """Tell whether a record before a position may still come to the target over the flow between the two.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import Mood, Sheet, Shown, badge
+from mirrorlake.render import Sheet, Shown, badge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +98,33 @@ def goes_on(read: Iterable[int], unread: Iterable[int]) -> int | None:
     return min(limits, default=None)
 
 
+class _OneLine(Shown):
+    __slots__ = ()
+    status: str
+
+    def sheet(self) -> Sheet:
+        """Show the answer on one line."""
+        warns = isinstance(self, Quarantined | NotYetRepublished | UnknownPartition | DeletedTopic)
+        return Sheet(title="offset", badge=badge(self.status, "warn" if warns else None), facts=tuple(self._facts()))
+
+    def _facts(self) -> list[str | None]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class Exact(Shown):
+class Exact(_OneLine):
     """The counterpart; it was written in one transaction with the ledger record that says so."""
 
     offset: int
     partition: TopicPartition | SourcePartition
     status: str = field(default="exact", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return the place of the counterpart."""
-        return _answer(self.status, f"{self.partition}@{self.offset}")
+    def _facts(self) -> list[str | None]:
+        return [f"{self.partition}@{self.offset}"]
 
 
 @dataclass(frozen=True, slots=True)
-class InHole(Shown):
+class InHole(_OneLine):
     """The offset holds no record for the other side.
 
     `resume_at` is where a reader at this offset goes on (`goes_on`); None where the records around it stand in several
@@ -125,13 +137,12 @@ class InHole(Shown):
     kind: str | None = None
     status: str = field(default="in_a_hole", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return why there is no counterpart, and where a reader goes on."""
-        return _answer(self.status, self.kind or "no record of the other side stands there", _resume(self.resume_at))
+    def _facts(self) -> list[str | None]:
+        return [self.kind or "no record of the other side stands there", _resume(self.resume_at)]
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered(Shown):
+class Filtered(_OneLine):
     """The record stands in the relay and a rule of the flow withheld it from the target; `version` is the rule's then."""
 
     resume_at: int | None
@@ -139,13 +150,12 @@ class Filtered(Shown):
     version: str = ""
     status: str = field(default="filtered", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return which rule withheld the record, and where a reader goes on."""
-        return _answer(self.status, _rule(self.rule, self.version), _resume(self.resume_at))
+    def _facts(self) -> list[str | None]:
+        return [_rule(self.rule, self.version), _resume(self.resume_at)]
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined(Shown):
+class Quarantined(_OneLine):
     """The record was put into the table `quarantine` instead of onto the target: the rule could not judge it."""
 
     resume_at: int | None
@@ -154,13 +164,12 @@ class Quarantined(Shown):
     version: str = ""
     status: str = field(default="quarantined", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return why the record was put aside, and where a reader goes on."""
-        return _answer(self.status, self.reason, _rule(self.rule, self.version), _resume(self.resume_at), mood="warn")
+    def _facts(self) -> list[str | None]:
+        return [self.reason, _rule(self.rule, self.version), _resume(self.resume_at)]
 
 
 @dataclass(frozen=True, slots=True)
-class OtherGeneration(Shown):
+class OtherGeneration(_OneLine):
     """The newest life of the topic has not come to this offset, but an earlier life of it has.
 
     Ask again with that `generation`; `next_offset` is the first offset of the newest life that has no counterpart yet.
@@ -170,57 +179,52 @@ class OtherGeneration(Shown):
     next_offset: int
     status: str = field(default="other_generation", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return which life of the topic to ask for."""
+    def _facts(self) -> list[str | None]:
         known = f"the newest life of the topic is known up to offset {self.next_offset}"
-        return _answer(self.status, f"ask again with generation={self.generation}", known)
+        return [f"ask again with generation={self.generation}", known]
 
 
 @dataclass(frozen=True, slots=True)
-class NotYetRepublished(Shown):
+class NotYetRepublished(_OneLine):
     """The offset is at or past `next_offset`, the first one that has no counterpart yet."""
 
     next_offset: int
     status: str = field(default="not_yet_republished", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return from where on nothing is republished."""
-        return _answer(self.status, f"the first offset without a counterpart yet is {self.next_offset}", mood="warn")
+    def _facts(self) -> list[str | None]:
+        return [f"the first offset without a counterpart yet is {self.next_offset}"]
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeFirst(Shown):
+class BeforeFirst(_OneLine):
     """The offset is before `first_offset`, the first one that was ever republished."""
 
     first_offset: int
     status: str = field(default="before_the_first", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return the first offset that has a counterpart."""
-        return _answer(self.status, f"the first offset that was republished is {self.first_offset}")
+    def _facts(self) -> list[str | None]:
+        return [f"the first offset that was republished is {self.first_offset}"]
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownPartition(Shown):
+class UnknownPartition(_OneLine):
     """Nothing of this partition (or of this generation of its topic) was ever republished."""
 
     status: str = field(default="unknown_partition", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return that nothing is known."""
-        return _answer(self.status, "nothing of this partition was republished", mood="warn")
+    def _facts(self) -> list[str | None]:
+        return ["nothing of this partition was republished"]
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedTopic(Shown):
+class DeletedTopic(_OneLine):
     """The record was republished into an earlier `topic` of the target, which was deleted since, and not into the present one."""
 
     topic: str
     status: str = field(default="in_a_deleted_topic", init=False)
 
-    def sheet(self) -> Sheet:
-        """Return which topic is gone."""
-        return _answer(self.status, f"it was republished into an earlier {self.topic}, which was deleted", mood="warn")
+    def _facts(self) -> list[str | None]:
+        return [f"it was republished into an earlier {self.topic}, which was deleted"]
 
 
 Translation = (
@@ -234,10 +238,6 @@ Translation = (
     | DeletedTopic
     | UnknownPartition
 )
-
-
-def _answer(status: str, *facts: str | None, mood: Mood | None = None) -> Sheet:
-    return Sheet(title="offset", badge=badge(status, mood), facts=facts)
 
 
 def _rule(rule: str, version: str) -> str | None:

@@ -149,19 +149,11 @@ def topic_changes(
         return [change(action="create", after=made, reason="missing on the target")]
     changes = []
     if wanted.is_keyed and actual.partitions != wanted.partitions:
-        changes.append(
-            Change(
-                where=where,
-                kind="topic",
-                name=wanted.name,
-                action="conflict",
-                before=actual.partitions,
-                after=wanted.partitions,
-                reason=f"placement by key counts {wanted.partitions} partitions: over {actual.partitions}, keys stand in others, "
-                "and the order per key would break where the count changes",
-                flow=flow,
-            )
+        reason = (
+            f"placement by key counts {wanted.partitions} partitions: over {actual.partitions}, keys stand in others, "
+            "and the order per key would break where the count changes"
         )
+        changes.append(change(action="conflict", before=actual.partitions, after=wanted.partitions, reason=reason))
     elif actual.partitions < wanted.partitions:
         changes.append(
             change(

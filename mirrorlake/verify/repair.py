@@ -6,7 +6,7 @@ Flows send such a record once anyway (law D); counts, questions and proofs of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,8 +20,9 @@ from mirrorlake.lake.one_writer import OneWriter
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change
 from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.verify.cut import SOURCE_KEY
 
-_PLACE = ["topic", "generation", "partition", "offset"]
+_PLACE = [*SOURCE_KEY, "offset"]
 _CONTENT = ["timestamp", "timestamp_type", "key", "value", "headers"]
 
 
@@ -111,51 +112,35 @@ def repair_relay(lake: Lake, alias: str, *, now: Callable[[], datetime], check: 
             lake.set_properties(location, {"delta.appendOnly": "true"})
     left = sum(one.rows for one in _doubled(lake.relay(alias)))
     repair = Repair(source=alias, doubled=found, removed=sum(one.rows for one in found) - left)
-    change = Change(
-        where=alias,
-        kind="relay",
-        name=alias,
-        action="repair",
-        before=repair.rows,
-        after=repair.left,
-        reason="doubled rows",
-    )
+    what = {"kind": "relay", "name": alias, "action": "repair", "reason": "doubled rows"}
+    change = Change(where=alias, before=repair.rows, after=repair.left, **what)
     Audit(lake, now=now).record([change], command="repair")
     return repair
 
 
 def _doubled(relay: DataFrame) -> tuple[Doubled, ...]:
     places = relay.groupBy(*_PLACE).agg(F.count("*").alias("held")).where("held > 1")
-    ranges = (
-        places.groupBy("topic", "generation", "partition")
-        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.sum(F.col("held") - 1).alias("rows"))
-        .collect()
-    )
-    if not ranges:
-        return ()
+    first, last, rows = F.min("offset"), F.max("offset"), F.sum(F.col("held") - 1)
     found = [
-        Doubled(SourcePartition(r.topic, r.generation, r.partition), int(r["first"]), int(r["last"]), int(r["rows"]), 0)
-        for r in ranges
+        Doubled(SourcePartition(row.topic, row.generation, row.partition), row["first"], row["last"], row["rows"], 0)
+        for row in places.groupBy(*SOURCE_KEY)
+        .agg(first.alias("first"), last.alias("last"), rows.alias("rows"))
+        .collect()
     ]
+    if not found:
+        return ()
     contents = (
         relay.where(" OR ".join(map(_range, found)))
         .groupBy(*_PLACE)
         .agg(F.count_distinct(F.struct(*_CONTENT)).alias("contents"))
         .where("contents > 1")
-        .groupBy("topic", "generation", "partition")
+        .groupBy(*SOURCE_KEY)
         .count()
         .collect()
     )
-    differing = {SourcePartition(r.topic, r.generation, r.partition): int(r["count"]) for r in contents}
-    return tuple(
-        sorted(
-            (
-                Doubled(one.source, one.first_offset, one.last_offset, one.rows, differing.get(one.source, 0))
-                for one in found
-            ),
-            key=lambda one: one.source,
-        )
-    )
+    differing = {SourcePartition(row.topic, row.generation, row.partition): int(row["count"]) for row in contents}
+    found = [replace(one, differing=differing.get(one.source, 0)) for one in found]
+    return tuple(sorted(found, key=lambda one: one.source))
 
 
 def _range(one: Doubled) -> str:
@@ -169,5 +154,4 @@ def _each_once(rows: DataFrame) -> DataFrame:
     """Keep each content of an offset once, as it was landed first."""
     same = Window.partitionBy(*_PLACE, *_CONTENT).orderBy("landed_at")
     once = rows.withColumn("_number", F.row_number().over(same)).where("_number = 1").drop("_number")
-    places = ["topic", "generation", "partition"]
-    return once.repartition(*places).sortWithinPartitions(*_PLACE)
+    return once.repartition(*SOURCE_KEY).sortWithinPartitions(*_PLACE)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorlake.model.interleaved import Answer, CopiedSpans, Interleaved
+from mirrorlake.model.interleaved import CopiedSpans, Interleaved, ResumePoint
 from mirrorlake.model.loops.routes import TopicPlace, forwards, tree_from, way
 from mirrorlake.model.own_commits import Held, last_own, may_move
 
@@ -98,7 +98,7 @@ class World:
     def read(self, positions: dict[str, int]) -> set[Name]:
         return {r for alias, position in positions.items() for r in self.logs[alias][:position] if r is not None}
 
-    def answer(self, target: str, positions: dict[str, int]) -> Answer:
+    def answer(self, target: str, positions: dict[str, int]) -> ResumePoint:
         places = {TopicPlace(alias, TOPIC): position for alias, position in positions.items()}
         return self.maps().answer(TopicPlace(target, TOPIC), places, known_to=len(self.logs[target]))
 
