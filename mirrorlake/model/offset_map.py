@@ -98,7 +98,7 @@ def goes_on(read: Iterable[int], unread: Iterable[int]) -> int | None:
     return min(limits, default=None)
 
 
-class _OneLine(Shown):
+class _OneLine:
     __slots__ = ()
     status: str
 
@@ -112,7 +112,7 @@ class _OneLine(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Exact(_OneLine):
+class Exact(_OneLine, Shown):
     """The counterpart; it was written in one transaction with the ledger record that says so."""
 
     offset: int
@@ -124,7 +124,7 @@ class Exact(_OneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class InHole(_OneLine):
+class InHole(_OneLine, Shown):
     """The offset holds no record for the other side.
 
     `resume_at` is where a reader at this offset goes on (`goes_on`); None where the records around it stand in several
@@ -142,7 +142,7 @@ class InHole(_OneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered(_OneLine):
+class Filtered(_OneLine, Shown):
     """The record stands in the relay and a rule of the flow withheld it from the target; `version` is the rule's then."""
 
     resume_at: int | None
@@ -155,7 +155,7 @@ class Filtered(_OneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined(_OneLine):
+class Quarantined(_OneLine, Shown):
     """The record was put into the table `quarantine` instead of onto the target: the rule could not judge it."""
 
     resume_at: int | None
@@ -169,7 +169,7 @@ class Quarantined(_OneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class OtherGeneration(_OneLine):
+class OtherGeneration(_OneLine, Shown):
     """The newest life of the topic has not come to this offset, but an earlier life of it has.
 
     Ask again with that `generation`; `next_offset` is the first offset of the newest life that has no counterpart yet.
@@ -185,7 +185,7 @@ class OtherGeneration(_OneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class NotYetRepublished(_OneLine):
+class NotYetRepublished(_OneLine, Shown):
     """The offset is at or past `next_offset`, the first one that has no counterpart yet."""
 
     next_offset: int
@@ -196,7 +196,7 @@ class NotYetRepublished(_OneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeFirst(_OneLine):
+class BeforeFirst(_OneLine, Shown):
     """The offset is before `first_offset`, the first one that was ever republished."""
 
     first_offset: int
@@ -207,7 +207,7 @@ class BeforeFirst(_OneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownPartition(_OneLine):
+class UnknownPartition(_OneLine, Shown):
     """Nothing of this partition (or of this generation of its topic) was ever republished."""
 
     status: str = field(default="unknown_partition", init=False)
@@ -217,7 +217,7 @@ class UnknownPartition(_OneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedTopic(_OneLine):
+class DeletedTopic(_OneLine, Shown):
     """The record was republished into an earlier `topic` of the target, which was deleted since, and not into the present one."""
 
     topic: str
