@@ -25,7 +25,7 @@ from mirrorlake.lag.sql import LagTables
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict, Verdict, name_pauses
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.samples import KINDS, Key, SampledChange, sample_row, sampled_rows
+from mirrorlake.lake.samples import KINDS, Key, sample_row, sampled_rows
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
 from mirrorlake.lake.times import from_micros as utc
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
@@ -90,10 +90,7 @@ class Lag:
         sample = self._look()
         at, spark = sample.observed_at, self._lake.spark
         positions = sampled_rows(sample.positions, at)
-        moments = [
-            sample_row(SampledChange(subject=look.asked, complete=True, took_ms=look.took_ms, error=look.error), at)
-            for look in sample.looks
-        ]
+        moments = [sample_row(replace(look, complete=True), at) for look in sample.looks]
         tables = replace(
             self._tables(),
             positions=spark.createDataFrame(positions, POSITIONS.ddl),

@@ -30,7 +30,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics, next_life
 from mirrorlake.lake.read_to import read_to, standing
-from mirrorlake.lake.samples import Key, Remembered, SampledChange, Subject, remember, tidy, write
+from mirrorlake.lake.samples import Key, Look, Remembered, Subject, remember, tidy, write
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -47,27 +47,6 @@ _ASK_ALL_EVERY, _ASK_ALL_BELOW = 10, 200_000
 _WORKERS = 8
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What one look at a subject saw: a `cluster`, the `relay` of a source, or the ledger of a `flow`.
-
-    `error` says why there was no answer; `positions` is empty then. `changed` are the rows that were written.
-    """
-
-    subject: str
-    name: str
-    positions: Mapping[Key, int] = field(default_factory=dict, repr=False)
-    took_ms: int = 0
-    error: str | None = None
-    complete: bool = False
-    changed: int = 0
-
-    @property
-    def asked(self) -> Subject:
-        """What was looked at, and its name."""
-        return self.subject, self.name
 
 
 Lanes = Mapping[int, LedgerRecord | None]
@@ -177,24 +156,20 @@ class Sampler:
             self._lake.create_all({flow.source for flow in self._sites().flows})
             self._remembered = remember(self._lake)
         remembered, seen = self._remembered, self.look()
-        changes = [self._change(remembered, look, seen.observed_at) for look in seen.looks]
+        at = seen.observed_at
+        looks = tuple(remembered.compare(look, at, complete_every=COMPLETE_EVERY) for look in seen.looks)
         try:
-            write(self._lake, seen.observed_at, changes)
+            write(self._lake, at, looks)
         except Exception:
             # What is in the table is not known: it is read again.
             self._remembered = None
             raise
-        for look, change in zip(seen.looks, changes, strict=True):
+        for look in looks:
             self._tell(look)
-            if look.error is None:
-                remembered.note(change, seen.observed_at)
-        if any(change.complete for change in changes):
-            tidy(self._lake, before=seen.observed_at - self._sites().sampling.keep, now=seen.observed_at)
-        looks = (
-            replace(look, complete=change.complete, changed=len(change.rows))
-            for look, change in zip(seen.looks, changes, strict=True)
-        )
-        return replace(seen, looks=tuple(looks))
+            remembered.note(look, at)
+        if any(look.complete for look in looks):
+            tidy(self._lake, before=at - self._sites().sampling.keep, now=at)
+        return replace(seen, looks=looks)
 
     def look(self, *, must_answer: bool = False) -> SampledMoment:
         """Look at where everything stands now; writes nothing.
@@ -376,13 +351,6 @@ class Sampler:
         source = sites.sources[alias]
         partitions = [TopicPartition(n, p) for n, topic in self._living[alias].items() for p in range(topic.partitions)]
         return source.earliest(partitions), source.latest(partitions)
-
-    @staticmethod
-    def _change(remembered: Remembered, look: Look, at: datetime) -> SampledChange:
-        if look.error is not None:
-            return SampledChange(subject=look.asked, took_ms=look.took_ms, error=look.error)
-        change = remembered.change(look.asked, look.positions, at, complete_every=COMPLETE_EVERY)
-        return replace(change, took_ms=look.took_ms)
 
     def _tell(self, look: Look) -> None:
         # An outage would otherwise be logged at every look.

@@ -7,7 +7,7 @@ their moment, of a sampler that was killed between the two, count as not written
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
@@ -38,15 +38,30 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampledChange:
-    """What one look at a subject found new; an offset of None says that the position is gone."""
+class Look:
+    """What one look at a subject saw: a `cluster`, the `relay` of a source, or the ledger of a `flow`.
 
-    subject: Subject
-    complete: bool = False
-    rows: Mapping[Key, int | None] = field(default_factory=dict)
-    positions: int = 0
+    `error` says why there was no answer; `positions` is empty then. `rows` are the positions to write, all of them where the
+    look is `complete`; an offset of None says that the position is gone.
+    """
+
+    subject: str
+    name: str
+    positions: Mapping[Key, int] = field(default_factory=dict, repr=False)
     took_ms: int = 0
     error: str | None = None
+    complete: bool = False
+    rows: Mapping[Key, int | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def asked(self) -> Subject:
+        """What was looked at, and its name."""
+        return self.subject, self.name
+
+    @property
+    def changed(self) -> int:
+        """How many rows were written."""
+        return len(self.rows)
 
 
 @dataclass(slots=True)
@@ -56,28 +71,24 @@ class Remembered:
     positions: dict[Subject, dict[Key, int]] = field(default_factory=dict)
     completed_at: dict[Subject, datetime] = field(default_factory=dict)
 
-    def change(
-        self, subject: Subject, seen: Mapping[Key, int], at: datetime, *, complete_every: timedelta
-    ) -> SampledChange:
+    def compare(self, look: Look, at: datetime, *, complete_every: timedelta) -> Look:
         """Choose the rows of a look to write: all of them once in `complete_every`, else those that changed."""
-        before, completed = self.positions.get(subject), self.completed_at.get(subject)
+        if look.error is not None:
+            return look
+        before, completed = self.positions.get(look.asked), self.completed_at.get(look.asked)
         if before is None or completed is None or at - completed >= complete_every:
-            return SampledChange(subject=subject, complete=True, rows=dict(seen), positions=len(seen))
-        rows: dict[Key, int | None] = {key: offset for key, offset in seen.items() if before.get(key) != offset}
-        rows |= dict.fromkeys(before.keys() - seen.keys())
-        return SampledChange(subject=subject, rows=rows, positions=len(seen))
+            return replace(look, complete=True, rows=look.positions)
+        rows: dict[Key, int | None] = {
+            key: offset for key, offset in look.positions.items() if before.get(key) != offset
+        }
+        return replace(look, rows=rows | dict.fromkeys(before.keys() - look.positions.keys()))
 
-    def note(self, change: SampledChange, at: datetime) -> None:
+    def note(self, look: Look, at: datetime) -> None:
         """Remember what was written."""
-        if change.complete:
-            self.positions[change.subject] = {}
-            self.completed_at[change.subject] = at
-        held = self.positions[change.subject]
-        for key, offset in change.rows.items():
-            if offset is None:
-                del held[key]
-            else:
-                held[key] = offset
+        if look.error is None:
+            self.positions[look.asked] = dict(look.positions)
+            if look.complete:
+                self.completed_at[look.asked] = at
 
 
 def remember(lake: Lake) -> Remembered:
@@ -122,10 +133,10 @@ _REMEMBERED = """
 """
 
 
-def write(lake: Lake, at: datetime, changes: Sequence[SampledChange]) -> None:
+def write(lake: Lake, at: datetime, looks: Sequence[Look]) -> None:
     """Append what is new, and the moment."""
-    lake.append_rows(POSITIONS, [row for change in changes for row in sampled_rows(change.rows, at)])
-    lake.append_rows(SAMPLES, [sample_row(change, at) for change in changes])
+    lake.append_rows(POSITIONS, [row for look in looks for row in sampled_rows(look.rows, at)])
+    lake.append_rows(SAMPLES, [sample_row(look, at) for look in looks])
 
 
 def sampled_rows(positions: Mapping[Key, int | None], at: datetime) -> list[Row]:
@@ -133,18 +144,10 @@ def sampled_rows(positions: Mapping[Key, int | None], at: datetime) -> list[Row]
     return [{**key._asdict(), "position": position, "observed_at": at} for key, position in positions.items()]
 
 
-def sample_row(change: SampledChange, at: datetime) -> Row:
+def sample_row(look: Look, at: datetime) -> Row:
     """Make the row of `samples` of a look."""
-    return {
-        "observed_at": at,
-        "subject": change.subject[0],
-        "name": change.subject[1],
-        "complete": change.complete,
-        "positions": change.positions,
-        "changed": len(change.rows),
-        "took_ms": change.took_ms,
-        "error": change.error,
-    }
+    names = ("subject", "name", "complete", "changed", "took_ms", "error")
+    return {"observed_at": at, **{name: getattr(look, name) for name in names}, "positions": len(look.positions)}
 
 
 def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:

@@ -15,7 +15,7 @@ a button does is a public call that works without a browser:
 | Save the settings | `config.edit.save.save(text, path)` |
 | Apply | `Mirror.apply(flow, plan=plan)` |
 | Look now | `Mirror.status()` |
-| Read the samples | `lag.lines.lag_lines(mirror.lag)` |
+| Read the samples | `lag.series.lag_lines(mirror.lag)` |
 | Groups: Look | `Mirror.plan_groups(flow)` |
 | Records: Look | `Mirror.side_by_side(flow, topic, partition)` |
 | a record | `Mirror.passport(cluster, topic, partition, offset)` |

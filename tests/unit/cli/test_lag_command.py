@@ -11,8 +11,8 @@ import pytest
 from mirrorlake.cli import main
 from mirrorlake.cli.commands.lag import _document, _show, as_document
 from mirrorlake.cli.output import Output
-from mirrorlake.lag.sampler import Look, SampledMoment
-from mirrorlake.lake.samples import Key
+from mirrorlake.lag.sampler import SampledMoment
+from mirrorlake.lake.samples import Key, Look
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -58,7 +58,7 @@ def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
     sample = SampledMoment(
         observed_at=NOON,
         looks=(
-            Look(subject="cluster", name="east", positions={key: 5}, changed=1, complete=True),
+            Look(subject="cluster", name="east", positions={key: 5}, rows={key: 5}, complete=True),
             Look(subject="cluster", name="west", error="cluster west is not reachable"),
         ),
     )

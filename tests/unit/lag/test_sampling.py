@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from mirrorlake.errors import ClusterUnreachable, ConfigError
 from mirrorlake.lag.unreachable import Unreachable
 from mirrorlake.lake.read_to import standing
-from mirrorlake.lake.samples import Key, Remembered
+from mirrorlake.lake.samples import Key, Look, Remembered, sample_row
 from tests.builders import mirror_config
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-EAST = ("cluster", "east")
 
 
 def key(partition: int) -> Key:
@@ -31,7 +30,8 @@ def test_what_was_written_tells_every_look(looks: list[dict[Key, int]]) -> None:
     remembered, table = Remembered(), dict[Key, int | None]()
     for number, look in enumerate(looks):
         at = NOON + timedelta(hours=number)
-        change = remembered.change(EAST, look, at, complete_every=timedelta(hours=3))
+        found = Look(subject="cluster", name="east", positions=look)
+        change = remembered.compare(found, at, complete_every=timedelta(hours=3))
         remembered.note(change, at)
         assert change.complete == (number % 3 == 0)
         if change.complete:
@@ -40,7 +40,8 @@ def test_what_was_written_tells_every_look(looks: list[dict[Key, int]]) -> None:
             assert all(table.get(one) != offset for one, offset in change.rows.items()), "only what has changed"
         table |= change.rows
         assert {one: offset for one, offset in table.items() if offset is not None} == look
-        assert change.positions == len(look)
+        assert sample_row(change, at)["positions"] == len(look)
+        assert remembered.positions == {change.asked: look}
 
 
 def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers() -> None:
