@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-
-from pyspark.sql import functions as F
+from typing import Any
 
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import MirrorlakeError
@@ -35,11 +33,19 @@ class Finding:
     fix: str = ""
 
 
+def _fine(layer: str, subject: str, detail: str) -> Finding:
+    return Finding(layer=layer, subject=subject, ok=True, detail=detail)
+
+
+def _problem(layer: str, subject: str, detail: str, fix: str) -> Finding:
+    return Finding(layer=layer, subject=subject, ok=False, detail=detail, fix=fix)
+
+
 class Findings(Shown, list[Finding]):
     """What was looked at, in the order of the layers: a list of `Finding` that shows itself."""
 
     def sheet(self) -> Sheet:
-        """List the findings first, each with its fix, then the checks that passed."""
+        """List the problems first, each with its fix."""
         bad = [one for one in self if not one.ok]
         rows = [
             (badge("ok" if one.ok else "failed"), one.layer, one.subject, one.detail, one.fix or None)
@@ -62,50 +68,45 @@ def examine(
     held: Callable[[FlowConfig], Iterable[HeldTopic]],
     now: datetime,
 ) -> Findings:
-    """Examine settings, clusters, topics and the lake, and return what was found, in the order of the layers."""
-    findings = Findings(
-        [Finding(layer="settings", subject=str(config.path), ok=True, detail=f"{len(config.flows)} flow(s)")]
-    )
+    """Examine settings, clusters, topics and the lake, in the order of the layers."""
+    findings = Findings([_fine("settings", str(config.path), f"{len(config.flows)} flow(s)")])
     reached = set()
     for alias in sorted({*config.sources, *config.targets}):
-        finding = _cluster(alias, admins[alias], lake) if alias in admins else _lake_cluster(alias)
+        if alias in admins:
+            finding = _cluster(alias, admins[alias], lake)
+        else:
+            finding = _fine("cluster", alias, "a lake cluster: applications publish into its relay")
         findings.append(finding)
         if finding.ok:
             reached.add(alias)
-    findings += _groups(config.flows)
+    for flow in config.flows:
+        if flow.sync.groups and (why := refused(flow, config.flows)):
+            findings.append(
+                _problem(
+                    "groups",
+                    flow.name,
+                    f"groups are held back: {why}",
+                    f"set sync: {{groups: false}} on {flow.name}, or leave placement and delivery as they are by default",
+                )
+            )
     for flow in config.flows:
         if {flow.source, flow.target} <= reached:
-            source, target = sources[flow.source], admins[flow.target]
-            findings += _guarded(flow, partial(_flow, flow, source, target, lake, now))
-            findings += _guarded(flow, partial(_all_lost, held, flow))
+            looks = _FlowLooks(flow, sources[flow.source], admins[flow.target], lake, held, now)
+            findings += _guarded(flow, looks.all)
+            findings += _guarded(flow, looks.lost)
     findings += _lake(config, lake)
     return findings
 
 
-def _groups(flows: Iterable[FlowConfig]) -> Iterable[Finding]:
-    flows = list(flows)
-    for flow in flows:
-        why = refused(flow, flows) if flow.sync.groups else ""
-        if why:
-            yield Finding(
-                layer="groups",
-                subject=flow.name,
-                ok=False,
-                detail=f"groups are held back: {why}",
-                fix=f"set sync: {{groups: false}} on {flow.name}, or leave placement and delivery as they are by default",
-            )
-
-
 def _cluster(alias: str, admin: ClusterAdmin, lake: Lake) -> Finding:
+    layer = "cluster"
     try:
         brokers, cluster_id = admin.broker_count(), admin.cluster_id()
-    except MirrorlakeError as error:
-        return Finding(layer="cluster", subject=alias, ok=False, detail=error.cause, fix=error.remedy)
-    try:
+        layer = "settings"
         refuse_other_cluster(alias, _recorded_cluster(lake, alias), cluster_id)
     except MirrorlakeError as error:
-        return Finding(layer="settings", subject=alias, ok=False, detail=error.cause, fix=error.remedy)
-    return Finding(layer="cluster", subject=alias, ok=True, detail=f"{brokers} broker(s), id {cluster_id}")
+        return _problem(layer, alias, error.cause, error.remedy)
+    return _fine("cluster", alias, f"{brokers} broker(s), id {cluster_id}")
 
 
 def _recorded_cluster(lake: Lake, alias: str) -> str | None:
@@ -116,168 +117,142 @@ def _recorded_cluster(lake: Lake, alias: str) -> str | None:
     return None
 
 
-def _lake_cluster(alias: str) -> Finding:
-    detail = "a lake cluster: applications publish into its relay"
-    return Finding(layer="cluster", subject=alias, ok=True, detail=detail)
-
-
 def _guarded(flow: FlowConfig, look: Callable[[], Iterable[Finding]]) -> Iterable[Finding]:
     try:
         return list(look())
     except MirrorlakeError as error:
-        return [Finding(layer="permission", subject=flow.name, ok=False, detail=error.cause, fix=error.remedy)]
+        return [_problem("permission", flow.name, error.cause, error.remedy)]
 
 
-def _all_lost(held: Callable[[FlowConfig], Iterable[HeldTopic]], flow: FlowConfig) -> Iterable[Finding]:
-    return map(_lost, held(flow))
+@dataclass(frozen=True, slots=True)
+class _FlowLooks:
+    """Look at the topics of one flow on both sides."""
 
+    flow: FlowConfig
+    source: TopicSource
+    target: ClusterAdmin
+    lake: Lake
+    held: Callable[[FlowConfig], Iterable[HeldTopic]]
+    now: datetime
 
-def _lost(one: HeldTopic) -> Finding:
-    return Finding(layer="topics", subject=one.remote, ok=False, detail=one.cause, fix=one.remedy)
+    def lost(self) -> Iterator[Finding]:
+        return (_problem("topics", one.remote, one.cause, one.remedy) for one in self.held(self.flow))
 
-
-def _flow(flow: FlowConfig, source: TopicSource, target: ClusterAdmin, lake: Lake, now: datetime) -> Iterable[Finding]:
-    topics = source.describe(name for name in source.topic_names() if flow.carries(name))
-    configs = source.configs(topics)
-    yield Finding(
-        layer="topics",
-        subject=flow.name,
-        ok=bool(topics),
-        detail=f"{len(topics)} topic(s), {sum(t.partitions for t in topics.values())} partition(s) on {flow.source}",
-        fix=f"check `topics` of the flow against the topics of {flow.source}",
-    )
-    remotes = target.describe({flow.remote_topic(name) for name in topics})
-    yield from _replication(flow, target, [*remotes.values(), *target.describe([flow.ledger_topic]).values()])
-    for name, topic in sorted(topics.items()):
-        remote = flow.remote_topic(name)
-        if remote in remotes:
-            wanted = flow.placement.remote_partitions(name, topic.partitions)
-            yield from _remote(flow, target, remote, partitions=wanted, held=remotes[remote].partitions)
-            yield from _sizes(name, source, remote, target)
-            yield from _target_retention(lake, flow, name, remote, target, now)
-        yield from _source_retention(lake, flow, name, topic.partitions, source, configs.get(name, {}), now)
-
-
-def _replication(flow: FlowConfig, target: ClusterAdmin, made: Iterable[TopicState]) -> Iterable[Finding]:
-    """Say which topics a single broker's loss would take away, the ledger and its positions among them."""
-    brokers, factor = target.broker_count(), flow.replication_factor
-    if factor is not None and factor > brokers:
-        yield Finding(
-            layer="replication",
-            subject=flow.name,
-            ok=False,
-            detail=f"replication_factor is {factor}, and {flow.target} has {plural(brokers, 'broker')}: no topic can be made",
-            fix=f"set replication_factor of {flow.name} to {brokers} or less",
-        )
-    if brokers == 1:
-        return
-    single = sorted(state.name for state in made if state.replicas == 1)
-    if single:
-        shown = ", ".join(single[:3]) + (f" and {len(single) - 3} more" if len(single) > 3 else "")
-        yield Finding(
-            layer="replication",
-            subject=flow.name,
-            ok=False,
-            detail=f"one replica each on {flow.target}, which has {brokers} brokers: {shown}; a lost broker takes them away",
-            fix="kafka-reassign-partitions gives them more replicas; replication_factor of the flow is for new topics",
-        )
-    if (factor or target.default_replication_factor()) == 1:
-        by = "replication_factor is 1" if factor else f"{flow.target} has default.replication.factor=1"
-        yield Finding(
-            layer="replication",
-            subject=flow.name,
-            ok=False,
-            detail=f"{by} with {brokers} brokers: each new remote topic stands on one of them only",
-            fix=f"set replication_factor: {min(3, brokers)} for {flow.name}",
-        )
-
-
-def _remote(flow: FlowConfig, target: ClusterAdmin, remote: str, *, partitions: int, held: int) -> Iterable[Finding]:
-    if held < partitions:
+    def all(self) -> Iterator[Finding]:
+        flow = self.flow
+        topics = self.source.describe(name for name in self.source.topic_names() if flow.carries(name))
+        configs, landed = self.source.configs(topics), self._landed()
         yield Finding(
             layer="topics",
-            subject=remote,
-            ok=False,
-            detail=f"{held} partitions on {flow.target}, {partitions} are needed",
-            fix=f"mirrorlake apply --flow '{flow.name}'",
+            subject=flow.name,
+            ok=bool(topics),
+            detail=f"{len(topics)} topic(s), {sum(t.partitions for t in topics.values())} partition(s) on {flow.source}",
+            fix=f"check `topics` of the flow against the topics of {flow.source}",
         )
-    if target.config_value(remote, "message.timestamp.type") == "LogAppendTime":
-        yield Finding(
-            layer="topics",
-            subject=remote,
-            ok=False,
-            detail=f"{flow.target} replaces record timestamps by the time of arrival (message.timestamp.type)",
-            fix=f"set message.timestamp.type=CreateTime on {remote}, or accept that timestamps differ (law C)",
-        )
+        remotes = self.target.describe({flow.remote_topic(name) for name in topics})
+        yield from self._replication([*remotes.values(), *self.target.describe([flow.ledger_topic]).values()])
+        for name, topic in sorted(topics.items()):
+            remote = flow.remote_topic(name)
+            if remote in remotes:
+                wanted = flow.placement.remote_partitions(name, topic.partitions)
+                yield from self._remote(name, remotes[remote], wanted)
+                if name in landed:
+                    yield from self._target_retention(remote, landed[name].oldest)
+            if name in landed:
+                yield from self._source_retention(topic, configs.get(name, {}), landed[name].newest)
+
+    def _landed(self) -> dict[str, Any]:
+        if not self.lake.exists(self.lake.relay_location(self.flow.source)):
+            return {}
+        return {row.topic: row for row in self.lake.ask(_LANDED, relay=self.flow.source)}
+
+    def _replication(self, made: Iterable[TopicState]) -> Iterator[Finding]:
+        """Say which topics a single broker's loss would take away, the ledger and its positions among them."""
+        flow, brokers, factor = self.flow, self.target.broker_count(), self.flow.replication_factor
+        if factor is not None and factor > brokers:
+            yield _problem(
+                "replication",
+                flow.name,
+                f"replication_factor is {factor}, and {flow.target} has {plural(brokers, 'broker')}: no topic can be made",
+                f"set replication_factor of {flow.name} to {brokers} or less",
+            )
+        if brokers == 1:
+            return
+        single = sorted(state.name for state in made if state.replicas == 1)
+        if single:
+            shown = ", ".join(single[:3]) + (f" and {len(single) - 3} more" if len(single) > 3 else "")
+            yield _problem(
+                "replication",
+                flow.name,
+                f"one replica each on {flow.target}, which has {brokers} brokers: {shown}; a lost broker takes them away",
+                "kafka-reassign-partitions gives them more replicas; replication_factor of the flow is for new topics",
+            )
+        if (factor or self.target.default_replication_factor()) == 1:
+            by = "replication_factor is 1" if factor else f"{flow.target} has default.replication.factor=1"
+            yield _problem(
+                "replication",
+                flow.name,
+                f"{by} with {brokers} brokers: each new remote topic stands on one of them only",
+                f"set replication_factor: {min(3, brokers)} for {flow.name}",
+            )
+
+    def _remote(self, name: str, held: TopicState, wanted: int) -> Iterator[Finding]:
+        flow, remote = self.flow, held.name
+        if held.partitions < wanted:
+            yield _problem(
+                "topics",
+                remote,
+                f"{held.partitions} partitions on {flow.target}, {wanted} are needed",
+                f"mirrorlake apply --flow '{flow.name}'",
+            )
+        if self.target.config_value(remote, "message.timestamp.type") == "LogAppendTime":
+            yield _problem(
+                "topics",
+                remote,
+                f"{flow.target} replaces record timestamps by the time of arrival (message.timestamp.type)",
+                f"set message.timestamp.type=CreateTime on {remote}, or accept that timestamps differ (law C)",
+            )
+        allowed = int(self.source.config_value(name, "max.message.bytes") or 0)
+        accepted = int(self.target.config_value(remote, "max.message.bytes") or 0)
+        if accepted < allowed:
+            yield _problem(
+                "sizes",
+                remote,
+                f"accepts {accepted} bytes, {name} on the source allows {allowed}",
+                f"raise max.message.bytes of {remote} to {allowed}",
+            )
+
+    def _target_retention(self, remote: str, oldest_ms: int) -> Iterator[Finding]:
+        """Say which records a target would delete at once because their timestamps are older than its retention."""
+        retention = int(self.target.config_value(remote, "retention.ms") or -1)
+        deletes = "delete" in (self.target.config_value(remote, "cleanup.policy") or "delete")
+        if deletes and retention >= 0 and oldest_ms < self.now.timestamp() * 1000 - retention:
+            yield _problem(
+                "retention",
+                remote,
+                f"the relay holds records older than the {retention} ms that {remote} keeps; the target deletes them",
+                f"raise retention.ms of {remote} on {self.flow.target} if they must stay readable there",
+            )
+
+    def _source_retention(self, topic: TopicState, configs: Mapping[str, str], newest_ms: int) -> Iterator[Finding]:
+        """Warn when what is not landed yet is close to leaving the source."""
+        name, alias = topic.name, self.flow.source
+        retention = int(configs.get("retention.ms") or self.source.config_value(name, "retention.ms") or -1)
+        age_ms = self.now.timestamp() * 1000 - newest_ms
+        if retention <= 0 or age_ms <= retention * 0.8:
+            return
+        if any(self.source.latest([TopicPartition(name, partition) for partition in range(topic.partitions)]).values()):
+            yield _problem(
+                "retention",
+                name,
+                f"the newest landed record is {age_ms / 3.6e6:.1f} h old, {alias} keeps {retention / 3.6e6:.1f} h",
+                f"mirrorlake land --source {alias} --once now, or raise retention.ms of {name}",
+            )
 
 
-def _sizes(name: str, source: TopicSource, remote: str, target: ClusterAdmin) -> Iterable[Finding]:
-    allowed = int(source.config_value(name, "max.message.bytes") or 0)
-    accepted = int(target.config_value(remote, "max.message.bytes") or 0)
-    if accepted < allowed:
-        yield Finding(
-            layer="sizes",
-            subject=remote,
-            ok=False,
-            detail=f"accepts {accepted} bytes, {name} on the source allows {allowed}",
-            fix=f"raise max.message.bytes of {remote} to {allowed}",
-        )
-
-
-def _target_retention(
-    lake: Lake, flow: FlowConfig, name: str, remote: str, target: ClusterAdmin, now: datetime
-) -> Iterable[Finding]:
-    """Say which records a target would delete at once because their timestamps are older than its retention."""
-    retention = int(target.config_value(remote, "retention.ms") or -1)
-    location = lake.relay_location(flow.source)
-    policy = target.config_value(remote, "cleanup.policy") or "delete"
-    if retention < 0 or "delete" not in policy or not lake.exists(location):
-        return
-    oldest = (
-        lake.relay(flow.source).where(F.col("topic") == name).agg(F.unix_millis(F.min("timestamp"))).collect()[0][0]
-    )
-    if oldest is not None and oldest < now.timestamp() * 1000 - retention:
-        yield Finding(
-            layer="retention",
-            subject=remote,
-            ok=False,
-            detail=f"the relay holds records older than the {retention} ms that {remote} keeps; the target deletes them",
-            fix=f"raise retention.ms of {remote} on {flow.target} if they must stay readable there",
-        )
-
-
-def _source_retention(
-    lake: Lake,
-    flow: FlowConfig,
-    name: str,
-    partitions: int,
-    source: TopicSource,
-    configs: Mapping[str, str],
-    now: datetime,
-) -> Iterable[Finding]:
-    """Warn when what is not landed yet is close to leaving the source."""
-    retention = int(configs.get("retention.ms") or source.config_value(name, "retention.ms") or -1)
-    location = lake.relay_location(flow.source)
-    if retention < 0 or not lake.exists(location):
-        return
-    [row] = (
-        lake.relay(flow.source)
-        .where(F.col("topic") == name)
-        .agg(F.unix_millis(F.max("timestamp")).alias("newest"))
-        .collect()
-    )
-    ends = source.latest([TopicPartition(name, partition) for partition in range(partitions)])
-    if row.newest is None or not any(ends.values()):
-        return
-    behind = now.timestamp() * 1000 - row.newest
-    if behind > retention * 0.8 and retention > 0:
-        yield Finding(
-            layer="retention",
-            subject=name,
-            ok=False,
-            detail=f"the newest landed record is {behind / 3.6e6:.1f} h old, {flow.source} keeps {retention / 3.6e6:.1f} h",
-            fix=f"mirrorlake land --source {flow.source} --once now, or raise retention.ms of {name}",
-        )
+_LANDED = """
+    SELECT topic, min(unix_millis(timestamp)) AS oldest, max(unix_millis(timestamp)) AS newest FROM {relay} GROUP BY topic
+"""
 
 
 def _lake(config: MirrorConfig, lake: Lake) -> Iterable[Finding]:
@@ -286,14 +261,12 @@ def _lake(config: MirrorConfig, lake: Lake) -> Iterable[Finding]:
     except Exception as error:
         text = str(error).strip().splitlines()
         detail = text[0][:300] if text else type(error).__name__
-        yield Finding(
-            layer="lake", subject="tables", ok=False, detail=detail, fix="check lake.root and its permissions"
-        )
+        yield _problem("lake", "tables", detail, "check lake.root and its permissions")
         return
     detail = f"{len(missing)} table(s) to create with the first run" if missing else "all tables exist"
-    yield Finding(layer="lake", subject="tables", ok=True, detail=detail)
+    yield _fine("lake", "tables", detail)
     for alias in config.sources:
         location = lake.relay_location(alias)
         if location not in missing:
             files, size = lake.size(location)
-            yield Finding(layer="lake", subject=f"relay of {alias}", ok=True, detail=f"{files} files, {size:,} bytes")
+            yield _fine("lake", f"relay of {alias}", f"{files} files, {size:,} bytes")
