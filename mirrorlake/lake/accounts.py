@@ -106,11 +106,11 @@ class Accounts:
         `opened` says where partitions began that have no account yet; one commit records both, so that no death between two
         leaves an account that says less than the relay holds (law F).
         """
-        told = [(source, (offset, None)) for source, offset in opened.items()]
+        begins = [(source, (offset, None)) for source, offset in opened.items()]
         self._lake.append_rows(
             POSITIONS,
             [
                 position_row(self._alias, source, "landed", position, self._now(), record_timestamp=newest)
-                for source, (position, newest) in [*told, *reached.items()]
+                for source, (position, newest) in [*begins, *reached.items()]
             ],
         )

@@ -67,7 +67,7 @@ class Audit:
         )
 
     def entries(self, where: str, kind: str) -> list[Entry]:
-        """List the actions on objects of a kind on a cluster, oldest first; an empty list where there is no table yet."""
+        """List the actions on objects of a kind on a cluster, oldest first; empty before the table exists."""
         if not self._lake.exists(self._lake.meta_location(AUDIT)):
             return []
         rows = self._lake.ask(

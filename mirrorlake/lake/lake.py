@@ -84,7 +84,7 @@ class Lake:
         return self._namespace is not None
 
     def view_name(self, name: str) -> str:
-        """Name a view beside the tables of a catalog."""
+        """Name a view in the schema of a catalog's tables."""
         return self._place(name, name)
 
     def exists(self, location: str) -> bool:
@@ -243,11 +243,11 @@ class Lake:
     def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
         """List the newest commits of a table, newest first; without a limit all that its history still holds."""
         if self._needs_no_spark(location):
-            history = self._folder.history(location, limit)
-            return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in history]
+            newest = self._folder.history(location, limit)
+            return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in newest]
         bounded = "" if limit is None else f" LIMIT {limit}"
-        told = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
-        rows = told.select("version", "userMetadata").orderBy(F.desc("version")).collect()
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
+        rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
         return [Commit(int(row.version), _signature(row.userMetadata)) for row in rows]
 
     def version(self, location: str) -> int:
@@ -320,7 +320,7 @@ class Lake:
                 if attempt.retry_state.attempt_number > 1 and self.exists(location):
                     return
                 if attempt.retry_state.attempt_number > 3:
-                    # A creator that was killed leaves a folder that CREATE TABLE refuses for ever; an append does not.
+                    # A creator that was killed leaves a folder that CREATE TABLE refuses always; an append does not.
                     self.append(self.spark.createDataFrame([], schema=table.ddl), location)
                     self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
                     return

@@ -71,7 +71,7 @@ def last_kafka_offsets(lake: Lake, path: str) -> dict[str, dict[str, int]]:
     """Read the offsets after the last finished batch of all Kafka sources of a query, `{"orders": {"0": 17}}`."""
     found: dict[str, dict[str, int]] = {}
     for document in read_checkpoint_location(lake, path).committed_by_source:
-        # A query may read other sources beside: a Delta source's line holds numbers and texts.
+        # A query may read other sources, too: a Delta source's line holds numbers and texts.
         if document and all(isinstance(partitions, dict) for partitions in document.values()):
             found |= document
     return found

@@ -50,7 +50,7 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         .drop("newest")
         .join(parts.groupBy(*SOURCE_KEY).agg(first), [*SOURCE_KEY], "left")
     )
-    found = _beside(points, parts, keys=SOURCE_KEY, start="first_upstream")
+    found = _with_segment(points, parts, keys=SOURCE_KEY, start="first_upstream")
     status = _status(F.col("first").isNull(), _inside())
     return found.select(
         *[column for column in offsets.columns if column != "generation"],
@@ -81,7 +81,7 @@ def read_and_unread(positions: DataFrame, runs: DataFrame) -> DataFrame:
     since = parts.groupBy(*SOURCE_KEY).agg(F.min("first_upstream").alias("republished_from"))
     points = positions.join(since, [*SOURCE_KEY], "left").join(ways, [*SOURCE_KEY], "left")
     # One before the position: a segment that begins with the first unread record is not the last one that was read.
-    found = _beside(points.withColumn("offset", F.col("offset") - 1), parts, keys=keys, start="first_upstream")
+    found = _with_segment(points.withColumn("offset", F.col("offset") - 1), parts, keys=keys, start="first_upstream")
     last = F.least(_place(), F.col("part.first_downstream") + F.col("part.record_count") - 1)
     unread = F.when(_place() < F.col("part.first_downstream") + F.col("part.record_count") - 1, _place() + 1)
     return found.select(
@@ -115,7 +115,7 @@ def read_from(positions: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
-    """Give each downstream offset (`topic` is the remote topic) the upstream one that stands there, or why none does.
+    """Give each downstream offset (`topic` is the remote topic) its upstream one, or why it has none.
 
     Adds `status`, `source_topic`, `generation`, `source_partition` and `upstream_offset`.
     """
@@ -131,7 +131,7 @@ def translated_back(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         F.col("partition").alias("source_partition"),
     )
     seen = parts.select(*keys).distinct().withColumn("seen", F.lit(True))
-    found = _beside(offsets.join(seen, list(keys), "left"), parts, keys=keys, start="first_downstream")
+    found = _with_segment(offsets.join(seen, list(keys), "left"), parts, keys=keys, start="first_downstream")
     beyond = F.col("offset") - F.col("part.first_downstream")
     status = _status(F.col("seen").isNull(), beyond < F.col("part.record_count"))
     exact = status == "exact"
@@ -179,7 +179,7 @@ def with_downstream(records: DataFrame, runs: DataFrame) -> DataFrame:
 
     Where they come from stands in `source_topic`, `generation`, `source_partition` and `upstream_offset`.
     """
-    found = _beside(records, segments(runs), keys=SOURCE_KEY, start="first_upstream")
+    found = _with_segment(records, segments(runs), keys=SOURCE_KEY, start="first_upstream")
     return found.where(F.col("part").isNotNull() & _inside()).select(
         F.col("part.target_topic").alias("topic"),
         F.col("part.target_partition").alias("partition"),
@@ -236,7 +236,7 @@ def segments(runs: DataFrame, *, of: tuple[str, ...] = ()) -> DataFrame:
     )
 
 
-def _beside(points: DataFrame, parts: DataFrame, *, keys: tuple[str, ...], start: str) -> DataFrame:
+def _with_segment(points: DataFrame, parts: DataFrame, *, keys: tuple[str, ...], start: str) -> DataFrame:
     """Add the last segment that starts at or before each point, as `part`."""
     starts = Window.partitionBy(*keys).orderBy(start)
     held = [column for column in parts.columns if column not in keys]

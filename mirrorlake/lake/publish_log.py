@@ -1,4 +1,4 @@
-"""Who has published into a relay, and where it ends: told by the table's history, where each commit is signed.
+"""Who has published into a relay, and where it ends, by the history of the table: each commit is signed.
 
 The history goes back as far as `delta.logRetentionDuration` (30 days), and holds the newest commit in any case.
 
@@ -83,7 +83,7 @@ class Tail:
 
 
 class PublishLog:
-    """What the history of one relay tells about publishers; each commit is read once.
+    """The publishers of one relay by its history; each commit is read once.
 
     Attributes:
         table_version: the newest version that was read, -1 before the first look.

@@ -167,7 +167,7 @@ def tidy(lake: Lake, *, before: datetime, now: datetime) -> bool:
         lake.set_properties(positions, {"delta.appendOnly": "false"})
     spark, limit = lake.spark, before.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     names = [lake.sql_name(location) for location in (positions, samples)]
-    # The newest position of a group or of landing is what a failover or the next start stands on, however old it is.
+    # The newest position of a group or of landing is what a failover or the next start needs, however old it is.
     same = " AND ".join(f"kept.{column} <=> old.{column}" for column in Key._fields)
     spark.sql(
         f"MERGE INTO {names[0]} AS old USING ("  # noqa: S608  names of tables and columns, and a time

@@ -1,6 +1,6 @@
-"""The sign that landing works: the time of its last turn, in a small file of the lake beside the checkpoint locations.
+"""The sign that landing works: the time of its last turn, in a small file next to the checkpoint locations.
 
-A source that nobody writes to leaves no trace in the relay, and no process asks another one how it is doing.
+A source that nobody writes to leaves no trace in the relay, and processes do not ask each other.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class LandingSign:
         except (OSError, ValueError):
             return None
 
-    def beside(self, tell: Tell, *, every_s: float) -> Tell:
+    def signing(self, tell: Tell, *, every_s: float) -> Tell:
         """Pass each turn of a lander on to `tell`, and write the sign at an interval."""
 
-        def signing(phase: str, done: int, total: int | None, unit: str = "records") -> None:
+        def turn(phase: str, done: int, total: int | None, unit: str = "records") -> None:
             # A drain says by equal numbers that it is done: its last turn always counts.
             if time.monotonic() >= self._due or done == total:
                 self.write()
                 self._due = time.monotonic() + every_s
             tell(phase, done, total, unit)
 
-        return signing
+        return turn

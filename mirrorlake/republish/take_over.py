@@ -39,7 +39,7 @@ class TakeOver:
         self._topics.load()
         self._copy = LedgerCopy(lake, flow.name, flow.source)
         self._copy.load()
-        self._remotes = RemoteTopics(target, flow, audit, lake, beside=settings.beside)
+        self._remotes = RemoteTopics(target, flow, audit, lake, all_flows=settings.beside)
         self._task = lane_task(settings, Claim(flow=flow.name, lanes=flow.lanes), self._remotes)
 
     def to_follow(self, *, rebuild: bool = False, restore_ledger: bool = False) -> tuple[OwnedFlow, StreamLocation]:

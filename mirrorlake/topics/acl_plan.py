@@ -46,7 +46,7 @@ def acl_plan(
     source: list[Acl] | None,
     target: TargetAcls,
     known: Collection[str],
-    beside: Iterable[FlowConfig],
+    all_flows: Iterable[FlowConfig],
 ) -> Plan:
     """Plan the changes that carry the source's ACLs over to the target, with notes on those that cannot be carried.
 
@@ -56,7 +56,7 @@ def acl_plan(
         source: the source's ACLs, None where it has no authorizer.
         target: the target's; the plan is carried out on it on paper.
         known: source topics that the flow carries or carried, also those that were deleted on the source.
-        beside: all flows of the settings.
+        all_flows: all flows of the settings.
     """
     missing = [alias for alias, acls in ((flow.source, source), (flow.target, target.acls)) if acls is None]
     if source is None or target.acls is None:
@@ -64,7 +64,7 @@ def acl_plan(
         return Plan(
             notes=tuple(Note(where=a, kind="acls", name="of the cluster", reason=_NO_AUTHORIZER) for a in missing)
         )
-    translated = translate(source, _acl_flow(flow, ends, known=known, beside=beside))
+    translated = translate(source, _acl_flow(flow, ends, known=known, all_flows=all_flows))
     plan = acl_changes(flow.name, where=flow.target, wanted=translated.wanted, actual=target.acls, owned=target.owned)
     simulate(plan, actual=target.acls, owned=target.owned)
     return Plan(plan.changes, (*_notes(flow.source, translated.left_out), *plan.notes))
@@ -73,9 +73,9 @@ def acl_plan(
 _NO_AUTHORIZER = "the cluster has no authorizer, so there is nothing to keep in step"
 
 
-def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], beside: Iterable[FlowConfig]) -> AclFlow:
+def _acl_flow(flow: FlowConfig, ends: BothEnds, *, known: Collection[str], all_flows: Iterable[FlowConfig]) -> AclFlow:
     policy = flow.replication_policy
-    others = [other for other in beside if other.target == flow.target and other.source != flow.source]
+    others = [other for other in all_flows if other.target == flow.target and other.source != flow.source]
 
     def remote(topic: str) -> str | None:
         try:

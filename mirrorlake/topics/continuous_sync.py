@@ -30,7 +30,7 @@ class ContinuousSync:
 
     Args:
         flow: the flow.
-        beside: all flows of the settings.
+        all_flows: all flows of the settings.
         sources: the sources by alias.
         admins: the Kafka clusters by alias.
         lake: the lake.
@@ -43,7 +43,7 @@ class ContinuousSync:
         self,
         flow: FlowConfig,
         *,
-        beside: Sequence[FlowConfig],
+        all_flows: Sequence[FlowConfig],
         sources: Sources,
         admins: Admins,
         lake: Lake,
@@ -52,7 +52,7 @@ class ContinuousSync:
         lock: threading.Lock,
     ) -> None:
         self._flow = flow
-        self._beside = beside
+        self._all_flows = all_flows
         self._sources = sources
         self._admins = admins
         self._lake = lake
@@ -64,7 +64,7 @@ class ContinuousSync:
         self._seen = Observations(lake, now=now)
 
     def duties(self) -> list[Duty]:
-        """List what is done periodically beside the flow's records."""
+        """List what runs periodically next to the flow's records."""
         sync = self._flow.sync
         kinds = {"topics": self.topics, **({"acls": self.acls} if sync.acls else {})}
         return [
@@ -112,7 +112,7 @@ class ContinuousSync:
         known = {entry.object for entry in entries}
         made = {entry.object for entry in entries if entry.action == "create"}
         if any(change.action == "create" for change in found):
-            rivals = rivals_of(self._flow, self._beside)
+            rivals = rivals_of(self._flow, self._all_flows)
             others = [(other, carried_topics(self._lake, other)) for other in rivals]
             known |= {change.name for change in name_conflicts(self._flow, ends, others=others)}
 
@@ -142,7 +142,7 @@ class ContinuousSync:
                 self._seen.acls(flow.source, source)
             if correct:
                 known = carried_topics(self._lake, flow)
-                plan = acl_plan(flow, ends, source=source, target=target, known=known, beside=self._beside)
+                plan = acl_plan(flow, ends, source=source, target=target, known=known, all_flows=self._all_flows)
                 carry_out(plan.changes, admins=self._admins, audit=self._audit, plan=plan, command="keep")
             # The plan was carried out on paper, too: the present ACLs are known without another look.
             if target.acls is not None:

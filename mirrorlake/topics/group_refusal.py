@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from mirrorlake.config.schema.mirror import FlowConfig
 
 
-def refused(flow: FlowConfig, beside: Iterable[FlowConfig]) -> str:
-    """Say why groups of a flow cannot be kept in step; empty where they can. `beside` are all flows of the settings.
+def refused(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> str:
+    """Say why groups of a flow cannot be kept in step; empty where they can. `all_flows` are all flows of the settings.
 
     Law A: what cannot be told apart is refused, not guessed.
     """
     if not flow.adds_hops:
         return ""
-    web = [flow, *(each for each in beside if each.adds_hops and each.name != flow.name)]
+    web = [flow, *(each for each in all_flows if each.adds_hops and each.name != flow.name)]
     moved = sorted(each.name for each in web if each.placement.kind != "keep")
     doubling = sorted(each.name for each in web if each.target == flow.target and each.delivery != "exactly_once")
     if moved:

@@ -91,19 +91,19 @@ class _Ready:
 class RemoteTopics:
     """Make the remote topics of one flow ready; remembers what it has seen, so a batch of known topics costs nothing.
 
-    What is created or grown is written to `audit`. `beside` are all flows of the settings: others could write the same
+    What is created or grown is written to `audit`. `all_flows` are all flows of the settings: others could write the same
     remote topics.
 
     Law F: a topic that records were sent to is never made again silently; its id is looked at before every batch.
     """
 
     def __init__(
-        self, admin: ClusterAdmin, flow: FlowConfig, audit: Audit, lake: Lake, *, beside: Iterable[FlowConfig] = ()
+        self, admin: ClusterAdmin, flow: FlowConfig, audit: Audit, lake: Lake, *, all_flows: Iterable[FlowConfig] = ()
     ) -> None:
         self._admin = admin
         self._rivals = [
             each
-            for each in beside
+            for each in all_flows
             if each.name != flow.name and each.target == flow.target and not flow.may_share(each)
         ]
         self._lake = lake

@@ -29,7 +29,7 @@ from mirrorlake.topics.topic_plan import Admins, Sources, look, name_conflicts, 
 def make_plan(
     flows: Iterable[FlowConfig],
     *,
-    beside: Iterable[FlowConfig],
+    all_flows: Iterable[FlowConfig],
     sources: Sources,
     admins: Admins,
     lake: Lake,
@@ -38,13 +38,13 @@ def make_plan(
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
-    `beside` are all flows of the settings, since two may meet on one target; `held` finds the remote topics of a flow that
+    `all_flows` are all flows of the settings, since two may meet on one target; `held` finds the remote topics of a flow that
     were lost.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
     """
-    flows, beside = list(flows), list(beside)
+    flows, all_flows = list(flows), list(all_flows)
     changes = [
         Change(where="lake", kind="table", name=location, action="create", after="table", reason="missing in the lake")
         for location in lake.missing(sorted({flow.source for flow in flows}))
@@ -66,8 +66,8 @@ def make_plan(
         changes += topic_plan(flow, ends, audit, waiting=held(flow)).changes
         changes += rule_changes(flow, audit)
         notes += rule_notes(flow, ends.source)
-        notes += _group_notes(flow, beside)
-        others = [(other, known(other)) for other in rivals_of(flow, beside)]
+        notes += _group_notes(flow, all_flows)
+        others = [(other, known(other)) for other in rivals_of(flow, all_flows)]
         changes += name_conflicts(flow, ends, others=others)
         if flow.sync.acls:
             if flow.target not in targets:
@@ -78,15 +78,15 @@ def make_plan(
                 source=source_acls(flow.source),
                 target=targets[flow.target],
                 known=carried_topics(lake, flow),
-                beside=beside,
+                all_flows=all_flows,
             )
             changes += found.changes
             notes += found.notes
     return Plan(tuple(changes), tuple(dict.fromkeys(notes)))
 
 
-def _group_notes(flow: FlowConfig, beside: Iterable[FlowConfig]) -> list[Note]:
-    why = refused(flow, beside)
+def _group_notes(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> list[Note]:
+    why = refused(flow, all_flows)
     return [Note(where=flow.target, kind="groups", name=flow.name, reason=why)] if why and flow.sync.groups else []
 
 

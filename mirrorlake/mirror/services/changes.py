@@ -24,7 +24,7 @@ class Changes:
         at = self._connections
         return settings_in_force.settings_plan(at.config, at.control(), flow=flow) + make_plan(
             at.chosen(flow),
-            beside=at.config.flows,
+            all_flows=at.config.flows,
             sources=at.sources(),
             admins=at.admins(),
             lake=at.lake,

@@ -65,7 +65,7 @@ class Streams:
         at.lake.create_all([source])
         if (every_s := self._sign_every(source)) is not None:
             # Heartbeats say when landing last worked.
-            tell = LandingSign(at.lake, source).beside(tell, every_s=every_s)
+            tell = LandingSign(at.lake, source).signing(tell, every_s=every_s)
         lander = Lander(at.lake, at.admin(source), self.land_settings(source), now=at.now, tell=tell)
         lander.run(once=once, stop=stop, rebuild=rebuild)
         return Landing(source, lander.records)
@@ -253,7 +253,7 @@ class Streams:
         at = self._connections
         return ContinuousSync(
             flow,
-            beside=at.config.flows,
+            all_flows=at.config.flows,
             sources=at.sources(),
             admins=at.admins(),
             lake=at.lake,

@@ -23,7 +23,7 @@ def test_a_sign_is_the_time_of_the_last_turn(tmp_path: Path, scheme: str) -> Non
     sign = sign_in(f"{scheme}{tmp_path}/checkpoints", times)
     assert sign.read() is None, "landing never worked"
     heard: list[Any] = []
-    tell = sign.beside(cast("Any", lambda *report: heard.append(report)), every_s=3600)
+    tell = sign.signing(cast("Any", lambda *report: heard.append(report)), every_s=3600)
     tell("land east", 0, None)
     times[0] = 6
     tell("land east", 10, 20)
@@ -37,5 +37,5 @@ def test_a_sign_is_the_time_of_the_last_turn(tmp_path: Path, scheme: str) -> Non
 def test_a_store_that_cannot_be_written_to_stops_no_landing(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where a folder should be")
     sign = sign_in(str(tmp_path / "checkpoints"), [5])
-    sign.beside(silent, every_s=1)("land east", 1, 1)
+    sign.signing(silent, every_s=1)("land east", 1, 1)
     assert sign.read() is None
