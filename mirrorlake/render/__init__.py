@@ -12,7 +12,7 @@ from __future__ import annotations
 from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import brief, clean, escape, headers, payload, payload_html
 from mirrorlake.render.encoder import document
-from mirrorlake.render.numbers import count, duration, moment, plural, rate, size
+from mirrorlake.render.numbers import count, duration, moment, plural, size
 from mirrorlake.render.table import MOST_ROWS, JsonShown, Sheet, Shown, Table, cell, cell_html, table
 
 __all__ = [
@@ -37,7 +37,6 @@ __all__ = [
     "payload",
     "payload_html",
     "plural",
-    "rate",
     "size",
     "table",
 ]

@@ -1,8 +1,4 @@
-"""Texts and record content that others wrote, made safe to look at: in a terminal, in a log and in HTML.
-
-Message bodies, group ids, reasons and commit metadata come from whoever may write to a cluster. Nothing of them reaches a
-terminal as a control sequence, nor a page as markup.
-"""
+"""Texts and record content that others wrote, made safe to look at: no control sequence reaches a terminal, no markup a page."""
 
 from __future__ import annotations
 
@@ -107,7 +103,7 @@ def headers(pairs: Iterable[tuple[str, bytes | None]] | None, limit: int | None 
 
 
 def _text(data: bytes | None) -> str | None:
-    """Return data as text, None where it is not text: not UTF-8, or with control characters as binary formats have them."""
+    """Return data as text; None where it is not UTF-8, or has control characters as binary formats have them."""
     try:
         text = bytes(data or b"").decode("utf-8")
     except UnicodeDecodeError:

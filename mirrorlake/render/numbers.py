@@ -78,15 +78,6 @@ def size(value: float | None) -> str:
     return f"{value:.1f} {unit}" if unit != "B" and value < 9.95 else f"{count(round(value))} {unit}"
 
 
-def rate(value: float | None, unit: str = "records") -> str:
-    """Return a rate per second.
-
-    >>> rate(12345.6), rate(0.5, "batches")
-    ('12 346 records/s', '0.5 batches/s')
-    """
-    return NOTHING if value is None else f"{count(value)} {unit}/s"
-
-
 def moment(
     value: datetime | None, *, zone: tzinfo | None = None, precision: Literal["s", "ms"] = "s", date: bool = True
 ) -> str:

@@ -1,7 +1,6 @@
-"""Charts as still pictures: lines over time as SVG that needs no script, no network and no library, also in a mail.
+"""Charts for reports: lines over time as SVG without script, network or library.
 
-Lines are told apart by dash and marker as well as by colour, and the colours are Okabe and Ito's, which the colour-blind can
-tell apart. Notebooks have charts one can zoom (`mirrorlake.notebook.charts`); this one stands in reports.
+Lines differ by dash and marker as well as by colour; the colours are Okabe and Ito's, which the colour-blind can tell apart.
 """
 
 from __future__ import annotations

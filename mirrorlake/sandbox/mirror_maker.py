@@ -63,19 +63,6 @@ def base_properties(
     }
 
 
-def quick_end(target: str) -> dict[str, str]:
-    """Return properties with which a killed worker leaves its group after 6 s, and the next one begins at once.
-
-    6 s is the least that a broker allows; the defaults are 10 s, and up to five minutes until lost tasks are assigned again.
-    """
-    return {
-        f"{target}.session.timeout.ms": "6000",
-        f"{target}.heartbeat.interval.ms": "1000",
-        f"{target}.rebalance.timeout.ms": "6000",
-        f"{target}.scheduled.rebalance.max.delay.ms": "0",
-    }
-
-
 def arrived(address: str, topic: str) -> int:
     """Count the committed records of a topic by reading them, since ends count transaction markers; 0 while it does not exist."""
     options = {"group.id": "count", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}

@@ -43,32 +43,14 @@ class SampleTraffic:
     `after_abort` is the offset of the first record after the last aborted transaction that touched a partition.
     """
 
-    committed: Mapping[TopicPartition, int]
-    aborted: Mapping[TopicPartition, int]
-    after_abort: Mapping[TopicPartition, int]
-    bytes: int
+    committed: Counter[TopicPartition] = field(default_factory=Counter)
+    aborted: Counter[TopicPartition] = field(default_factory=Counter)
+    after_abort: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
         """How many records a `read_committed` reader sees."""
         return sum(self.committed.values())
-
-
-@dataclass(slots=True)
-class _Ledger:
-    """Counts kept while writing."""
-
-    committed: Counter[TopicPartition] = field(default_factory=Counter)
-    aborted: Counter[TopicPartition] = field(default_factory=Counter)
-    after_abort: dict[TopicPartition, int] = field(default_factory=dict)
-    bytes: int = 0
-    failures: list[str] = field(default_factory=list)
-
-    def delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None:
-            self.failures.append(str(error))
-        else:
-            self.after_abort[TopicPartition(message.topic(), message.partition())] = message.offset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +63,6 @@ class _Sample:
     headers: list[tuple[str, bytes | None]]
     timestamp_ms: int
 
-    @property
-    def size(self) -> int:
-        return len(self.key or b"") + len(self.value or b"")
-
 
 def write_sample_traffic(
     bootstrap_servers: str,
@@ -92,7 +70,6 @@ def write_sample_traffic(
     region: str,
     records: int,
     topics: Mapping[str, int] = SAMPLE_TOPICS,
-    until_ms: int | None = None,
 ) -> SampleTraffic:
     """Create the topics where they are missing and write records with timestamps of the last hour.
 
@@ -101,7 +78,6 @@ def write_sample_traffic(
         region: named in every record, so that records of two clusters differ.
         records: how many records a `read_committed` reader will see.
         topics: partitions by topic name.
-        until_ms: timestamp of the last record; now by default.
 
     Raises:
         SandboxError: the cluster did not take the records.
@@ -110,49 +86,47 @@ def write_sample_traffic(
     options = {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "compression.type": "lz4", "log_level": 0}
     plain = Producer(options)
     transactional = Producer({**options, "transactional.id": f"sample-traffic-{region}"})
-    end = int(time.time() * 1000) if until_ms is None else until_ms
-    samples = _samples(region, list(topics.items()), records, end)
-    ledger = _Ledger()
+    samples = _samples(region, list(topics.items()), records, int(time.time() * 1000))
+    written = SampleTraffic()
     try:
         transactional.init_transactions(_TIMEOUT_S)
         for each in range(_ROUNDS):
             share = [next(samples) for _ in range(records * (each + 1) // _ROUNDS - records * each // _ROUNDS)]
-            _write_round(plain, transactional, share, ledger)
+            _write_round(plain, transactional, share, written)
+            if plain.flush(_TIMEOUT_S):
+                raise not_written(
+                    bootstrap_servers, f"{len(plain)} records were not confirmed within {_TIMEOUT_S:.0f} s"
+                )
     except KafkaException as error:
         raise not_written(bootstrap_servers, str(error)) from error
-    if ledger.failures:
-        raise not_written(bootstrap_servers, ledger.failures[0])
-    return SampleTraffic(
-        committed=dict(ledger.committed),
-        aborted=dict(ledger.aborted),
-        after_abort=dict(ledger.after_abort),
-        bytes=ledger.bytes,
-    )
+    return written
 
 
-def _write_round(plain: Producer, transactional: Producer, samples: Sequence[_Sample], ledger: _Ledger) -> None:
+def _write_round(plain: Producer, transactional: Producer, samples: Sequence[_Sample], written: SampleTraffic) -> None:
+    def delivered(error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            raise KafkaException(error)
+        written.after_abort[TopicPartition(message.topic(), message.partition())] = message.offset()
+
     inside = int(len(samples) * _IN_TRANSACTION)
     transactional.begin_transaction()
     for sample in samples[:inside]:
         _produce(transactional, sample)
-        _count(ledger, sample)
     transactional.commit_transaction(_TIMEOUT_S)
     transactional.begin_transaction()
     dropped = samples[: max(1, int(len(samples) * _ABORTED))]
     for sample in dropped:
         _produce(transactional, sample)
-        ledger.aborted[sample.place] += 1
     # Without the flush nothing of it would ever reach the broker, and no offset would be missing afterwards.
     transactional.flush(_TIMEOUT_S)
     transactional.abort_transaction(_TIMEOUT_S)
     awaited = {sample.place for sample in dropped}
     for sample in samples[inside:]:
-        callback = {"on_delivery": ledger.delivered} if sample.place in awaited else {}
+        callback = {"on_delivery": delivered} if sample.place in awaited else {}
         awaited.discard(sample.place)
         _produce(plain, sample, **callback)
-        _count(ledger, sample)
-    if plain.flush(_TIMEOUT_S):
-        ledger.failures.append(f"{len(plain)} records were not confirmed within {_TIMEOUT_S:.0f} s")
+    written.committed.update(sample.place for sample in samples)
+    written.aborted.update(sample.place for sample in dropped)
 
 
 def _produce(producer: Producer, sample: _Sample, **options: Any) -> None:
@@ -166,11 +140,6 @@ def _produce(producer: Producer, sample: _Sample, **options: Any) -> None:
         **options,
     )
     producer.poll(0)
-
-
-def _count(ledger: _Ledger, sample: _Sample) -> None:
-    ledger.committed[sample.place] += 1
-    ledger.bytes += sample.size
 
 
 def _samples(region: str, topics: Sequence[tuple[str, int]], records: int, end_ms: int) -> Iterator[_Sample]:

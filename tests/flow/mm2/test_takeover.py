@@ -15,7 +15,7 @@ from mirrorlake.errors import LedgerLost
 from mirrorlake.mirror import Mirror
 from mirrorlake.mm2.survey import OtherMirror
 from mirrorlake.model.offset_map import BeforeFirst
-from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties, quick_end
+from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties
 from tests.flow.kit import (
     assert_equal_topics,
     consume,
@@ -27,6 +27,7 @@ from tests.flow.kit import (
     wait_until,
     write_conf,
 )
+from tests.kafka.mm2.test_takeover import quick_end
 
 
 def write(where: str, topic: str, count: int, *, seed: int) -> None:

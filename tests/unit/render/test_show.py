@@ -25,7 +25,6 @@ from mirrorlake.render import (
     moment,
     payload,
     payload_html,
-    rate,
     size,
     table,
 )
@@ -78,7 +77,6 @@ def test_quantities_have_units_and_groups() -> None:
     assert [size(n) for n in (0, 999, 999.9, 9_960, 999_600, 12e6, 3e18, -1500)] == [
         *("0 B", "999 B", "1.0 kB", "10 kB", "1.0 MB", "12 MB", "3 000 PB", "-1.5 kB")
     ]
-    assert rate(1234.0) == "1 234 records/s"
 
 
 @given(st.datetimes(timezones=st.just(timezone.utc)), st.integers(-23 * 60, 23 * 60))
