@@ -10,10 +10,10 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.offsets.shared_partitions import FamilyPositions, Positions, family
+from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, related_flows
 
 
-def family_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, recorded: bool = False) -> FamilyPositions:
+def committed_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, recorded: bool = False) -> PositionsByFlow:
     """Read what the groups of a flow have committed on its source, and on those of the flows that it shares topics with.
 
     Empty where they have committed nothing on the flow's own source. `recorded` takes the positions there from the lake.
@@ -29,7 +29,7 @@ def family_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, record
     # A target with one flow has no merged topics: a pass then costs no look at the metadata.
     if len(config.flows_to(flow.target)) == 1 and not flow.adds_hops:
         return seen
-    for each in family(lake, flow, config.flows).all_flows[1:]:
+    for each in related_flows(lake, flow, config.flows).all_flows[1:]:
         # In a mesh several flows carry one topic of one source: its groups are asked once.
         alike = next((name for name in seen if _reads_alike(config.flow(name), each)), None)
         seen[each.name] = seen[alike] if alike is not None else _positions(lake, each, flow, clusters, lost)

@@ -20,8 +20,8 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import TopicPlace
 from mirrorlake.model.own_commits import CommitHistory, Freedom, Held, may_move
-from mirrorlake.offsets.shared_partitions import Family, FamilyPositions, Positions
-from mirrorlake.offsets.web import ways_of
+from mirrorlake.offsets.mesh import ways_of
+from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
 
 SET = "group_set"
 """The kind of a position that mirrorlake set; written before it is set, so that a death between the two leaves no echo."""
@@ -40,18 +40,18 @@ class OwnCommits:
     translated, whoever set them. `staying` are not: there the group may not be moved, and why.
     """
 
-    readers: FamilyPositions
+    readers: PositionsByFlow
     translated: Positions
     staying: Mapping[tuple[str, TopicPartition], tuple[Resume, Freedom]] = field(default_factory=dict)
 
 
-def read_own_commits(lake: Lake, kin: Family, positions: FamilyPositions, *, now: datetime) -> OwnCommits:
+def read_own_commits(lake: Lake, related: RelatedFlows, positions: PositionsByFlow, *, now: datetime) -> OwnCommits:
     """Tell what groups committed themselves from what mirrorlake set, where clusters mirror each other."""
-    flow = kin.flows[0]
+    flow = related.flows[0]
     mine = positions.get(flow.name, {})
-    if not kin.web:
+    if not related.mesh:
         return OwnCommits(readers=positions, translated=mine)
-    aliases = {each.name: each.source for each in kin.all_flows}
+    aliases = {each.name: each.source for each in related.all_flows}
     groups = {group for group, _ in mine}
     sites = [
         (name, group, source, committed)
@@ -71,17 +71,17 @@ def read_own_commits(lake: Lake, kin: Family, positions: FamilyPositions, *, now
         # Where it would be moved it has read what is before its position, or skipped it already: it is never moved back.
         if is_own or aliases[name] == flow.target:
             readers.setdefault(name, {})[group, source] = committed
-    ways = ways_of(kin)
+    ways = ways_of(related)
     translated: dict[tuple[str, SourcePartition], Committed] = {}
     staying: dict[tuple[str, TopicPartition], tuple[Resume, Freedom]] = {}
     for (group, source), committed in mine.items():
         goal = TopicPlace(flow.target, flow.remote_topic(source.topic))
-        related = {
+        places = {
             place: one
             for (place, partition), one in held[group].items()
             if partition == source.partition and (place == goal or (place, goal) in ways or (goal, place) in ways)
         }
-        freedom = may_move(goal, related)
+        freedom = may_move(goal, places)
         if freedom.is_free:
             translated[group, source] = committed
             continue

@@ -3,7 +3,7 @@
 A group's offset has five shapes on its way, one after another:
 
     Committed       what it committed on a source            groups/committed.py
-    Contribution    what stands of that on a target          offsets/resume.py (clusters that mirror each other: offsets/web.py)
+    Contribution    what stands of that on a target          offsets/resume.py (clusters that mirror each other: offsets/mesh.py)
     Resume          where it goes on there, and why          offsets/resume.py
     GroupPosition   move, in step, or hold                   here
     a row           of `positions` and of `checkpoints`      groups/records.py
@@ -20,7 +20,7 @@ from datetime import datetime
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import GroupActive
-from mirrorlake.groups.committed import family_positions
+from mirrorlake.groups.committed import committed_positions
 from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
 from mirrorlake.kafka.groups import Committed, Groups
@@ -29,13 +29,13 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.resume import resume_readers
-from mirrorlake.offsets.shared_partitions import FamilyPositions, Positions, family
+from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, related_flows
 
 
 def plan_groups(
     lake: Lake,
     flow: FlowConfig,
-    positions: FamilyPositions,
+    positions: PositionsByFlow,
     clusters: Clusters,
     *,
     now: datetime,
@@ -46,7 +46,7 @@ def plan_groups(
     Args:
         lake: the lake.
         flow: the flow.
-        positions: from `family_positions`.
+        positions: from `committed_positions`.
         clusters: the clusters of the settings.
         now: the time of the look.
         recorded: the flow's source is lost and is not asked.
@@ -54,10 +54,10 @@ def plan_groups(
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
     """
-    kin = family(lake, flow, clusters.config.flows)
-    own = read_own_commits(lake, kin, positions, now=now)
+    related = related_flows(lake, flow, clusters.config.flows)
+    own = read_own_commits(lake, related, positions, now=now)
     lost = {flow.source} if recorded else set[str]()
-    resumes = resume_readers(lake, kin, own.readers, clusters, translated=own.translated, lost=lost)
+    resumes = resume_readers(lake, related, own.readers, clusters, translated=own.translated, lost=lost)
     target = clusters.groups(flow.target)
     active = target.active()
     wanted = {tp for _, tp in (*resumes, *own.staying)}
@@ -144,7 +144,7 @@ class GroupSync:
         self._checkpoints = checkpoints
         self._records = GroupRecords(lake, flow, now)
         # Nothing to do for a flow without groups, the commonest of all.
-        self._settled: FamilyPositions | None = {}
+        self._settled: PositionsByFlow | None = {}
 
     def plan(self) -> GroupPlan:
         """Return the plan of this moment; changes nothing."""
@@ -166,16 +166,16 @@ class GroupSync:
         is_settled = not done.held and all(position.resume.exact for position in done)
         self._settled = positions if is_settled else None
 
-    def _look(self) -> FamilyPositions:
-        return family_positions(self._lake, self._flow, self._clusters, recorded=self._recorded)
+    def _look(self) -> PositionsByFlow:
+        return committed_positions(self._lake, self._flow, self._clusters, recorded=self._recorded)
 
-    def _plan(self, positions: FamilyPositions) -> GroupPlan:
+    def _plan(self, positions: PositionsByFlow) -> GroupPlan:
         # Nobody consumes from a lake cluster.
         if self._clusters.config.cluster(self._flow.source).is_lake:
             return GroupPlan(self._flow.name, ())
         return plan_groups(self._lake, self._flow, positions, self._clusters, now=self._now(), recorded=self._recorded)
 
-    def _carry_out(self, positions: FamilyPositions, at: datetime) -> GroupPlan:
+    def _carry_out(self, positions: PositionsByFlow, at: datetime) -> GroupPlan:
         plan = self._plan(positions)
         self._records.about_to_set(plan)
         done = apply_groups(plan, target=self._clusters.groups(self._flow.target))

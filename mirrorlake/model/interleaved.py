@@ -44,7 +44,7 @@ class CopiedSpans:
         whole: bool = True,
     ) -> None:
         found = sorted(set(stretches))
-        # Downstream offsets that fall: the remote topic was made again, and its earlier life is gone.
+        # Downstream offsets that fall: the remote topic was deleted and created again.
         lives = [i for i, (one, two) in enumerate(pairwise(found), 1) if two[1] < one[1] + one[2]]
         if lives:
             found, whole = found[lives[-1] :], False

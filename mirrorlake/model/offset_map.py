@@ -292,8 +292,8 @@ class OffsetMap:
             return Exact(downstream + upstream_offset - first, target)
         if index + 1 < len(self._stretches):
             _, _, following, _ = self._stretches[index + 1]
-            behind = goes_on([downstream + last - first], [following])
-            return InHole(None if self._is_spread else behind)
+            resume_at = goes_on([downstream + last - first], [following])
+            return InHole(None if self._is_spread else resume_at)
         return NotYetRepublished(last + 1)
 
     def translate_back(self, downstream_offset: int, *, partition: TopicPartition) -> Translation:
@@ -314,6 +314,6 @@ def standing_at(runs: Iterable[Run], downstream_offset: int) -> Translation:
         return Exact(run.upstream_of(downstream_offset), run.source)
     if index + 1 < len(ordered):
         following = ordered[index + 1]
-        behind = goes_on([run.last_upstream], [following.first_upstream])
-        return InHole(behind if following.source == run.source else None)
+        resume_at = goes_on([run.last_upstream], [following.first_upstream])
+        return InHole(resume_at if following.source == run.source else None)
     return NotYetRepublished(run.last_downstream + 1)

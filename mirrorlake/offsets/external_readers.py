@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.resume import resume_readers
-from mirrorlake.offsets.shared_partitions import family
+from mirrorlake.offsets.shared_partitions import related_flows
 from mirrorlake.render import Sheet, Shown, badge, plural, table
 
 _SHAPES = '{"orders": {"0": 17}} as Spark has it, or [{"topic": "orders", "partition": 0, "offset": 17}]'
@@ -110,7 +110,7 @@ def move_positions(lake: Lake, flow: FlowConfig, document: Any, clusters: Cluste
             remedy="give offsets of all partitions",
         )
     readers = {flow.name: {("", sources[tp]): Committed(offset) for tp, offset in given.items() if offset >= 0}}
-    found = resume_readers(lake, family(lake, flow, clusters.config.flows), readers, clusters)
+    found = resume_readers(lake, related_flows(lake, flow, clusters.config.flows), readers, clusters)
     resumes = {target: resume for (_, target), resume in found.items()}
     moved |= {
         target: resume.downstream_offset for target, resume in resumes.items() if resume.downstream_offset is not None

@@ -26,7 +26,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
 from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.offsets.shared_partitions import Family
+from mirrorlake.offsets.shared_partitions import RelatedFlows
 from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
 from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows, withheld_rows
 from mirrorlake.republish.settling import look_at_remotes
@@ -111,18 +111,18 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
     )
 
 
-def family_maps(lake: Lake, kin: Family, clusters: Clusters) -> KnownMaps:
-    """Read the maps that tell where readers of a family's remote topics go on.
+def related_maps(lake: Lake, related: RelatedFlows, clusters: Clusters) -> KnownMaps:
+    """Read the maps that tell where readers of a flow's remote topics go on.
 
     What another cluster that does not answer would know counts as not read (law A), so the tables alone are safe there.
 
     Raises:
-        ClusterError: the family's target does not answer.
+        ClusterError: the flow's target does not answer.
     """
     into: dict[str, list[FlowConfig]] = {}
-    for flow in kin.all_flows:
+    for flow in related.all_flows:
         into.setdefault(flow.target, []).append(flow)
-    found = known_maps(lake, into.pop(kin.flows[0].target), clusters)
+    found = known_maps(lake, into.pop(related.flows[0].target), clusters)
     for elsewhere in into.values():
         try:
             found += known_maps(lake, elsewhere, clusters)

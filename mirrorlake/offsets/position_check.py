@@ -73,9 +73,9 @@ class PositionChecker:
         if waiting == 0 and offset <= max(seen, last + 1, self._republished.get(source, 0)):
             return PositionCheck()
         if offset > max(seen, last + 1):
-            reason = "ahead of what was landed; it waits at the last republished position"
+            reason = "past what was landed; it waits at the last republished position"
             return PositionCheck(exact=False, again=None, reason=reason)
-        reason = "ahead of what was republished; it waits at the last republished position"
+        reason = "past what was republished; it waits at the last republished position"
         return PositionCheck(exact=False, again=waiting, reason=reason)
 
     def _before_the_first(self, source: SourcePartition, offset: int) -> PositionCheck:

@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.known_map import KnownMaps, known_maps, recorded_maps
 from mirrorlake.offsets.merge_order import Stretch, in_recorded_order, remaining
-from mirrorlake.offsets.shared_partitions import family, settled_ends
+from mirrorlake.offsets.shared_partitions import related_flows, settled_ends
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.render import JsonShown, Sheet, badge, plural, table
 from mirrorlake.render.encoder import by_fields
@@ -40,9 +40,9 @@ def _certain_to(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> 
     """Find up to which offset the order at a target is certain, whatever is under way there; nothing for what never changes."""
     ends: dict[TopicPartition, int] = {}
     for flow in flows:
-        kin, target = family(lake, flow, clusters.config.flows), clusters.admin(flow.target)
-        if remotes := kin.remotes():
-            found = settled_ends(target, remotes, kin.flows)
+        related, target = related_flows(lake, flow, clusters.config.flows), clusters.admin(flow.target)
+        if remotes := related.remotes():
+            found = settled_ends(target, remotes, related.flows)
             if not found and target.describe(remotes):
                 raise SafetyError(
                     f"the order at {flow.target} is not certain: a transaction of {flow.name} or of another flow into its "

@@ -21,10 +21,10 @@ from mirrorlake.lake.offset_map import read_and_unread, read_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
 from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.offsets.known_map import KnownMaps, family_maps
+from mirrorlake.offsets.known_map import KnownMaps, related_maps
+from mirrorlake.offsets.mesh import Mesh
 from mirrorlake.offsets.position_check import Asked, PositionChecker
-from mirrorlake.offsets.shared_partitions import Family, FamilyPositions, Positions, settled_ends
-from mirrorlake.offsets.web import Web
+from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, settled_ends
 
 _POINTS = "topic string, generation int, partition int, offset bigint"
 
@@ -34,18 +34,18 @@ Resumes = dict[tuple[str, TopicPartition], Resume]
 
 def resume_readers(
     lake: Lake,
-    kin: Family,
-    readers: FamilyPositions,
+    related: RelatedFlows,
+    readers: PositionsByFlow,
     clusters: Clusters,
     *,
     translated: Positions | None = None,
     lost: Collection[str] = (),
 ) -> Resumes:
-    """Find where readers go on at the target of a family's first flow.
+    """Find where readers go on at the target of the first of related flows.
 
     Args:
         lake: the lake.
-        kin: the flow, and those that share remote topics with it.
+        related: the flow, and those that share remote topics with it.
         readers: what the readers have read on the sources of these flows.
         clusters: the clusters of the settings.
         translated: where clusters mirror each other, the positions on the flow's source to translate, whoever set them; None
@@ -55,21 +55,21 @@ def resume_readers(
     Raises:
         ClusterError: a cluster does not answer.
     """
-    flow = kin.flows[0]
+    flow = related.flows[0]
     translated = readers.get(flow.name, {}) if translated is None else translated
     if not translated:
         return {}
     # Before the maps: what is committed below these ends is in them.
-    known = settled_ends(clusters.admin(flow.target), kin.remotes(), kin.flows)
-    look = _Look(lake, kin, family_maps(lake, kin, clusters), clusters, known=known, lost=lost)
-    return look.resume_in_web(translated, readers) if kin.web else look.resume(readers)
+    known = settled_ends(clusters.admin(flow.target), related.remotes(), related.flows)
+    look = _Look(lake, related, related_maps(lake, related, clusters), clusters, known=known, lost=lost)
+    return look.resume_in_mesh(translated, readers) if related.mesh else look.resume(readers)
 
 
 class _Look:
     def __init__(
         self,
         lake: Lake,
-        kin: Family,
+        related: RelatedFlows,
         maps: KnownMaps,
         clusters: Clusters,
         *,
@@ -77,17 +77,17 @@ class _Look:
         lost: Collection[str],
     ) -> None:
         self._lake = lake
-        self._kin = kin
+        self._related = related
         self._maps = maps
         self._clusters = clusters
-        self._target = clusters.admin(kin.flows[0].target)
+        self._target = clusters.admin(related.flows[0].target)
         self._known = known
         self._lost = lost
         self._first: Mapping[TopicPartition, int] = {}
 
-    def resume(self, readers: FamilyPositions) -> Resumes:
+    def resume(self, readers: PositionsByFlow) -> Resumes:
         rows: dict[tuple[str, TopicPartition], list[Contribution]] = {}
-        for flow in self._kin.flows:
+        for flow in self._related.flows:
             asked = list(self._completed(flow, readers.get(flow.name, {})))
             places, checks = self._look(flow, {one for _, one in asked})
             for reader, (source, offset) in asked:
@@ -101,7 +101,7 @@ class _Look:
                         check=checks[source, offset],
                     )
                     rows.setdefault((reader, target), []).append(one)
-        mine = self._kin.flows[0].name
+        mine = self._related.flows[0].name
         committed = readers.get(mine, {})
         rows = {
             key: parts
@@ -119,20 +119,22 @@ class _Look:
         )
         return self._with_records_again({key: self._row(key[1], parts) for key, parts in rows.items()}, rows)
 
-    def resume_in_web(self, translated: Positions, readers: FamilyPositions) -> Resumes:
+    def resume_in_mesh(self, translated: Positions, readers: PositionsByFlow) -> Resumes:
         """Find where readers go on where clusters mirror each other; `readers` are the positions they committed themselves."""
         checks: dict[tuple[str, Asked], PositionCheck] = {}
-        for flow in self._kin.flows:
+        for flow in self._related.flows:
             asked = {(source, held.offset) for (_, source), held in readers.get(flow.name, {}).items()}
             _, found = self._look(flow, asked)
             checks |= {(flow.name, one): check for one, check in found.items()}
-        return Web(self._kin, self._maps, target=self._target, known=self._known).resume(translated, readers, checks)
+        return Mesh(self._related, self._maps, target=self._target, known=self._known).resume(
+            translated, readers, checks
+        )
 
     def _completed(self, flow: FlowConfig, positions: Positions) -> Iterator[tuple[str, Asked]]:
         """Yield the positions by reader, and 0 for partitions of the same topics that share a target partition and have none."""
         for (reader, source), held in positions.items():
             yield reader, (source, held.offset)
-        shared, topics = self._kin.remotes(), self._kin.topics[flow.name]
+        shared, topics = self._related.remotes(), self._related.topics[flow.name]
         for reader, topic, generation in sorted({(reader, s.topic, s.generation) for reader, s in positions}):
             if topic in topics and flow.remote_topic(topic) in shared:
                 for partition in range(topics[topic].partitions):
@@ -175,14 +177,14 @@ class _Look:
             reason = f"{unsafe}: {unsafe.check.reason}" if several else unsafe.check.reason
             return Resume.of(unsafe, target, reason=reason)
         if several and target not in self._known:
-            flows = [flow.name for flow in self._kin.flows if flow.delivery != "exactly_once"]
+            flows = [flow.name for flow in self._related.flows if flow.delivery != "exactly_once"]
             why = f"{', '.join(flows)} delivers at least once" if flows else "a transaction is under way"
             reason = f"{len(parts)} source partitions feed {target} and {why}: not all records are known"
             return Resume.of(decides, target, reason=reason)
         position = position_among(parts, known_to=self._known[target] if several else None)
         if position is None:
             if target not in self._first:
-                reason = f"{target} does not exist on {self._kin.flows[0].target} yet"
+                reason = f"{target} does not exist on {self._related.flows[0].target} yet"
                 return Resume.of(decides, target, reason=reason)
             position = self._first[target]
         read_to_here = max((one.last_read for one in parts if one.last_read is not None), default=-1)

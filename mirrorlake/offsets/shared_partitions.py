@@ -27,35 +27,37 @@ _PATIENCE_S = 10.0
 Positions = Mapping[tuple[str, SourcePartition], Committed]
 """What readers have committed on one source, by reader and source partition."""
 
-FamilyPositions = Mapping[str, Positions]
-"""What readers have committed on the sources of a family's flows, by flow."""
+PositionsByFlow = Mapping[str, Positions]
+"""What readers have committed on the sources of related flows, by flow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class RelatedFlows:
     """A flow and those whose records stand in its remote topics, itself first; `topics` are each flow's source topics.
 
-    `web` are all flows that write where records have been, where the flow is one of them: clusters that mirror each other.
+    `mesh` are all flows that write where records have been, where the flow is one of them: clusters that mirror each other.
     """
 
     flows: tuple[FlowConfig, ...]
     topics: Mapping[str, Mapping[str, KnownTopic]]
-    web: tuple[FlowConfig, ...] = ()
+    mesh: tuple[FlowConfig, ...] = ()
 
     @property
     def all_flows(self) -> tuple[FlowConfig, ...]:
         """The flows whose maps tell where a reader goes on."""
-        return tuple({flow.name: flow for flow in (*self.flows, *self.web)}.values())
+        return tuple({flow.name: flow for flow in (*self.flows, *self.mesh)}.values())
 
     def remotes(self) -> set[str]:
         """Return the remote topics of the first flow that more than one source partition may feed a partition of."""
         flow = self.flows[0]
         mine = {flow.remote_topic(topic) for topic in self.topics[flow.name]}
         feeding = Counter(each.remote_topic(topic) for each in self.flows for topic in self.topics[each.name])
-        return mine if flow.placement.kind != "keep" or self.web else {remote for remote in mine if feeding[remote] > 1}
+        return (
+            mine if flow.placement.kind != "keep" or self.mesh else {remote for remote in mine if feeding[remote] > 1}
+        )
 
 
-def family(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> Family:
+def related_flows(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> RelatedFlows:
     """Find the flows of `beside` that share a remote topic with a flow, or mirror clusters to each other with it."""
     beside = list(beside)
     known: dict[str, dict[str, KnownTopic]] = {}
@@ -75,9 +77,9 @@ def family(lake: Lake, flow: FlowConfig, beside: Iterable[FlowConfig]) -> Family
         if mine & {other.remote_topic(topic) for topic in found}:
             flows.append(other)
             topics[other.name] = found
-    web = tuple(other for other in beside if other.adds_hops) if flow.adds_hops else ()
-    topics |= {other.name: topics_of(other) for other in web if other.name not in topics}
-    return Family(flows=tuple(flows), topics=topics, web=web)
+    mesh = tuple(other for other in beside if other.adds_hops) if flow.adds_hops else ()
+    topics |= {other.name: topics_of(other) for other in mesh if other.name not in topics}
+    return RelatedFlows(flows=tuple(flows), topics=topics, mesh=mesh)
 
 
 def settled_ends(

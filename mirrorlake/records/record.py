@@ -272,7 +272,9 @@ class Passport(JsonShown):
             for one in self.outcomes
         ]
         if rows:
-            parts.append(table("flows", ["flow", "outcome", "where or why", "lane", "ledger record", "told at"], rows))
+            parts.append(
+                table("flows", ["flow", "outcome", "where or why", "lane", "ledger record", "committed at"], rows)
+            )
         said = badge("accounted for", "good") if self.accounted_for else badge("not accounted for", "bad")
         return Sheet(title=self.words, badge=said, parts=tuple(parts))
 

@@ -31,7 +31,7 @@ def read_side_by_side(
     at: datetime | None = None,
     count: int = 20,
 ) -> SideBySide:
-    """Seek on one side and return that stretch on all of them (see `Mirror.beside`).
+    """Seek on one side and return that stretch on all of them (see `Mirror.side_by_side`).
 
     With the target as `anchor` the topic is still the source's, the partition the target's.
 
@@ -54,7 +54,7 @@ def read_side_by_side(
             flow.source, where.topic, where.partition, offset=offset, at=at, count=count, relay=anchor == "relay"
         )
         pages[anchor] = page
-        # The newest records of a relay that lags behind are not those of its source: all sides begin at one offset.
+        # The newest records of a relay that lags are not those of its source: all sides begin at one offset.
         start = page.records[0].offset if page.records else page.start
         upstream = SourcePartition(where.topic, page.generation or 0, where.partition)
 

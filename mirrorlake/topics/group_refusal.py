@@ -14,9 +14,9 @@ def refused(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> str:
     """
     if not flow.adds_hops:
         return ""
-    web = [flow, *(each for each in all_flows if each.adds_hops and each.name != flow.name)]
-    moved = sorted(each.name for each in web if each.placement.kind != "keep")
-    doubling = sorted(each.name for each in web if each.target == flow.target and each.delivery != "exactly_once")
+    mesh = [flow, *(each for each in all_flows if each.adds_hops and each.name != flow.name)]
+    moved = sorted(each.name for each in mesh if each.placement.kind != "keep")
+    doubling = sorted(each.name for each in mesh if each.target == flow.target and each.delivery != "exactly_once")
     if moved:
         return f"{', '.join(moved)} places records in other partitions: {flow.target}'s own are not told apart there"
     if doubling:

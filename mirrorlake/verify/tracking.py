@@ -1,7 +1,7 @@
 """Track: what a verification found becomes an MLflow run, and the table `audit` names it.
 
 Parameters are names and choices of the settings. The settings themselves go in as their fingerprint, so that runs under the
-same settings can be told, and nothing of a password.
+same settings can be told apart from others, and no password is logged.
 """
 
 from __future__ import annotations

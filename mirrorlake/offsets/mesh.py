@@ -1,7 +1,7 @@
 """Where readers go on between clusters that mirror each other: pairs, rings and meshes of flows that write where records were.
 
 Law A (never ahead): a position counts the target's own records, and those of every other region, among what may not be
-skipped; all maps of the web together tell which of them a reader has read (`mirrorlake.model.interleaved`).
+skipped; all maps of the mesh together tell which of them a reader has read (`mirrorlake.model.interleaved`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mirrorlake.model.interleaved import END, CopiedSpans, Interleaved
 from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, arrival, tree_from, way
 from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.position_check import Asked
-from mirrorlake.offsets.shared_partitions import Family, FamilyPositions, Positions
+from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
 from mirrorlake.rules.hop_header import RULE
 from mirrorlake.topics.group_refusal import refused
 
@@ -35,15 +35,17 @@ Ways = Mapping[tuple[TopicPlace, TopicPlace], tuple[TopicPlace, ...]]
 """The places on the way of records, from their origin to where they come."""
 
 
-def hops_of(kin: Family) -> Hops:
-    """Return which flow of a web leads from which topic to which.
+def hops_of(related: RelatedFlows) -> Hops:
+    """Return which flow of a mesh leads from which topic to which.
 
     A topic counts from when a flow brings it, landed there or not: what its cluster wrote into it itself is not known then,
     so it counts as not read (law A).
     """
     found: dict[tuple[TopicPlace, TopicPlace], FlowConfig] = {}
-    flows = sorted(kin.web, key=lambda each: (each.target, each.name))
-    places = list(dict.fromkeys(TopicPlace(flow.source, topic) for flow in flows for topic in kin.topics[flow.name]))
+    flows = sorted(related.mesh, key=lambda each: (each.target, each.name))
+    places = list(
+        dict.fromkeys(TopicPlace(flow.source, topic) for flow in flows for topic in related.topics[flow.name])
+    )
     seen = set(places)
     for place in places:
         for flow in flows:
@@ -57,39 +59,39 @@ def hops_of(kin: Family) -> Hops:
     return found
 
 
-def ways_of(kin: Family) -> Ways:
-    """Return the ways of a web's records, each from its origin."""
-    routes = [flow.route for flow in kin.web]
-    trees = {start: tree_from(start, routes) for start, _ in hops_of(kin)}
+def ways_of(related: RelatedFlows) -> Ways:
+    """Return the ways of a mesh's records, each from its origin."""
+    routes = [flow.route for flow in related.mesh]
+    trees = {start: tree_from(start, routes) for start, _ in hops_of(related)}
     return {(start, place): way(tree, place) for start, tree in trees.items() for place in tree.clusters}
 
 
-class Web:
+class Mesh:
     """The logs of a flow's remote topics and of all that feeds them; `known` is what `settled_ends` says of them."""
 
     def __init__(
-        self, kin: Family, maps: KnownMaps, *, target: ClusterAdmin, known: Mapping[TopicPartition, int]
+        self, related: RelatedFlows, maps: KnownMaps, *, target: ClusterAdmin, known: Mapping[TopicPartition, int]
     ) -> None:
-        self._kin = kin
+        self._related = related
         self._maps = maps
         self._target = target
         self._known = known
-        self._places = hops_of(kin)
-        self._ways = ways_of(kin)
+        self._places = hops_of(related)
+        self._ways = ways_of(related)
         self._logs: dict[int, Interleaved] = {}
         self._earliest: Mapping[TopicPartition, int] = {}
 
     def resume(
-        self, translated: Positions, readers: FamilyPositions, checks: Mapping[tuple[str, Asked], PositionCheck]
+        self, translated: Positions, readers: PositionsByFlow, checks: Mapping[tuple[str, Asked], PositionCheck]
     ) -> dict[tuple[str, TopicPartition], Resume]:
         """Find where readers go on, by reader and target partition.
 
         Args:
             translated: the positions to translate, on the flow's source, whoever set them.
-            readers: what the readers have committed themselves, on every cluster of the web.
+            readers: what the readers have committed themselves, on every cluster of the mesh.
             checks: what is said of each position on the source of a flow into the remote topics.
         """
-        flow = self._kin.flows[0]
+        flow = self._related.flows[0]
         asked = {
             (reader, TopicPartition(flow.remote_topic(source.topic), source.partition)): (source, held.offset)
             for (reader, source), held in translated.items()
@@ -114,12 +116,12 @@ class Web:
         own: Sequence[tuple[str, Asked]],
         checks: Mapping[tuple[str, Asked], PositionCheck],
     ) -> Resume:
-        flow = self._kin.flows[0]
+        flow = self._related.flows[0]
         goal = TopicPlace(flow.target, remote.topic)
         read, checked = self._read(goal, own, checks)
         source, offset = translated
         held = Resume(source=source, upstream_offset=offset, target=remote, downstream_offset=None, exact=False)
-        why = refused(flow, self._kin.web) or next((one.reason for one in checked if not one.is_safe), None)
+        why = refused(flow, self._related.mesh) or next((one.reason for one in checked if not one.is_safe), None)
         if why is not None:
             return replace(held, reason=why)
         if remote not in self._earliest:
@@ -150,8 +152,8 @@ class Web:
         checks: Mapping[tuple[str, Asked], PositionCheck],
     ) -> tuple[dict[TopicPlace, int], list[PositionCheck]]:
         """Find what a reader has read by place, and what is said of its positions where they lead straight to the target."""
-        flows = {flow.name: flow for flow in self._kin.all_flows}
-        straight = {flow.name for flow in self._kin.flows}
+        flows = {flow.name: flow for flow in self._related.all_flows}
+        straight = {flow.name for flow in self._related.flows}
         read: dict[TopicPlace, int] = {}
         checked: list[PositionCheck] = []
         for name, (source, offset) in own:
@@ -179,14 +181,14 @@ class Web:
         return self._logs[partition]
 
     def _position(self, flow: FlowConfig, topic: str, partition: int) -> int:
-        known = self._kin.topics[flow.name].get(topic)
+        known = self._related.topics[flow.name].get(topic)
         life = 1 if known is None else known.generation_of(partition)
         return self._maps.positions[flow.name].get(SourcePartition(topic, life, partition), 0)
 
     @cached_property
     def _stretches(self) -> dict[_Key, list[tuple[int, int, int]]]:
-        """What the flows carried of the newest life of each topic; 24 bytes a stretch on the way, all of the web's topics."""
-        names = [flow.name for flow in self._kin.web]
+        """What the flows carried of the newest life of each topic; 24 bytes a stretch on the way, all of the mesh's topics."""
+        names = [flow.name for flow in self._related.mesh]
         topics = sorted({start.topic for start, _ in self._places})
         runs = self._maps.runs.where(F.col("flow").isin(names) & F.col("source_topic").isin(topics))
         columns = ("flow", "topic", "generation", "partition", "first_upstream", "first_downstream", "record_count")
@@ -204,7 +206,7 @@ class Web:
     @cached_property
     def _withheld(self) -> dict[_Key, list[tuple[int, int]]]:
         """What rules kept back; a loop is not a loss, for such a record comes another way."""
-        names = [flow.name for flow in self._kin.web]
+        names = [flow.name for flow in self._related.mesh]
         kept = self._maps.withheld.where(F.col("flow").isin(names) & ~F.col("rule").eqNullSafe(RULE))
         rows = kept.select("flow", "topic", "generation", "partition", F.explode("ranges").alias("part")).collect()
         found: dict[_Key, list[tuple[int, int]]] = {}
@@ -219,7 +221,7 @@ class Web:
 
     def _valid_to(self, flow: str, topic: str, generation: int, partition: int) -> int:
         """Return where the offsets of a life end that the source's log still holds: where it was cut, 0 for a life that is over."""
-        known = self._kin.topics[flow].get(topic)
+        known = self._related.topics[flow].get(topic)
         if known is None or generation < known.generation:
             return 0
         later = (cut for cut in known.cuts if cut.partition == partition and cut.generation > generation)
