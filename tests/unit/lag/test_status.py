@@ -27,7 +27,7 @@ from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.schema import METADATA, RELAY, SIDE_TABLES, WITHHELD
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.ledger import LedgerRecord
+from tests.builders import ledger_record
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 [FLOW] = loads("""
@@ -96,7 +96,7 @@ def status(
     monkeypatch: pytest.MonkeyPatch,
     state: ControlState = NOTHING_ASKED,
 ) -> Status:
-    last = LedgerRecord(flow=FLOW.name, lane=0, lanes=1, epoch=1, owner="o", seq=0, checkpoint=1, positions=dict(sent))
+    last = ledger_record(positions=dict(sent))
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
     monkeypatch.setattr(status_module, "look_at_remotes", lambda *_: ([], {}))
     sites = SampleSites(
