@@ -19,11 +19,7 @@ def unseen_lives(lost: Mapping[str, str], seen: Iterable[Seen], *, now: datetime
     """Return lost lives of remote topics that nobody had looked at, dated before everything that was seen of the topic.
 
     A topic that is created again between two looks shows its new life first; runs into the old one must not pass for it.
-
-    Args:
-        lost: the ids of the lost lives by topic.
-        seen: what was seen of the target's topics.
-        now: the time.
+    `lost` are the ids of the lost lives by topic.
     """
     by_topic: dict[str, list[Seen]] = {}
     for one in seen:

@@ -24,15 +24,11 @@ def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:
 
 
 def standing(*, holds: int | None, seen: int, end: int, sent: int) -> tuple[int, int]:
-    """Return how far a source partition is landed and how far republished, both as next offsets.
+    """Compute how far a source partition is landed and how far republished, both as next offsets.
 
-    Control records at its end are read but never landed: the checkpoint location knows that they were.
-
-    Args:
-        holds: the offset after the last that the relay holds; None where it holds nothing of the partition.
-        seen: the next offset to read by the checkpoint location.
-        end: the end of the partition on the source.
-        sent: the next offset to republish by the flow's ledger.
+    Control records at its end are read but never landed: the checkpoint location knows that they were. `holds` is the offset
+    after the last that the relay holds, None for nothing; `seen` the next one to read by the checkpoint location; `end` the
+    source's; `sent` the next one to republish by the flow's ledger.
 
     Example:
         >>> standing(holds=7, seen=9, end=9, sent=7)

@@ -6,6 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+_APPEND_ONLY = {
+    "delta.appendOnly": "true",
+    # A log checkpoint is a synchronous Spark job; at one batch a second the default of 10 would run it every 10 s.
+    "delta.checkpointInterval": "100",
+    "delta.enableDeletionVectors": "false",
+    "delta.autoOptimize.optimizeWrite": "false",
+    "delta.autoOptimize.autoCompact": "false",
+    "delta.logRetentionDuration": "interval 30 days",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
@@ -17,7 +27,7 @@ class TableSchema:
     name: str
     comment: str
     columns: Mapping[str, tuple[str, str]]
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=lambda: _APPEND_ONLY)
     engine: Literal["delta-rs", "spark"] = "delta-rs"
 
     @property
@@ -27,15 +37,6 @@ class TableSchema:
 
 
 _HEADERS = "array<struct<key:string,value:binary>>"
-_APPEND_ONLY = {
-    "delta.appendOnly": "true",
-    # A log checkpoint is a synchronous Spark job; at one batch a second the default of 10 would run it every 10 s.
-    "delta.checkpointInterval": "100",
-    "delta.enableDeletionVectors": "false",
-    "delta.autoOptimize.optimizeWrite": "false",
-    "delta.autoOptimize.autoCompact": "false",
-    "delta.logRetentionDuration": "interval 30 days",
-}
 
 RELAY = TableSchema(
     name="relay",
@@ -118,7 +119,6 @@ GAPS = TableSchema(
         ),
         "detected_at": ("timestamp", "Time of detection"),
     },
-    properties=_APPEND_ONLY,
 )
 
 POSITIONS = TableSchema(
@@ -191,7 +191,6 @@ METADATA = TableSchema(
             "Leader epoch of each partition at which what was landed was still there; null where nobody has looked",
         ),
     },
-    properties=_APPEND_ONLY,
 )
 
 QUARANTINE = TableSchema(
@@ -216,7 +215,6 @@ QUARANTINE = TableSchema(
         "ledger_seq": ("bigint", "Number of the lane's ledger record that says so"),
         "quarantined_at": ("timestamp", "Time of the decision"),
     },
-    properties=_APPEND_ONLY,
 )
 
 WITHHELD = TableSchema(
@@ -262,7 +260,6 @@ CHECKPOINTS = TableSchema(
         "metadata": ("string", "Metadata string of the commit"),
         "observed_at": ("timestamp", "Time of the translation"),
     },
-    properties=_APPEND_ONLY,
 )
 
 HEARTBEATS = TableSchema(
@@ -273,7 +270,6 @@ HEARTBEATS = TableSchema(
         "stage": ("string", "land | republish"),
         "observed_at": ("timestamp", "Time of the sign"),
     },
-    properties=_APPEND_ONLY,
 )
 
 AUDIT = TableSchema(
@@ -291,7 +287,6 @@ AUDIT = TableSchema(
         "before": ("string", "JSON before"),
         "after": ("string", "JSON after"),
     },
-    properties=_APPEND_ONLY,
 )
 
 CONTROL = TableSchema(
@@ -315,7 +310,6 @@ CONTROL = TableSchema(
         ),
         "reason": ("string", "Why, where it was said"),
     },
-    properties=_APPEND_ONLY,
 )
 
 SIDE_TABLES = (

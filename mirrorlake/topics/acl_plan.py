@@ -50,13 +50,8 @@ def acl_plan(
 ) -> Plan:
     """Plan the changes that carry the source's ACLs over to the target, with notes on those that cannot be carried.
 
-    Args:
-        flow: the flow.
-        ends: its topics on both clusters.
-        source: the source's ACLs, None where it has no authorizer.
-        target: the target's; the plan is carried out on it on paper.
-        known: source topics that the flow carries or carried, also those that were deleted on the source.
-        all_flows: all flows of the settings.
+    `source` is None where the source has no authorizer; on `target` the plan is carried out on paper; `known` are source
+    topics that the flow carries or carried, also those that were deleted on the source.
     """
     missing = [alias for alias, acls in ((flow.source, source), (flow.target, target.acls)) if acls is None]
     if source is None or target.acls is None:

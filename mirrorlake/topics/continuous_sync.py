@@ -26,17 +26,8 @@ _WHILE_RUNNING = ("create", "add_partitions", "set_configs", "reset_configs")
 class ContinuousSync:
     """Look at both ends of one flow, record what changed in `metadata`, and correct the target.
 
-    With `sync.continuous: false` it records only.
-
-    Args:
-        flow: the flow.
-        all_flows: all flows of the settings.
-        sources: the sources by alias.
-        admins: the Kafka clusters by alias.
-        lake: the lake.
-        now: the clock, in UTC.
-        held: finds the flow's remote topics that were lost; they are left alone.
-        lock: flows of one process share it, so that two never plan for one target at a time.
+    With `sync.continuous: false` it records only. `held` finds the flow's remote topics that were lost: they are left alone.
+    Flows of one process share the `lock`, so that two never plan for one target at a time.
     """
 
     def __init__(

@@ -135,16 +135,14 @@ class RemoteTopics:
     ) -> None:
         """Create or grow what the given source partitions need.
 
-        Args:
-            partitions: source partitions that are about to be republished.
-            known: the source's topics as recorded while landing.
-            mirrored_before: source topics that this flow has republished records of.
+        `known` are the source's topics as recorded while landing, `mirrored_before` those that this flow has republished
+        records of.
 
         Raises:
             RemoteTopicLost: a topic that holds records of the flow was deleted, or created again.
             TopicConflict: a topic that the flow never wrote to exists with fewer partitions than its source, or growing
                 is switched off with `sync.partitions: false`; a topic has another number of partitions than placement by
-                key counts; a source partition stands in no list of `placement`.
+                key counts; `placement` maps no place for a source partition.
         """
         needed: dict[str, dict[str, KnownTopic]] = {}
         for source in partitions:
