@@ -6,9 +6,19 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    model_validator,
+)
 
 from mirrorlake.config import secrets, values
+from mirrorlake.config.faults import fault_error
 from mirrorlake.model.patterns import TopicPattern
 
 _as_list = PlainSerializer(lambda pattern: list(pattern.expressions), return_type=list)
@@ -20,6 +30,19 @@ Interval = Annotated[
     BeforeValidator(values.interval),
     PlainSerializer(lambda length: f"{length / timedelta(milliseconds=1):.0f}ms", return_type=str),
 ]
+
+
+def at_least(length: timedelta, problem: str, remedy: str) -> AfterValidator:
+    """Return a check that an interval is not shorter."""
+
+    def check(value: timedelta) -> timedelta:
+        if value < length:
+            raise fault_error(problem, remedy)
+        return value
+
+    return AfterValidator(check)
+
+
 Count = Annotated[int, BeforeValidator(values.whole), Field(strict=True, ge=1)]
 Flag = Annotated[bool, BeforeValidator(values.flag)]
 Options = Annotated[dict[str, str], BeforeValidator(values.options)]
@@ -54,15 +77,7 @@ class Settings(BaseModel):
         self._file, self._place = file, place
 
     def resolved(self, text: str, key: str) -> str:
-        """Return a value with its references resolved.
-
-        Args:
-            text: the value as written.
-            key: the setting's path below this part, for the error.
-
-        Raises:
-            ConfigError: a reference cannot be resolved.
-        """
+        """Return a value with its references resolved; `key` is the setting's path below this part, for the error."""
         return secrets.resolve(text, file=self._file, path=f"{self._place}.{key}".removeprefix("."))
 
 

@@ -18,14 +18,7 @@ _ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 class End(NamedTuple):
-    """What is known of a flow before the rest of it is valid.
-
-    Attributes:
-        position: in the list of the file, from 0.
-        name: as written, or made from the pair.
-        source: alias.
-        target: alias.
-    """
+    """What is known of a flow before the rest of it is valid."""
 
     position: int
     name: str
@@ -34,13 +27,7 @@ class End(NamedTuple):
 
 
 def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
-    """Check aliases and names across the file.
-
-    Args:
-        ends: the flows, in the order of the file.
-        aliases: the clusters of the file.
-        lakes: those of them that are lake clusters.
-    """
+    """Check aliases and names across the file."""
     known = tuple(aliases)
     found = [
         SettingsFault(
@@ -84,11 +71,7 @@ class DeniedLike(FlowLike, Protocol):
 
 
 def check_denied(flows: Sequence[tuple[int, DeniedLike]]) -> list[SettingsFault]:
-    """Return the flows that select nothing but topics that may never leave their source.
-
-    Args:
-        flows: (position in the file, flow) of every flow that is valid in itself.
-    """
+    """Return the flows that select nothing but topics that may never leave their source."""
     found = []
     for index, flow in flows:
         names = [shape_of(expression).meant for expression in flow.topics.expressions]
@@ -102,11 +85,7 @@ def check_denied(flows: Sequence[tuple[int, DeniedLike]]) -> list[SettingsFault]
 
 
 def check_routes(flows: Sequence[tuple[int, ProvenanceLike]]) -> tuple[Survey, list[SettingsFault]]:
-    """Return which flows write where records have been, and where flows go round or meet without intent (DESIGN 9, Loops).
-
-    Args:
-        flows: (position in the file, flow) of every flow that is valid in itself.
-    """
+    """Return which flows write where records have been, and where flows go round or meet without intent (DESIGN 9, Loops)."""
     if unreadable := _unreadable_names(flows):
         return Survey(), [unreadable]
     apart = {flow.name: (index, flow) for index, flow in flows if flow.source != flow.target}

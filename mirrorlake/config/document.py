@@ -29,13 +29,7 @@ _LATE_IN_RULES = ("hash", "key")
 
 @dataclass
 class Document:
-    """What was read.
-
-    Attributes:
-        file: the name of the file, for messages.
-        data: mappings, lists, text, numbers, truth values and None.
-        findings: what was wrong on the way.
-    """
+    """What was read."""
 
     file: str
     data: Any = None
@@ -125,15 +119,7 @@ class Document:
 
 
 def read(text: str, file: str) -> Document:
-    """Return the plain values of a YAML text.
-
-    Args:
-        text: one YAML document.
-        file: its name, for errors.
-
-    Raises:
-        ConfigError: it is empty, does not parse, or is not a mapping.
-    """
+    """Return the plain values of a YAML text. Raises ConfigError: it is empty, does not parse, or is not a mapping."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:

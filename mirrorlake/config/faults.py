@@ -61,13 +61,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[SettingsFault]:
-    """Return every finding of a validation.
-
-    Args:
-        error: what pydantic raised.
-        model: the model it validated.
-        data: the plain value it validated, to show what was found.
-    """
+    """Return every finding of a validation."""
     found: list[SettingsFault] = []
     for detail in error.errors(include_url=False, include_input=False):
         place = detail["loc"]

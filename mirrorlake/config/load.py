@@ -18,9 +18,6 @@ from mirrorlake.errors import ConfigError, Fault
 def load(path: str | Path) -> MirrorConfig:
     """Read a settings file.
 
-    Args:
-        path: a YAML file; relative to the current directory.
-
     Raises:
         ConfigError: the file cannot be read, is not YAML, or holds faults; each with file, line, path and remedy.
 
@@ -48,15 +45,7 @@ def load(path: str | Path) -> MirrorConfig:
 
 
 def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
-    """Read settings from text.
-
-    Args:
-        text: YAML.
-        path: the file it came from, for errors.
-
-    Raises:
-        ConfigError: as `load`.
-    """
+    """Read settings from text. Raises ConfigError: as `load`."""
     document = read(text, str(path or "settings"))
     findings = list(document.findings)
     config: MirrorConfig | None = None

@@ -27,12 +27,7 @@ _SECRET_NAME = re.compile(
 
 
 class BadReferenceError(ValueError):
-    """Say what is wrong with a reference; never holds a resolved value.
-
-    Attributes:
-        problem: the reference and what was found.
-        remedy: what to write or set.
-    """
+    """Say what is wrong with a reference; never holds a resolved value."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem = problem
@@ -106,11 +101,6 @@ def resolve(value: str, *, file: str = "settings", path: str = "") -> str:
     available, then the file `$MIRRORLAKE_SECRETS_DIR/<scope>/<key>` (a mounted Kubernetes or Docker secret; one
     trailing newline is dropped).
 
-    Args:
-        value: text from the settings.
-        file: the settings file, for the error.
-        path: where in the file, like `clusters.east.client.sasl.password`, for the error.
-
     Raises:
         ConfigError: a reference cannot be resolved; names file, path, reference and what was tried.
 
@@ -132,10 +122,6 @@ def keep_for_session(reference: str, value: str) -> None:
     """Let a reference stand for a value until the process ends; it goes before environment and secret stores.
 
     Nothing is written anywhere, and child processes do not see it.
-
-    Args:
-        reference: `${env:NAME}` or `${secret:scope/key}`, with nothing around it.
-        value: what was typed.
 
     Raises:
         BadReferenceError: the text is not such a reference.

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic_core import PydanticCustomError
 
 from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
+from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.config.secrets import has_reference
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
@@ -73,11 +74,7 @@ def length_of(value: str | timedelta) -> timedelta:
 
 
 def moment(text: str) -> datetime:
-    """Return a time that a caller wrote, in UTC.
-
-    Raises:
-        UsageError: it is not an ISO 8601 time, or has no zone.
-    """
+    """Return a time that a caller wrote, in UTC. Raises UsageError: it is not an ISO 8601 time, or has no zone."""
     remedy = "write 2026-01-01T00:00:00Z"
     try:
         # Python 3.10 does not read the Z.
@@ -114,7 +111,7 @@ def _commas(text: str) -> Iterable[str]:
 
 
 def patterns(value: Any, *, required: bool) -> TopicPattern:
-    """Return a selection from one string or a list."""
+    """Return a selection from one string or a list; each expression is known to compile."""
     if isinstance(value, TopicPattern):
         return value
     texts = [value] if isinstance(value, str) else value
@@ -123,9 +120,11 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
             f"{_show(value)} is not a selection", 'write "orders, clicks.*" or a list; quote words such as "no" and "1"'
         )
     try:
-        return parse_patterns(texts, required=required)
+        found = parse_patterns(texts, required=required)
+        NameMatcher(found)
     except PatternError as error:
         raise fault_error(error.problem, error.remedy) from None
+    return found
 
 
 def auto_or_flag(value: Any) -> Literal["auto", True, False]:

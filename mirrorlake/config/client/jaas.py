@@ -32,12 +32,7 @@ _BANNED = ("JndiLoginModule", "LdapLoginModule")
 
 
 class JaasError(ValueError):
-    """Say what is wrong with a login line; never holds a value from it.
-
-    Attributes:
-        problem: what was found.
-        remedy: what to write instead.
-    """
+    """Say what is wrong with a login line; never holds a value from it."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem = problem
@@ -62,10 +57,7 @@ class Login:
 
 
 def parse(line: str) -> Login:
-    """Read a login line.
-
-    Raises:
-        JaasError: it does not parse, its module is banned, or it holds more than one login.
+    """Read a login line. Raises JaasError: it does not parse, its module is banned, or it holds more than one login.
 
     Example:
         >>> parse('a.PlainLoginModule required username="U" password="P";')
@@ -96,10 +88,6 @@ def parse(line: str) -> Login:
 
 def build(login: Login, *, shaded: bool = False) -> str:
     r"""Write a login line.
-
-    Args:
-        login: module and options.
-        shaded: whether to name Kafka's classes as Databricks' runtime does.
 
     Raises:
         JaasError: a value holds a control character, which no client library sends unchanged.

@@ -44,12 +44,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """A client section as each client spells it.
-
-    Attributes:
-        java: for Spark's Kafka source, without Spark's `kafka.` prefix.
-        librdkafka: for every role together.
-    """
+    """A client section as each client spells it."""
 
     java: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, str] = field(repr=False)

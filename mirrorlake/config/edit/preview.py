@@ -72,10 +72,6 @@ class FlowPreview(Shown):
 def preview(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
     """Preview what a flow does with topic names, without asking a cluster.
 
-    Args:
-        flow: a flow of settings that were read, so that it knows what may not leave its source.
-        topics: names as they are on the source.
-
     Example:
         >>> from mirrorlake.config.load import loads
         >>> config = loads('''

@@ -45,12 +45,7 @@ def read_connectors(document: Any, *, file: str) -> Mm2File:
 
 
 def complete(found: Mm2File, kinds: Mapping[tuple[str, str], set[str]]) -> None:
-    """Write what follows from which connectors there are.
-
-    Args:
-        found: what was read.
-        kinds: source, checkpoint and heartbeat, as far as each pair has such a connector.
-    """
+    """Write what follows from which connectors there are."""
     found.properties["clusters"] = ", ".join(dict.fromkeys(alias for pair in kinds for alias in pair))
     for (source, target), there in kinds.items():
         start = f"{source}->{target}."

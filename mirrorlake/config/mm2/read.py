@@ -62,11 +62,7 @@ def text_of(value: object) -> str:
 
 
 def read(data: bytes, *, file: str) -> Mm2File:
-    """Read a file in the form that it has.
-
-    Raises:
-        ConfigError: it has none of them.
-    """
+    """Read a file in the form that it has. Raises ConfigError: it has none of them."""
     document = _document(data, file)
     if document is None:
         return _told_apart(read_properties(data, file=file), file)

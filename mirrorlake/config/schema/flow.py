@@ -20,7 +20,7 @@ from pydantic import (
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client.options import check_producer
-from mirrorlake.config.faults import SettingsFault, finding_error
+from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
 from mirrorlake.config.schema.placement import Placement, read_placement
 from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import RuleConfig, check_names, named
@@ -32,7 +32,6 @@ from mirrorlake.model.mm2 import Mm2Names
 from mirrorlake.model.patterns import (
     DEFAULT_EXCLUDE_GROUPS,
     DEFAULT_EXCLUDE_TOPICS,
-    PatternError,
     TopicPattern,
     shape_of,
 )
@@ -129,15 +128,10 @@ class FlowConfig(Settings):
     @classmethod
     def _name_letters(cls, name: str) -> str:
         if not _FLOW_NAME.fullmatch(name):
-            raise finding_error(
-                SettingsFault(
-                    (),
-                    f"'{name}' is not a name for a flow",
-                    "use letters, digits, . _ - and ->, a letter, digit or _ in front, at most 200",
-                )
-            )
+            remedy = "use letters, digits, . _ - and ->, a letter, digit or _ in front, at most 200"
+            raise fault_error(f"'{name}' is not a name for a flow", remedy)
         if name.endswith(_REDRIVE):
-            raise finding_error(SettingsFault((), f"names that end in {_REDRIVE} are taken", "name the flow otherwise"))
+            raise fault_error(f"names that end in {_REDRIVE} are taken", "name the flow otherwise")
         return name
 
     @field_validator("producer")
@@ -146,18 +140,6 @@ class FlowConfig(Settings):
         if findings := check_producer(producer):
             raise finding_error(*findings)
         return producer
-
-    @model_validator(mode="after")
-    def _patterns_compile(self) -> FlowConfig:
-        findings = []
-        for key in ("topics", "exclude_topics", "groups", "exclude_groups"):
-            try:
-                NameMatcher(getattr(self, key))
-            except PatternError as error:
-                findings.append(SettingsFault((key,), error.problem, error.remedy))
-        if findings:
-            raise finding_error(*findings)
-        return self
 
     @model_validator(mode="after")
     def _topics_keep_apart(self) -> FlowConfig:
@@ -204,21 +186,13 @@ class FlowConfig(Settings):
         return Mm2Names(self.policy.separator, self.mm2.separator_in_internal)
 
     def remote_topic(self, topic: str) -> str:
-        """Return the topic's name on the target.
-
-        Raises:
-            TopicNameError: Kafka would not accept the name.
-        """
+        """Return the topic's name on the target. Raises TopicNameError: Kafka would not accept the name."""
         return self.replication_policy.remote_topic(self.source, self.target, topic)
 
     def as_told(self, never_leave: TopicPattern, *, adds_hops: bool) -> FlowConfig:
         """Make the same flow with what the rest of a file says of it; this one stays as it is.
 
         Law: `never_leave` fails closed. A flow that does not know what is denied denies everything.
-
-        Args:
-            never_leave: what may not leave the source (`MirrorConfig.never_leave`).
-            adds_hops: whether it writes where records have been, which all flows of the file decide together.
         """
         told = self.model_copy()
         told._never_leave, told._adds_hops = never_leave, adds_hops  # noqa: SLF001  a copy that nobody has seen

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from mirrorlake.config.base import Count, Flag, Interval, Settings
+from mirrorlake.config.base import Count, Flag, Interval, Settings, at_least
 from mirrorlake.config.faults import fault_error
 
 
 class MetricsConfig(Settings):
     """What a running mirror exports to Prometheus (docs/metrics.md)."""
 
-    port: Count | None = Field(default=None, description="the port of /metrics; none is served without it")
+    port: Annotated[Count, Field(le=65_535)] | None = Field(
+        default=None, description="the port of /metrics; none is served without it"
+    )
     address: str = Field(default="127.0.0.1", description="the address to listen at")
     per_partition: Flag = Field(default=True, description="a series for each partition, or only for each topic")
-    every: Interval = Field(default=timedelta(seconds=60), description="time between two looks at the tables")
-
-    @field_validator("port")
-    @classmethod
-    def _is_port(cls, port: int | None) -> int | None:
-        if port is not None and port > 65_535:
-            raise fault_error(f"{port} is not a port", "write one from 1 to 65535, such as 9464")
-        return port
+    every: Annotated[
+        Interval, at_least(timedelta(seconds=5), "less than 5 s between two looks at the tables", 'write "30s" or more')
+    ] = Field(default=timedelta(seconds=60), description="time between two looks at the tables")
 
     @field_validator("address", mode="before")
     @classmethod
@@ -36,10 +33,3 @@ class MetricsConfig(Settings):
                 "write 127.0.0.1, or 0.0.0.0 for every network; the port is `port`",
             )
         return text
-
-    @field_validator("every")
-    @classmethod
-    def _takes_its_time(cls, every: timedelta) -> timedelta:
-        if every < timedelta(seconds=5):
-            raise fault_error("less than 5 s between two looks at the tables", 'write "30s" or more')
-        return every

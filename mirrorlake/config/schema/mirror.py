@@ -19,11 +19,10 @@ from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_nam
 from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.sampling import SamplingConfig
-from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.config.schema.sync import SyncConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, Fault, UsageError
-from mirrorlake.model.patterns import PatternError, TopicPattern, subscribe_pattern
+from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
 
 __all__ = [
@@ -135,15 +134,6 @@ class ClusterConfig(Settings):
     topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
         default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
     )
-
-    @field_validator("never_leave")
-    @classmethod
-    def _patterns_compile(cls, never_leave: TopicPattern) -> TopicPattern:
-        try:
-            NameMatcher(never_leave)
-        except PatternError as error:
-            raise fault_error(error.problem, error.remedy) from None
-        return never_leave
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> ClusterConfig:
@@ -315,11 +305,7 @@ class MirrorConfig(Settings):
         return tuple(sorted({flow.target for flow in self.flows}))
 
     def flow(self, name: str) -> FlowConfig:
-        """Return the flow of this name.
-
-        Raises:
-            UsageError: there is none; lists the names.
-        """
+        """Return the flow of this name. Raises UsageError: there is none; lists the names."""
         for flow in self.flows:
             if flow.name == name:
                 return flow
@@ -327,11 +313,7 @@ class MirrorConfig(Settings):
         raise UsageError(f"there is no flow '{name}'", remedy=f"name one of: {names}", flow=name)
 
     def cluster(self, alias: str) -> ClusterConfig:
-        """Return the cluster of this alias.
-
-        Raises:
-            UsageError: there is none; lists the aliases.
-        """
+        """Return the cluster of this alias. Raises UsageError: there is none; lists the aliases."""
         if alias not in self.clusters:
             names = ", ".join(self.clusters)
             raise UsageError(f"there is no cluster '{alias}'", remedy=f"name one of: {names}", alias=alias)

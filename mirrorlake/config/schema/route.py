@@ -47,11 +47,7 @@ class Route:
         )
 
     def remote_topic(self, topic: str) -> str:
-        """Return the topic's name on the target.
-
-        Raises:
-            TopicNameError: Kafka would not accept the name.
-        """
+        """Return the topic's name on the target. Raises TopicNameError: Kafka would not accept the name."""
         return self.policy.remote_topic(self.source, self.target, topic)
 
 
@@ -60,11 +56,6 @@ def denied_from(alias: str, never_leave: Mapping[str, TopicPattern], separators:
 
     Where a topic came from is read from its name as the default policy makes it, whatever policy the flow onward has: a
     denial is never lifted by another name for the flow. `east.pii` on central, where east denies `pii`, stays there.
-
-    Args:
-        alias: the cluster that is left.
-        never_leave: the denials by alias.
-        separators: what parts remote names in this file.
 
     Example:
         >>> denied_from("central", {"east": TopicPattern(("pii",))}, ["."]).expressions

@@ -16,7 +16,7 @@ from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
 from mirrorlake.config.predicates.parse import Predicate, compile_predicate, declared_fields
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.json_path import Path, PathError, parse_path, path_text
-from mirrorlake.model.patterns import PatternError, TopicPattern
+from mirrorlake.model.patterns import TopicPattern
 
 ACTIONS = ("keep", "drop", "mask", "remove", "null", "hash", "headers", "function")
 HIDING = ("mask", "remove", "null", "hash")
@@ -98,10 +98,6 @@ class HeadersConfig(Settings):
     def _does_something(self) -> HeadersConfig:
         if not self.drop.expressions and not self.rename:
             raise fault_error("neither drop nor rename", "write {drop: [name], rename: {old: new}}")
-        try:
-            _ = self.dropped
-        except PatternError as error:
-            raise finding_error(SettingsFault(("drop",), error.problem, error.remedy)) from None
         return self
 
 
@@ -165,10 +161,6 @@ class RuleConfig(Settings):
             )
             for action in given[1:]
         ]
-        try:
-            NameMatcher(self.topics)
-        except PatternError as error:
-            findings.append(SettingsFault(("topics",), error.problem, error.remedy))
         findings += self._read_predicate()
         if not findings:
             findings += self._said_in_vain()

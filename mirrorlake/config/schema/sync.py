@@ -8,10 +8,10 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from mirrorlake.config import values
-from mirrorlake.config.base import Exclusion, Flag, Interval, Settings
+from mirrorlake.config.base import Exclusion, Flag, Interval, Settings, at_least
 from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
@@ -73,14 +73,9 @@ class SyncConfig(Settings):
     acls_groups: Flag = Field(default=False, description="ACLs of consumer groups, too")
     partitions: Flag = Field(default=True, description="partition counts, upwards")
     continuous: Flag = Field(default=True, description="correct configurations, partitions and ACLs while running")
-    interval: Interval = Field(default=timedelta(seconds=60), description="time between two looks at them")
-
-    @field_validator("interval")
-    @classmethod
-    def _not_endless(cls, interval: timedelta) -> timedelta:
-        if not interval:
-            raise fault_error("'0s' would ask the clusters without a pause", "write 60s")
-        return interval
+    interval: Annotated[
+        Interval, at_least(timedelta.resolution, "'0s' would ask the clusters without a pause", "write 60s")
+    ] = Field(default=timedelta(seconds=60), description="time between two looks at them")
 
     @field_validator("acls_principals")
     @classmethod
@@ -94,14 +89,6 @@ class SyncConfig(Settings):
         if findings:
             raise finding_error(*findings)
         return principals
-
-    @model_validator(mode="after")
-    def _patterns_compile(self) -> SyncConfig:
-        try:
-            NameMatcher(self.configs_exclude)
-        except PatternError as error:
-            raise finding_error(SettingsFault(("configs_exclude",), error.problem, error.remedy)) from None
-        return self
 
     @cached_property
     def config_sync(self) -> ConfigSync:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from mirrorlake.config import secrets, values
-from mirrorlake.config.base import Interval, Settings
+from mirrorlake.config.base import Interval, Settings, at_least
 from mirrorlake.config.faults import fault_error
 
 _SCHEME = re.compile(r"(databricks|https?|sqlite|postgresql|mysql|mssql)(\+[a-z0-9]+)?(://.+)?")
@@ -31,7 +31,10 @@ class TrackingConfig(Settings):
     )
     uri: str | None = Field(default=None, description="MLflow's tracking URI; a sqlite file in the lake without it")
     experiment: str = Field(default="mirrorlake", min_length=1, description="the experiment that holds the runs")
-    timeout: Interval = Field(default=timedelta(seconds=30), description="the longest that one run may take to log")
+    timeout: Annotated[
+        Interval,
+        at_least(timedelta.resolution, "'0s' leaves no time to log anything", "write 30s, or `enabled: false`"),
+    ] = Field(default=timedelta(seconds=30), description="the longest that one run may take to log")
 
     @field_validator("uri")
     @classmethod
@@ -45,24 +48,13 @@ class TrackingConfig(Settings):
             raise fault_error("the value (hidden) is not a tracking URI", remedy)
         return uri
 
-    @field_validator("timeout")
-    @classmethod
-    def _some_time(cls, timeout: timedelta) -> timedelta:
-        if not timeout:
-            raise fault_error("'0s' leaves no time to log anything", "write 30s, or `enabled: false`")
-        return timeout
-
     @property
     def uri_shown(self) -> str | None:
         """Return the URI as it was written, without the password that stands in it."""
         return None if self.uri is None else without_user(self.uri)
 
     def tracking_uri(self) -> str | None:
-        """Return the URI with references resolved.
-
-        Raises:
-            ConfigError: a reference cannot be resolved.
-        """
+        """Return the URI with references resolved. Raises ConfigError: a reference cannot be resolved."""
         return None if self.uri is None else self.resolved(self.uri, "uri")
 
     def experiment_name(self, uri: str) -> str:
