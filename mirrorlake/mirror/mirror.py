@@ -410,13 +410,7 @@ class Mirror(Shown):
 
     def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
         """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
-        return LakeProducer(
-            self._connections.publisher(self.config.lake_cluster(cluster)),
-            # One file a batch, which holds its partitions one after another.
-            to_frame=lambda rows: self.spark.createDataFrame(rows).coalesce(1),
-            config=config,
-            now_ms=lambda: int(self._connections.now().timestamp() * 1000),
-        )
+        return LakeProducer(self._connections.publisher(self.config.lake_cluster(cluster)), config=config)
 
     # -- check ----------------------------------------------------------------------------------------------------
 

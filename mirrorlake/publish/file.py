@@ -13,13 +13,11 @@ from mirrorlake.publish.rows import REFUSAL
 
 
 def read_records_of(spark: SparkSession, path: str | Path, *, key: str | None = None) -> DataFrame:
-    """Return the file's records in its order, with the columns that `publish` takes.
+    """Read the file's records in its order, with the columns that `publish` takes.
 
-    Args:
-        spark: the session.
-        path: `.parquet`: a file with a column `value` of bytes or text is taken as it is, any other row becomes a JSON
-            document. Everything else is read as JSON lines, one document a line, whose bytes are the value.
-        key: the field whose value is the record's key, as text; without it records have none.
+    A Parquet file with a column `value` of bytes or text is taken as it is; of any other each row becomes a JSON document.
+    Everything else is read as JSON lines, one document a line, whose bytes are the value. `key` names the field whose value,
+    as text, is the record's key.
 
     Raises:
         UsageError: there is no such file, or no such field in it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 CREATE_TIME = 1  # confluent_kafka.TIMESTAMP_CREATE_TIME
@@ -10,29 +11,18 @@ Headers = Sequence[tuple[str, Any]] | Mapping[str, Any] | None
 OnDelivery = Callable[[Any, "Message"], object]
 
 
+@dataclass(slots=True, eq=False)
 class Message:
     """One record that was handed over; its methods are those of `confluent_kafka.Message`."""
 
-    __slots__ = ("_headers", "_key", "_offset", "_on_delivery", "_partition", "_timestamp_ms", "_topic", "_value")
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes | None]] | None,
-        timestamp_ms: int,
-        on_delivery: OnDelivery | None,
-    ) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._key = key
-        self._value = value
-        self._headers = headers
-        self._timestamp_ms = timestamp_ms
-        self._on_delivery = on_delivery
-        self._offset: int | None = None
+    _topic: str
+    _partition: int
+    _key: bytes | None
+    _value: bytes | None
+    _headers: list[tuple[str, bytes | None]] | None
+    _timestamp_ms: int
+    _on_delivery: OnDelivery | None
+    _offset: int | None = None
 
     def __len__(self) -> int:
         return len(self._value or b"")
@@ -75,27 +65,27 @@ class Message:
         return len(self._key or b"") + len(self._value or b"") + inner
 
     def place(self, partition: int, offset: int) -> Callable[[], object] | None:
-        """Take note of where it was published; return the delivery report to serve, None where nobody asked for one."""
+        """Note where it was published; return the delivery report to serve, None where nobody asked for one."""
         self._partition, self._offset = partition, offset
         report = self._on_delivery
         return None if report is None else lambda: report(None, self)
 
 
 def bytes_of(value: bytes | str | None) -> bytes | None:
-    """Return bytes as they are and text as UTF-8.
+    """Encode text as UTF-8; bytes stay as they are.
 
     Raises:
         TypeError: it is something else.
     """
-    if value is None or isinstance(value, bytes):
-        return value
     if isinstance(value, str):
         return value.encode()
+    if value is None or isinstance(value, bytes):
+        return value
     raise TypeError(f"a key or a value is bytes or text, not {type(value).__name__}")
 
 
 def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]] | None:
-    """Return headers as pairs, None where there are none.
+    """Make pairs of headers, None where there are none.
 
     Raises:
         TypeError: a key is not text, or a value is neither bytes nor text.

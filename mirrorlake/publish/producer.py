@@ -12,19 +12,18 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from mirrorlake.config.schema.lake_cluster import topic_fault
 from mirrorlake.errors import UsageError
 from mirrorlake.publish.message import Headers, Message, OnDelivery, bytes_of, pairs_of
-from mirrorlake.publish.publisher import Published
+from mirrorlake.publish.publisher import Publisher
 from mirrorlake.publish.rows import OVERHEAD, TopicLimits
 from mirrorlake.rules.murmur2 import partitions_for
 
@@ -52,16 +51,6 @@ _SCHEMA = pa.schema(
 )
 
 
-class Publishes(Protocol):
-    """What a producer needs of a `Publisher`."""
-
-    def limits(self, names: Sequence[str]) -> dict[str, TopicLimits]:
-        """Return the limits of the topics: partitions and record size."""
-
-    def append(self, rows: DataFrame, *, batch_id: str | None = None, is_new: bool = False) -> Published:
-        """Append placed rows in one commit."""
-
-
 @dataclass(slots=True)
 class _Batch:
     """Messages under one name; `rows` stay the same however often they are sent."""
@@ -81,10 +70,8 @@ class LakeProducer:
 
     Args:
         publisher: publishes into the lake cluster.
-        to_frame: makes a Spark frame of an Arrow table.
         config: `linger.ms` (1000), `batch.size` (16 MB), `batch.num.messages` (100 000), `queue.buffering.max.messages`
             (1 000 000), `queue.buffering.max.kbytes` (1 GiB), in librdkafka's names.
-        now_ms: the clock, in milliseconds since 1970.
 
     Raises:
         UsageError: an option that does not exist.
@@ -94,18 +81,9 @@ class LakeProducer:
         ...     producer.produce("orders", key="42", value=b"...", on_delivery=print)
     """
 
-    def __init__(
-        self,
-        publisher: Publishes,
-        *,
-        to_frame: Callable[[pa.Table], DataFrame],
-        config: Mapping[str, Any] | None = None,
-        now_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, publisher: Publisher, *, config: Mapping[str, Any] | None = None) -> None:
         self._publisher = publisher
-        self._to_frame = to_frame
         self._options = _options(config or {})
-        self._now_ms = now_ms
         self._limits: dict[str, TopicLimits] = {}
         self._queue: deque[Message] = deque()
         self._queued_bytes = 0
@@ -164,7 +142,7 @@ class LakeProducer:
             bytes_of(key),
             bytes_of(value),
             pairs_of(headers),
-            timestamp or self._now_ms(),
+            timestamp or int(self._publisher.now().timestamp() * 1000),
             on_delivery,
         )
         self._check(message)
@@ -306,7 +284,7 @@ class LakeProducer:
         try:
             if batch.rows is None:
                 batch.rows = self._rows(batch.messages)
-            done = self._publisher.append(self._to_frame(batch.rows), batch_id=f"producer.{batch.name}", is_new=True)
+            done = self._publisher.append_batch(batch.rows, name=f"producer.{batch.name}")
         except BaseException:
             with self._changed:
                 self._has_failed, self._oldest = True, time.monotonic()
@@ -323,7 +301,7 @@ class LakeProducer:
             self._changed.notify_all()
 
     def _rows(self, messages: list[Message]) -> pa.Table:
-        """Return the messages by topic and partition, in their order, with their rank; sorts `messages` alike."""
+        """Sort the messages by topic and partition, each in their order, and make rows of them, with their rank."""
         self._limits |= self._publisher.limits(sorted({message.topic() for message in messages}))
         partitions = np.array([message.partition() for message in messages], np.int32)
         topics = np.array([message.topic() for message in messages], object)
@@ -341,13 +319,20 @@ class LakeProducer:
         ranks: dict[tuple[str, int], int] = {}
         rows = []
         for message, row in zip(messages, order, strict=True):
-            place = message.topic(), int(partitions[row])
-            rank = ranks[place] = ranks.get(place, -1) + 1
+            topic, partition = message.topic(), int(partitions[row])
+            ranks[topic, partition] = rank = ranks.get((topic, partition), -1) + 1
             rows.append(
-                (*place, message.timestamp()[1] * 1000, message.key(), message.value(), message.headers(), rank)
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "timestamp": message.timestamp()[1] * 1000,
+                    "key": message.key(),
+                    "value": message.value(),
+                    "headers": message.headers(),
+                    "rank": rank,
+                }
             )
-        columns = zip(*rows, strict=True)
-        return pa.table([pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], _SCHEMA)
+        return pa.Table.from_pylist(rows, _SCHEMA)
 
     def _serve(self) -> int:
         served = 0

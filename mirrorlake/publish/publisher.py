@@ -16,10 +16,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
@@ -73,20 +74,13 @@ class _OvertakenError(Exception):
 
 
 class Publisher:
-    """Publish into one lake cluster; threads may share it.
-
-    Args:
-        alias: the lake cluster.
-        config: its settings.
-        lake: the lake.
-        now: the clock, in UTC.
-    """
+    """Publish into one lake cluster; threads may share it."""
 
     def __init__(self, alias: str, config: ClusterConfig, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self.alias = alias
         self._config = config
         self._lake = lake
-        self._now = now
+        self.now = now
         self._location = lake.relay_location(alias)
         self._log = PublishLog(lake, alias)
         self._topics = SourceTopics(lake, alias)
@@ -136,7 +130,7 @@ class Publisher:
                     consequence="nothing was published",
                     remedy="give the lake cluster an alias of its own",
                 )
-            self._topics.observe(states, self._declared, at=self._now())
+            self._topics.observe(states, self._declared, at=self.now())
             known, configs = self._topics.known, self._declared.configs(wanted)
             return {
                 name: TopicLimits(
@@ -169,6 +163,11 @@ class Publisher:
             self._sample()
         return done
 
+    def append_batch(self, rows: pa.Table, *, name: str) -> Published:
+        """Append placed rows of a producer's batch, whose name no other publisher uses."""
+        # One file a batch, which holds its partitions one after another.
+        return self.append(self._lake.spark.createDataFrame(rows).coalesce(1), batch_id=name, is_new=True)
+
     # -- one attempt ----------------------------------------------------------------------------------------------
 
     def _attempt(self, rows: DataFrame, batch_id: str | None, is_new: bool) -> Published:
@@ -181,41 +180,34 @@ class Publisher:
         signature = Signature(
             id=uuid.uuid4().hex,
             version=tail.version + 1,
-            landed_at=max(self._now(), tail.landed_at + TICK),
+            landed_at=max(self.now(), tail.landed_at + TICK),
             before=tail.reached,
             batch_id=batch_id,
         )
         offsets = {TopicPartition(s.topic, s.partition): offset for s, offset in tail.reached.items()}
-        failure = self._try(relay_rows(rows, offsets, landed_at=signature.landed_at), signature)
-        if not self._is_committed(signature):
-            if failure is None or any(word in f"{type(failure).__name__} {failure}" for word in _OVERTAKEN):
-                raise _OvertakenError from failure
-            raise self._own(failure) from failure
-        done, reached = self._read_back(signature)
-        self._tail = Tail(version=signature.version, landed_at=signature.landed_at, reached={**tail.reached, **reached})
-        self._is_fresh = True
-        return done
-
-    def _try(self, rows: DataFrame, signature: Signature) -> Exception | None:
-        """Append, and return what failed: a commit may stand although its writer failed after it."""
+        dense = relay_rows(rows, offsets, landed_at=signature.landed_at)
+        failure: Exception | None = None
         try:
             self._lake.append(
-                rows,
+                dense,
                 self._location,
                 app_id=f"{APP}.{self.alias}",
                 version=signature.version,
                 signature=signature.to_text(),
             )
         except Exception as error:
-            return error
-        return None
+            # A commit may stand although its writer failed after it.
+            failure = error
+        if not self._is_committed(signature):
+            if failure is None or any(word in f"{type(failure).__name__} {failure}" for word in _OVERTAKEN):
+                raise _OvertakenError from failure
+            raise self._as_mirrorlake_error(failure) from failure
+        done, reached = self._read_back(signature)
+        self._tail = Tail(version=signature.version, landed_at=signature.landed_at, reached={**tail.reached, **reached})
+        self._is_fresh = True
+        return done
 
     def _is_committed(self, signature: Signature) -> bool:
-        """Tell whether this very attempt stands in the table's history.
-
-        Raises:
-            StoreError: the history could not be read, so nobody knows.
-        """
         try:
             self._log.refresh()
         except Exception as error:
@@ -229,7 +221,6 @@ class Publisher:
         return signature.id in self._log.ids
 
     def _read_back(self, signature: Signature) -> tuple[Published, dict[SourcePartition, int]]:
-        """Read back what the commit with this time holds."""
         at = signature.landed_at
         spans = spans_after(self._lake, self.alias, {}, at - TICK, at)
         places = {SourcePartition(span.topic, span.generation, span.partition): span for span in spans}
@@ -251,7 +242,6 @@ class Publisher:
         return done, {source: int(span.last) + 1 for source, span in places.items()}
 
     def _batch(self, batch_id: str | None, *, is_new: bool) -> Published | None:
-        """Look up what a named batch published before; None where it is new."""
         if batch_id is None:
             return None
         # The log knows what this publisher itself has done, except where an attempt did not come to its end.
@@ -260,10 +250,7 @@ class Publisher:
         signature = self._log.batches.get(batch_id)
         if signature is None:
             return None
-        done, _ = self._read_back(signature)
-        return Published(
-            cluster=done.cluster, records=done.records, partitions=done.partitions, batch_id=batch_id, repeated=True
-        )
+        return replace(self._read_back(signature)[0], repeated=True)
 
     # -- around it ------------------------------------------------------------------------------------------------
 
@@ -304,7 +291,7 @@ class Publisher:
             alias=self.alias,
         )
 
-    def _own(self, failure: Exception) -> MirrorlakeError:
+    def _as_mirrorlake_error(self, failure: Exception) -> MirrorlakeError:
         if isinstance(failure, MirrorlakeError):
             return failure
         _, marked, rest = str(failure).partition(REFUSAL)

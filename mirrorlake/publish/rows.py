@@ -35,12 +35,9 @@ class TopicLimits:
 
 
 def shaped(frame: DataFrame, *, topic: str | None) -> DataFrame:
-    """Return `topic, partition, timestamp, key, value, headers` of a frame as people write them.
+    """Select `topic, partition, timestamp, key, value, headers` from a frame as people write them.
 
-    Args:
-        frame: `value` (binary or string) and, where wanted, `key`, `headers` (array of key and value, or a map),
-            `timestamp` (or milliseconds since 1970), `partition` and `topic`.
-        topic: the topic of all records, instead of a column.
+    `timestamp` may be milliseconds since 1970, `headers` a map; `topic` is that of all records, instead of a column.
 
     Raises:
         UsageError: a column is missing or of a type that says nothing about its bytes.
@@ -71,14 +68,10 @@ def shaped(frame: DataFrame, *, topic: str | None) -> DataFrame:
 
 
 def placed(rows: DataFrame, topics: Mapping[str, TopicLimits]) -> DataFrame:
-    """Return shaped rows with their partition, and `rank`, their place within it from 0 on, in the order of the frame.
+    """Give shaped rows their partition, and `rank`, their place within it from 0 on, in the order of the frame.
 
     A record goes where it says; else by its key as Kafka's default partitioner has it (murmur2); else, without a key, one
     after another over all partitions. Rows that cannot be published fail the job with a text that holds `REFUSAL`.
-
-    Args:
-        rows: from `shaped`.
-        topics: every topic of the rows.
     """
     from mirrorlake.publish.key_hashes import hashes
 
@@ -104,12 +97,9 @@ def placed(rows: DataFrame, topics: Mapping[str, TopicLimits]) -> DataFrame:
 
 
 def relay_rows(rows: DataFrame, next_offsets: Mapping[TopicPartition, int], *, landed_at: datetime) -> DataFrame:
-    """Return placed rows as rows of the relay, with dense offsets from the next ones on.
+    """Make placed rows rows of the relay, with dense offsets from the next ones on, or from 0.
 
-    Args:
-        rows: `topic, partition, timestamp, key, value, headers, rank`.
-        next_offsets: where partitions go on; others begin at 0.
-        landed_at: the time of the commit, and the timestamp of records that have none.
+    `landed_at` is the time of the commit, and the timestamp of records that have none.
     """
     known = [(tp.topic, tp.partition, offset) for tp, offset in next_offsets.items()]
     bases = rows.sparkSession.createDataFrame(known, "topic string, partition int, base bigint")
@@ -135,7 +125,7 @@ def _by_topic(values: Mapping[str, int]) -> Column:
 
 
 def _problem(count: Column, limit: Column) -> Column:
-    """Return why a row cannot be published, null where it can; it would stop every flow that carries it."""
+    """Why a row cannot be published, null where it can; it would stop every flow that carries it."""
     headers = F.coalesce("headers", F.array().cast(_HEADERS))
     size = _bytes(F.col("key")) + _bytes(F.col("value"))
     size += F.aggregate(headers, F.lit(0), lambda total, h: total + _bytes(h["key"]) + _bytes(h["value"]))

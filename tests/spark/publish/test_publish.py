@@ -276,11 +276,11 @@ def test_law_f_a_death_while_the_account_is_written_gives_no_offset_out_again(
     """Records of hours ago, an account that a death cut short, then publishers whose clocks stand before and after it."""
     early = make_lake()
     publisher = early._connections.publisher("app")
-    publisher._now = lambda: datetime.now(timezone.utc) - timedelta(hours=5)
+    publisher.now = lambda: datetime.now(timezone.utc) - timedelta(hours=5)
     publisher._sample = lambda: None
     early.publish(keyed(spark, 10), topic="orders")
     del publisher._sample
-    publisher._now = lambda: datetime.now(timezone.utc)
+    publisher.now = lambda: datetime.now(timezone.utc)
     real, left = publisher._lake.append, 1
 
     def dying(frame: DataFrame, location: str, **options: Any) -> None:

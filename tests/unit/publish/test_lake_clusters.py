@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -89,10 +90,12 @@ class Memory:
     def limits(self, names: Sequence[str]) -> dict[str, TopicLimits]:
         return {name: TopicLimits(partitions=6, max_bytes=1000) for name in names}
 
-    def append(self, rows: Any, *, batch_id: str | None = None, is_new: bool = False) -> Published:
-        assert is_new
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(0.007, timezone.utc)
+
+    def append_batch(self, rows: Any, *, name: str) -> Published:
         self.sent += 1
-        self.batches[str(batch_id)] = rows.to_pylist()
+        self.batches[name] = rows.to_pylist()
         if self.is_away:
             raise StoreError("the store is away")
         places = {(row["topic"], row["partition"]) for row in rows.to_pylist()}
@@ -102,7 +105,7 @@ class Memory:
 
 def producer(memory: Memory, **options: Any) -> LakeProducer:
     config = {"linger.ms": 3_600_000, **{name.replace("_", "."): value for name, value in options.items()}}
-    return LakeProducer(memory, to_frame=lambda rows: rows, config=config, now_ms=lambda: 7)
+    return LakeProducer(cast("Any", memory), config=config)
 
 
 def test_rows_are_sorted_ranked_and_told_their_offsets() -> None:
@@ -191,6 +194,6 @@ def test_types_and_options_are_those_of_librdkafka() -> None:
                 producing.produce("t", **arguments)
     for config in ({"linger": 1}, {"linger.ms": "x"}, {"linger.ms": -1}):
         with pytest.raises(UsageError, match="is not an option of a lake cluster's producer"):
-            LakeProducer(Memory(), to_frame=lambda rows: rows, config=config, now_ms=lambda: 7)
+            LakeProducer(cast("Any", Memory()), config=config)
     with pytest.raises(RuntimeError, match="closed"):
         producing.produce("t")
