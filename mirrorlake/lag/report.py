@@ -7,7 +7,7 @@ JavaScript is off; its own policy forbids it to load or to run anything. Everyth
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -206,18 +206,12 @@ class Report(Shown):
             return "<p>None is recorded: <code>mirrorlake report --verify</code> runs one.</p>"
         parts = []
         for one in self.verifications:
-            counts = ("landed", "republished", "withheld", "verified", "not_republished", "not_compared")
-            columns = ["topic", "generation", "partition", *(name.replace("_", " ") for name in counts)]
-            rows = [
-                (p.topic, str(p.generation), str(p.partition), *(getattr(p, name) for name in counts))
-                for p in one.partitions
-            ]
-            parts.append(table(f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}", columns, rows))
+            columns = ["topic", "generation", "partition", "landed", "republished", "withheld", "verified"]
+            columns += ["not republished", "not compared"]
+            parts.append(table(f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}", columns, one.partitions))
             if one.differences:
-                wrong = [tuple(map(str, asdict(difference).values())) for difference in one.differences]
-                parts.append(
-                    table("differences", ["where", "problem", "topic", "partition", "offset", "records"], wrong)
-                )
+                columns = ["where", "problem", "topic", "partition", "offset", "records"]
+                parts.append(table("differences", columns, one.differences))
         return "".join(part.html(zone=timezone.utc, rows=MOST_ROWS) for part in parts)
 
 

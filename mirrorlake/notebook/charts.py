@@ -21,6 +21,7 @@ _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
 MOST_LINES = 30
 
 Measure = Literal["time", "offsets"]
+_PERCENTILES = ["p50_ms", "p95_ms", "p99_ms"]
 
 
 def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time") -> Any:
@@ -42,7 +43,8 @@ def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time") -> Any:
     """
     column = "time_lag_ms" if measure == "time" else "offset_lag"
     _require(frame, "observed_at", "flow", "hop", "group_id", column)
-    named = frame.assign(line=[_hop_name(*row) for row in zip(frame.flow, frame.hop, frame.group_id, strict=True)])
+    by_group = [f" by {group}" if isinstance(group, str) else "" for group in frame.group_id]
+    named = frame.assign(line=frame.flow + " " + frame.hop + by_group)
     by = named.groupby(["line", "observed_at"], sort=True)[column]
     # What leaves an unknown part out would look like a fall of the lag.
     found = (by.max() / 1000 if measure == "time" else by.sum()).where(by.count() == by.size())
@@ -59,15 +61,10 @@ def latency_chart(frame: pd.DataFrame) -> Any:
     Raises:
         UsageError: plotly is not installed, or a column is missing.
     """
-    figures = ["p50_ms", "p95_ms", "p99_ms"]
-    _require(frame, "bucket", "flow", "topic", *figures)
-    long = frame.melt(id_vars=["bucket", "flow", "topic"], value_vars=figures, value_name="ms")
-    long["line"] = [
-        f"{flow} {topic} {name.removesuffix('_ms')}"
-        for flow, topic, name in zip(long.flow, long.topic, long.variable, strict=True)
-    ]
-    long["s"] = long.ms / 1000
-    long = long.sort_values(["line", "bucket"])
+    _require(frame, "bucket", "flow", "topic", *_PERCENTILES)
+    long = frame.melt(id_vars=["bucket", "flow", "topic"], value_vars=_PERCENTILES, value_name="ms")
+    figures = long.variable.str.removesuffix("_ms")
+    long = long.assign(line=long.flow + " " + long.topic + " " + figures, s=long.ms / 1000)
     return _figure("produce to target", "seconds", _series(long, "line", "bucket", "s"))
 
 
@@ -82,8 +79,7 @@ def rpo_chart(frame: pd.DataFrame, *, objective_ms: float | None = None) -> Any:
         UsageError: plotly is not installed, or a column is missing.
     """
     _require(frame, "observed_at", "flow", "data_ms")
-    ranked = frame.assign(s=frame.data_ms / 1000).sort_values(["flow", "observed_at"])
-    figure = _figure("RPO", "seconds", _series(ranked, "flow", "observed_at", "s"))
+    figure = _figure("RPO", "seconds", _series(frame.assign(s=frame.data_ms / 1000), "flow", "observed_at", "s"))
     if objective_ms is not None:
         figure.add_hline(y=objective_ms / 1000, line_dash="dot", annotation_text="objective")
     return figure
@@ -104,21 +100,11 @@ def group_chart(frame: pd.DataFrame, group: str) -> Any:
     if own.empty:
         known = ", ".join(sorted(frame.group_id.dropna().unique())[:20]) or "none"
         raise UsageError(f"no positions of the group '{group}' are known at this time", remedy=f"known groups: {known}")
-    long = own.melt(
-        id_vars=["observed_at", "flow", "topic", "partition"],
-        value_vars=["position", "end_position"],
-        value_name="offset",
-    )
-    long["line"] = [
-        f"{flow} {topic}-{partition} {'end' if name == 'end_position' else 'position'}"
-        for flow, topic, partition, name in zip(long.flow, long.topic, long.partition, long.variable, strict=True)
-    ]
-    long = long.sort_values(["line", "observed_at"])
+    places = ["observed_at", "flow", "topic", "partition"]
+    long = own.melt(id_vars=places, value_vars=["position", "end_position"], value_name="offset")
+    place = long.flow + " " + long.topic + "-" + long.partition.astype(str)
+    long["line"] = place + " " + long.variable.replace("end_position", "end")
     return _figure(f"positions of {group}", "upstream offset", _series(long, "line", "observed_at", "offset"))
-
-
-def _hop_name(flow: str, hop: str, group: object) -> str:
-    return f"{flow} {hop} by {group}" if isinstance(group, str) else f"{flow} {hop}"
 
 
 def _require(frame: pd.DataFrame, *columns: str) -> None:
@@ -136,7 +122,7 @@ _Line = tuple[str, Sequence[Any], Sequence[float | None]]
 def _series(frame: pd.DataFrame, line: str, time: str, value: str) -> Iterator[_Line]:
     import pandas as pd
 
-    for name, rows in frame.groupby(line, sort=True):
+    for name, rows in frame.sort_values([line, time]).groupby(line, sort=True):
         # Plotly shows times as they are written: the zone is said on the axis.
         times = pd.to_datetime(rows[time], utc=True).dt.tz_localize(None)
         yield str(name), list(times), [None if pd.isna(each) else float(each) for each in rows[value]]

@@ -17,13 +17,7 @@ _NEW = "a new cluster"
 
 
 class ClustersView:
-    """The clusters of a draft, and a form for one of them.
-
-    Args:
-        session: runs the trials.
-        clusters: those that the draft begins with.
-        changed: is called when a cluster was added, changed or removed.
-    """
+    """The clusters of a draft, and a form for one of them; `changed` is called when one was added, changed or removed."""
 
     def __init__(self, session: Session, clusters: tuple[ClusterDraft, ...], changed: Callable[[], None]) -> None:
         self._runner = runner = session.runner

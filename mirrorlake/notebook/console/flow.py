@@ -25,11 +25,7 @@ _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
 class FlowView:
     """The flow of a draft: ends, topics, names on the target, isolation rules and groups.
 
-    Args:
-        session: runs the looks at the source.
-        flows: those that the settings have already; the form begins with a new one.
-        draft: returns the whole draft, with this form's flow in it.
-        changed: called when the form changed.
+    `flows` are those of the settings, `draft` returns the whole draft, `changed` is called when the form changed.
     """
 
     def __init__(

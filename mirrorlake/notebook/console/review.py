@@ -28,14 +28,7 @@ class Reviewed:
 
 
 class ReviewView:
-    """Review and apply a draft.
-
-    Args:
-        session: runs plan and apply.
-        draft: returns the draft.
-        open_mirror: returns the mirror of settings, on the session of the console.
-        applied: called with the mirror after its plan was applied.
-    """
+    """Review and apply what `draft` returns; `applied` is called with the mirror after its plan was applied."""
 
     def __init__(
         self,

@@ -20,14 +20,7 @@ STEPS = ("1 Clusters", "2 Flow", "3 Review and apply")
 
 
 class Wizard:
-    """Set a flow up, from nothing or beside what a settings file has already.
-
-    Args:
-        session: runs the work.
-        begin: the draft to begin with.
-        open_mirror: returns the mirror of settings, on the session of the console.
-        applied: called with the mirror after its plan was applied.
-    """
+    """Set a flow up, from nothing or beside what a settings file has; `applied` gets the mirror whose plan was applied."""
 
     def __init__(
         self,
