@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mirrorlake.errors import UsageError
+from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.moment import total
 from mirrorlake.lag.series import LatencyPoint, latency_points
 from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import GAPS, WITHHELD, TableSchema
+
+_LATENCY_SPAN, _LATENCY_BUCKET = "10m", "5m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +44,25 @@ class Figures:
         }
 
 
-def measure(lake: Lake, *, lag: LagVerdict, latency: DataFrame | None, now: datetime) -> Figures:
-    """Read the figures of a moment; three actions on small tables.
+def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
+    """Read the figures of this moment from the tables; of latency the newest bucket of each topic counts.
 
-    Of `latency` the newest bucket of each topic counts; None where nothing was landed yet.
+    Raises:
+        StoreError: the lake failed.
     """
-    newest = {} if latency is None else {(one.flow, one.topic): one for one in latency_points(latency)}
+    try:
+        verdict = lag.verdict()
+    except UsageError:
+        # Nothing was sampled yet.
+        verdict = LagVerdict(hops=())
+    try:
+        latency = latency_points(lag.latency(_LATENCY_SPAN, bucket=_LATENCY_BUCKET))
+    except UsageError:
+        latency = ()
     return Figures(
-        at=now,
-        lag=lag,
-        latency=tuple(newest.values()),
+        at=now(),
+        lag=verdict,
+        latency=tuple({(one.flow, one.topic): one for one in latency}.values()),
         gaps=_sums(lake, GAPS, "source", "missing"),
         withheld=_sums(lake, WITHHELD, "flow", "record_count"),
     )

@@ -10,22 +10,18 @@ Law H: nothing is written to any cluster.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.config.schema.sampling import SamplingConfig
-from mirrorlake.errors import ClusterError, ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lag.moment import Standing
-from mirrorlake.lag.unreachable import Unreachable
+from mirrorlake.lag.unreachable import Round, Unreachable
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics, next_life
@@ -43,10 +39,6 @@ log = logging.getLogger(__name__)
 COMPLETE_EVERY = timedelta(hours=6)
 # Every so many looks a group is asked for all topics, where asking each time would move more positions than this.
 _ASK_ALL_EVERY, _ASK_ALL_BELOW = 10, 200_000
-# Requests that wait for brokers at the same time.
-_WORKERS = 8
-
-T = TypeVar("T")
 
 
 Lanes = Mapping[int, LedgerRecord | None]
@@ -177,7 +169,7 @@ class Sampler:
         Raises:
             ClusterError: with `must_answer`, a cluster does not answer.
         """
-        sites, round_ = self._sites(), _Round(must_answer=must_answer)
+        sites, round_ = self._sites(), Round(must_answer=must_answer)
         for alias in sites.admins:
             if (why := self._unreachable.why(alias)) is not None:
                 _leave_out(sites, round_, alias, why)
@@ -365,40 +357,7 @@ def _lanes(sites: SampleSites, flow: FlowConfig) -> Lanes:
         return read_lanes(reader, sites.admins[flow.target], flow.ledger_topic)
 
 
-def _leave_out(sites: SampleSites, round_: _Round, alias: str, why: str) -> None:
+def _leave_out(sites: SampleSites, round_: Round, alias: str, why: str) -> None:
     for subject in [("cluster", alias), *(("flow", flow.name) for flow in sites.flows if flow.target == alias)]:
         round_.took.setdefault(subject, 0.0)
         round_.errors[subject] = why
-
-
-class _Round:
-    """Ask many at a time; who does not answer is not asked again in this round, and costs the others nothing."""
-
-    def __init__(self, *, must_answer: bool) -> None:
-        self._must_answer = must_answer
-        self.took: dict[Subject, float] = {}
-        self.errors: dict[Subject, str] = {}
-        self.away: set[str] = set()
-
-    def ask(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
-        open_ = {subject: call for subject, call in calls.items() if subject not in self.errors}
-        if not open_:
-            return {}
-        with ThreadPoolExecutor(max_workers=min(_WORKERS, len(open_)), thread_name_prefix="sample") as pool:
-            answers = dict(zip(open_, pool.map(self._one, open_.items()), strict=True))
-        return {subject: answer[0] for subject, answer in answers.items() if answer}
-
-    def _one(self, item: tuple[Subject, Callable[[], T]]) -> tuple[T] | None:
-        subject, call = item
-        begun = time.monotonic()
-        try:
-            return (call(),)
-        except ClusterError as error:
-            if self._must_answer:
-                raise
-            self.errors[subject] = error.cause
-            if subject[0] == "cluster" and isinstance(error, ClusterUnreachable):
-                self.away.add(subject[1])
-            return None
-        finally:
-            self.took[subject] = self.took.get(subject, 0.0) + time.monotonic() - begun

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-from mirrorlake.errors import ClusterError
+from mirrorlake.errors import ClusterError, ClusterUnreachable
+from mirrorlake.lake.samples import Subject
+
+# Requests that wait for brokers at the same time.
+_WORKERS = 8
+
+T = TypeVar("T")
 
 
 class Unreachable:
@@ -58,3 +67,40 @@ class Unreachable:
         # A daemon: a client's time-out must not hold up the end of the process.
         self._asking[alias] = threading.Thread(target=work, name=f"ask {alias}", daemon=True)
         self._asking[alias].start()
+
+
+class Round:
+    """Ask many subjects at a time; one that does not answer is not asked again in this round, and costs the others nothing.
+
+    With `must_answer` it raises.
+    """
+
+    def __init__(self, *, must_answer: bool) -> None:
+        self._must_answer = must_answer
+        self.took: dict[Subject, float] = {}
+        self.errors: dict[Subject, str] = {}
+        self.away: set[str] = set()
+
+    def ask(self, calls: Mapping[Subject, Callable[[], T]]) -> dict[Subject, T]:
+        """Ask all that have not failed yet, and return their answers."""
+        open_ = {subject: call for subject, call in calls.items() if subject not in self.errors}
+        if not open_:
+            return {}
+        with ThreadPoolExecutor(max_workers=min(_WORKERS, len(open_)), thread_name_prefix="sample") as pool:
+            answers = dict(zip(open_, pool.map(self._one, open_.items()), strict=True))
+        return {subject: answer[0] for subject, answer in answers.items() if answer}
+
+    def _one(self, item: tuple[Subject, Callable[[], T]]) -> tuple[T] | None:
+        subject, call = item
+        begun = time.monotonic()
+        try:
+            return (call(),)
+        except ClusterError as error:
+            if self._must_answer:
+                raise
+            self.errors[subject] = error.cause
+            if subject[0] == "cluster" and isinstance(error, ClusterUnreachable):
+                self.away.add(subject[1])
+            return None
+        finally:
+            self.took[subject] = self.took.get(subject, 0.0) + time.monotonic() - begun

@@ -6,7 +6,6 @@ JMX names otherwise; docs/metrics.md has the table. Base units, as Prometheus wa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -26,7 +25,7 @@ _BATCH_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 MOST_SERIES = 50_000
 
 
-class Metrics:
+class Metrics(Collector):
     """The metrics of one process, in a registry of their own.
 
     Args:
@@ -75,8 +74,10 @@ class Metrics:
             ["stream", "error", "retried"],
             registry=self.registry,
         )
-        self._tables = _Tables(per_partition=per_partition, most_series=most_series)
-        self.registry.register(self._tables)
+        self._per_partition = per_partition
+        self._most_series = most_series
+        self._families: tuple[GaugeMetricFamily, ...] = ()
+        self.registry.register(self)
 
     def landed(self, source: str, *, records: int, seconds: float, at: float) -> None:
         """Count a batch that was landed; `at` is the end of it, in seconds since 1970."""
@@ -105,7 +106,25 @@ class Metrics:
 
     def show(self, figures: Figures) -> None:
         """Replace what the last look at the tables found; series that are not in it any more are gone."""
-        self._tables.show(figures)
+        # Verdicts come worst first.
+        places = _places(figures.lag.hops, per_partition=self._per_partition)
+        kept = dict(islice(places.items(), self._most_series))
+        at, left_out = figures.at.timestamp(), len(places) - len(kept)
+        # A whole look is shown or none of it.
+        self._families = (
+            _family("mirrorlake_metrics_timestamp_seconds", "Time of the look at the tables.", (), [((), at)]),
+            _family(
+                "mirrorlake_metrics_series_left_out", "Partitions and groups beyond the bound.", (), [((), left_out)]
+            ),
+            *_hops({place: hops for place, hops in kept.items() if place.hop != "consumed"}),
+            *_groups({place: hops for place, hops in kept.items() if place.hop == "consumed"}),
+            *_flows(figures),
+            *_records(figures),
+        )
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield what the last look found; the registry asks for it at each scrape."""
+        yield from self._families
 
     def failed(self) -> None:
         """Count a look at the tables that failed."""
@@ -114,42 +133,6 @@ class Metrics:
     def _batch(self, stream: str, seconds: float, at: float) -> None:
         self._batches.labels(stream).observe(seconds)
         self._success.labels(stream).set(at)
-
-
-class _Tables(Collector):
-    """The newest figures; a whole look is shown or none of it."""
-
-    def __init__(self, *, per_partition: bool, most_series: int) -> None:
-        self._per_partition = per_partition
-        self._most_series = most_series
-        self._families: list[GaugeMetricFamily] = []
-        self._lock = threading.Lock()
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        with self._lock:
-            families = list(self._families)
-        yield from families
-
-    def show(self, figures: Figures) -> None:
-        # Verdicts come worst first.
-        places = _places(figures.lag.hops, per_partition=self._per_partition)
-        kept = dict(islice(places.items(), self._most_series))
-        families = [
-            GaugeMetricFamily(
-                "mirrorlake_metrics_timestamp_seconds", "Time of the look at the tables.", value=figures.at.timestamp()
-            ),
-            GaugeMetricFamily(
-                "mirrorlake_metrics_series_left_out",
-                "Partitions and groups beyond the bound.",
-                value=len(places) - len(kept),
-            ),
-            *_hops({place: hops for place, hops in kept.items() if place.hop != "consumed"}),
-            *_groups({place: hops for place, hops in kept.items() if place.hop == "consumed"}),
-            *_flows(figures),
-            *_records(figures),
-        ]
-        with self._lock:
-            self._families = families
 
 
 class _Place(NamedTuple):

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from mirrorlake.errors import UsageError
 from mirrorlake.lag.figures import Figures, measure
-from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 
@@ -17,18 +15,11 @@ log = logging.getLogger(__name__)
 
 # The streams need all cores for their start.
 _FIRST_LOOK_S = 10.0
-_LATENCY_SPAN, _LATENCY_BUCKET = "10m", "5m"
 
 
 @contextmanager
 def measured(connections: Connections, checks: Checks, *, port: int | None) -> Iterator[None]:
-    """Serve the metrics of a mirror while the body runs.
-
-    Args:
-        connections: the mirror's.
-        checks: know its lag.
-        port: where to serve them; None takes that of the settings, and without one there is nothing to do.
-    """
+    """Serve the metrics of a mirror while the body runs; without a port here or in the settings nothing is done."""
     settings = connections.config.metrics
     port = settings.port if port is None else port
     if port is None:
@@ -50,7 +41,7 @@ def measured(connections: Connections, checks: Checks, *, port: int | None) -> I
             connections.metrics = metrics
             stack.callback(setattr, connections, "metrics", None)
             every_s = settings.every.total_seconds()
-            look, first_s = partial(figures_of, connections, checks), min(every_s, _FIRST_LOOK_S)
+            look, first_s = partial(_look, connections, checks), min(every_s, _FIRST_LOOK_S)
             feed = MetricsFeed(metrics, look, every_s=every_s, first_s=first_s).start()
             stack.callback(_quietly, feed.stop)
         except Exception:
@@ -66,20 +57,5 @@ def _quietly(call: Callable[..., object], *arguments: object) -> None:
         log.exception("metrics.failed what=stop")
 
 
-def figures_of(connections: Connections, checks: Checks) -> Figures:
-    """Measure this moment out of the tables.
-
-    Raises:
-        StoreError: the lake failed.
-    """
-    lag = checks.lag(connections.config.flows)
-    try:
-        verdict = lag.verdict()
-    except UsageError:
-        # Nothing was sampled yet.
-        verdict = LagVerdict(hops=())
-    try:
-        latency = lag.latency(_LATENCY_SPAN, bucket=_LATENCY_BUCKET)
-    except UsageError:
-        latency = None
-    return measure(connections.lake, lag=verdict, latency=latency, now=connections.now())
+def _look(connections: Connections, checks: Checks) -> Figures:
+    return measure(connections.lake, checks.lag(connections.config.flows), now=connections.now)
