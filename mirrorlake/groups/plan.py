@@ -43,13 +43,7 @@ def plan_groups(
 ) -> GroupPlan:
     """Plan where each group of a flow goes on at the target, and what is held back; changes nothing.
 
-    Args:
-        lake: the lake.
-        flow: the flow.
-        positions: from `committed_positions`.
-        clusters: the clusters of the settings.
-        now: the time of the look.
-        recorded: the flow's source is lost and is not asked.
+    `positions` are from `committed_positions`; where the flow's source is lost, they are `recorded`.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
@@ -117,13 +111,8 @@ def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
 class GroupSync:
     """Keep a flow's groups in step, pass after pass; a pass in which nothing moved costs two requests a group.
 
-    Args:
-        lake: the lake.
-        flow: the flow.
-        clusters: the clusters of the settings.
-        now: the clock, in UTC.
-        recorded: take the groups' positions from the lake, where the source is lost.
-        checkpoints: writes MirrorMaker 2's checkpoints of each plan that was carried out; None where none are asked for.
+    Where the source is lost, positions are taken from the lake (`recorded`). `checkpoints` writes MirrorMaker 2's checkpoints of
+    each plan that was carried out; None where none are asked for.
     """
 
     def __init__(

@@ -137,12 +137,8 @@ def make_takeover_plan(
 ) -> TakeoverPlan:
     """Find where each partition of the flow goes on after MirrorMaker 2; reads the clusters and changes nothing.
 
-    Args:
-        flow: the flow; its source's alias and its policy are those that MirrorMaker had.
-        sites: how to reach its clusters.
-        other: where MirrorMaker kept its state.
-        trust_stored: go on at the stored position where the records cannot tell. Right only for a MirrorMaker that was
-            stopped cleanly.
+    The source's alias and the policy of the flow are those that MirrorMaker had; `other` says where it kept its state.
+    `trust_stored` goes on at the stored position where the records cannot tell: right only for one that was stopped cleanly.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
@@ -183,7 +179,7 @@ def make_takeover_plan(
 
 
 def _copied_configs(flow: FlowConfig, sites: Sites, remotes: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the settings that each remote topic has in common with its source, of those the flow keeps in step."""
+    """Find the settings that each remote topic has in common with its source, of those the flow keeps in step."""
     upstream, downstream = sites.source.configs(remotes), sites.target.configs(remotes.values())
     found: dict[str, dict[str, str]] = {}
     for topic, remote in remotes.items():

@@ -193,7 +193,7 @@ class GroupPlan(Shown):
         return len(self.positions)
 
     def sheet(self) -> Sheet:
-        """Return where each group goes on; what is held back comes first, then what moves."""
+        """Show where each group goes on; what is held back comes first, then what moves."""
         # Few clients write metadata with a commit.
         metadata = any(p.metadata for p in self.positions)
         columns = ["group", "source", "upstream", "target", "downstream", "reads again", "action", "reason"]

@@ -50,10 +50,8 @@ class GroupPlace:
 class HistoryState(Shown):
     """What was known at a time.
 
-    Attributes:
-        topics: by (cluster, topic), the last that was seen, also of topics that were gone.
-        acls: by cluster.
-        groups: the next offset to read, by place.
+    `topics` holds the last that was seen by (cluster, topic), also of topics that were gone; `acls` those of each cluster, and
+    `groups` the next offset to read by place.
     """
 
     topics: dict[tuple[str, str], Seen] = field(default_factory=dict)

@@ -36,7 +36,7 @@ Ways = Mapping[tuple[TopicPlace, TopicPlace], tuple[TopicPlace, ...]]
 
 
 def hops_of(related: RelatedFlows) -> Hops:
-    """Return which flow of a mesh leads from which topic to which.
+    """Find which flow of a mesh leads from which topic to which.
 
     A topic counts from when a flow brings it, landed there or not: what its cluster wrote into it itself is not known then,
     so it counts as not read (law A).
@@ -60,7 +60,7 @@ def hops_of(related: RelatedFlows) -> Hops:
 
 
 def ways_of(related: RelatedFlows) -> Ways:
-    """Return the ways of a mesh's records, each from its origin."""
+    """Find the ways of a mesh's records, each from its origin."""
     routes = [flow.route for flow in related.mesh]
     trees = {start: tree_from(start, routes) for start, _ in hops_of(related)}
     return {(start, place): way(tree, place) for start, tree in trees.items() for place in tree.clusters}
@@ -86,10 +86,8 @@ class Mesh:
     ) -> dict[tuple[str, TopicPartition], Resume]:
         """Find where readers go on, by reader and target partition.
 
-        Args:
-            translated: the positions to translate, on the flow's source, whoever set them.
-            readers: what the readers have committed themselves, on every cluster of the mesh.
-            checks: what is said of each position on the source of a flow into the remote topics.
+        `translated` are the positions to translate, on the flow's source, whoever set them; `readers` what the readers have committed
+        themselves, on every cluster of the mesh; `checks` what is said of each position on the source of a flow into the remote topics.
         """
         flow = self._related.flows[0]
         asked = {
@@ -220,7 +218,7 @@ class Mesh:
         return found
 
     def _valid_to(self, flow: str, topic: str, generation: int, partition: int) -> int:
-        """Return where the offsets of a life end that the source's log still holds: where it was cut, 0 for a life that is over."""
+        """Find where the offsets of a life end that the source's log still holds: where it was cut, 0 for a life that is over."""
         known = self._related.topics[flow].get(topic)
         if known is None or generation < known.generation:
             return 0

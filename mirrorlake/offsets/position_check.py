@@ -26,9 +26,8 @@ _SPANS = "topic string, generation int, partition int, at bigint, low bigint, hi
 class PositionChecker:
     """Check positions on the source of one flow.
 
-    Args:
-        unsure: the positions, each with the first upstream offset that was republished (None: nothing was).
-        source: where the records still are; None where it is lost.
+    `unsure` holds, of each position, the first upstream offset that was republished (None: nothing was). `source` is None where it
+    is lost.
     """
 
     def __init__(

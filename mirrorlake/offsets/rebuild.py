@@ -114,7 +114,12 @@ def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict
     for flow in flows:
         if flow.target != target:
             continue
-        alike = [other for other in flows if other.target == like and _makes_the_same(flow, other)]
+        alike = [
+            other
+            for other in flows
+            if other.target == like
+            and all(getattr(flow, key) == getattr(other, key) for key in FlowConfig.model_fields if key not in _FREE)
+        ]
         if len(alike) > 1:
             names = ", ".join(other.name for other in alike)
             raise UsageError(
@@ -130,10 +135,6 @@ def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict
             remedy=f"add flows into {target} with the same source, topics, policy and placement as those into {like}",
         )
     return found
-
-
-def _makes_the_same(flow: FlowConfig, other: FlowConfig) -> bool:
-    return all(getattr(flow, key) == getattr(other, key) for key in FlowConfig.model_fields if key not in _FREE)
 
 
 def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str, recorded: bool) -> RebuildPlan:

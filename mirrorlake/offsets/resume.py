@@ -43,14 +43,8 @@ def resume_readers(
 ) -> Resumes:
     """Find where readers go on at the target of the first of related flows.
 
-    Args:
-        lake: the lake.
-        related: the flow, and those that share remote topics with it.
-        readers: what the readers have read on the sources of these flows.
-        clusters: the clusters of the settings.
-        translated: where clusters mirror each other, the positions on the flow's source to translate, whoever set them; None
-            where they are the readers' own.
-        lost: sources that are not asked.
+    `readers` are the positions that tell what they have read. Where clusters mirror each other, `translated` are the positions
+    on the flow's source to translate, whoever set them; None where they are the readers' own. Sources in `lost` are not asked.
 
     Raises:
         ClusterError: a cluster does not answer.

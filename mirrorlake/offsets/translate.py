@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -85,13 +85,7 @@ def _withheld(
     lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, found: Translation
 ) -> Translation | None:
     """Find what withheld the record at an offset, or where it went when it was re-driven."""
-    rows = lake.ask(
-        f"SELECT * FROM {{withheld}} WHERE flow = :flow AND {_AT}",  # noqa: S608
-        flow=flow.name,
-        offset=offset,
-        **_key(source),
-    )
-    for row in rows:
+    for row in _rows_at(lake, "SELECT * FROM {withheld} WHERE flow = :flow", source, offset, flow=flow.name):
         if not any(part["first"] <= offset < part["first"] + part["length"] for part in row.ranges):
             continue
         resume_at = found.resume_at if isinstance(found, InHole) else None
@@ -105,14 +99,13 @@ def _withheld(
     return None
 
 
-_AT = (
-    "topic = :topic AND generation = :generation AND partition = :partition "
-    "AND first_offset <= :offset AND last_offset >= :offset"
-)
-
-
-def _key(source: SourcePartition) -> dict[str, Any]:
-    return {"topic": source.topic, "generation": source.generation, "partition": source.partition}
+def _rows_at(lake: Lake, select: str, place: SourcePartition, offset: int, /, **values: Any) -> list[Any]:
+    """Ask for the rows of a table of ranges that an upstream offset lies in."""
+    here = (
+        "topic = :topic AND generation = :generation AND partition = :partition "
+        "AND first_offset <= :offset AND last_offset >= :offset"
+    )
+    return list(lake.ask(f"{select} AND {here}", offset=offset, **asdict(place), **values))
 
 
 class _Runs:
@@ -150,13 +143,8 @@ class _Runs:
 def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: int, hole: InHole) -> Translation:
     """Law E: why there was nothing to land at an offset."""
     # Gaps are written once an account: a transactional stretch may lie around a range that retention took.
-    rows = lake.ask(
-        f"SELECT DISTINCT kind FROM {{gaps}} WHERE source = :source AND {_AT}",  # noqa: S608
-        source=flow.source,
-        offset=offset,
-        **_key(source),
-    )
-    kinds = {row.kind for row in rows}
+    gaps = "SELECT DISTINCT kind FROM {gaps} WHERE source = :source"
+    kinds = {row.kind for row in _rows_at(lake, gaps, source, offset, source=flow.source)}
     return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
 
 

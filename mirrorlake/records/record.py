@@ -113,18 +113,10 @@ class Missing:
 class Page(JsonShown):
     """A stretch of records of one partition, in offset order.
 
-    Attributes:
-        cluster: the alias.
-        side: `cluster`, or `relay` for what was landed from it.
-        topic: as it is called there.
-        partition: the partition.
-        generation: the life of the topic in the relay; None on a cluster.
-        first: first offset that is held there; None in the relay, which keeps everything from where landing began.
-        end: next offset after the last that a read_committed reader sees there; in the relay the next to be landed.
-        start: offset at which the page begins.
-        next: offset at which the following page begins.
-        records: what stands between `start` and `next`.
-        missing: what does not, and why.
+    `side` is `cluster`, or `relay` for what was landed from it; `topic` is its name there, `generation` its life in the relay
+    (None on a cluster). The partition holds offsets from `first` (None in the relay, which keeps everything from where landing
+    began) up to `end`, the next to come. The page begins at `start`, the following one at `next`; between them are `records`, and
+    `missing` says why other offsets hold none.
     """
 
     cluster: str
@@ -158,7 +150,7 @@ class Page(JsonShown):
 
 
 def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the stretches of `start..end-1` that are none of the ascending offsets.
+    """List the stretches of `start..end-1` that are none of the ascending offsets.
 
     >>> missing_between([3, 4, 7], 2, 9)
     [(2, 2), (5, 6), (8, 8)]
@@ -217,18 +209,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Passport(JsonShown):
-    """One record from its source through the relay to every target; `words` say what is known where it is nowhere.
+    """One record from its source through the relay to every target; `words` say the whole in a sentence.
 
-    Attributes:
-        cluster: alias of the source; that of the cluster asked about where no source is known.
-        source: the source partition with the life of its topic; None where the offset belongs to no mirrored record.
-        offset: upstream offset.
-        record: the record as it stands in the relay.
-        landed: how it stands there; None where it does not.
-        missing: why it does not (law E).
-        outcomes: what became of it, flow by flow.
-        came_from: its upstream coordinates where the source is itself a target of a flow that wrote it.
-        words: the whole in a sentence.
+    `cluster`, `source` and `offset` are its upstream coordinates; where no source is known, `cluster` is the one asked about and
+    `source` None. `record` and `landed` are how it stands in the relay, `missing` says why it does not (law E). `outcomes` say what
+    became of it, flow by flow. `came_from` has its upstream coordinates where the source is itself a target of a flow that wrote it.
     """
 
     cluster: str
@@ -307,7 +292,7 @@ def _text(number: int | None) -> str | None:
 def in_words(
     cluster: str, source: SourcePartition, offset: int, missing: Missing | None, outcomes: Sequence[Outcome]
 ) -> str:
-    """Return law E for one offset in a sentence: landed or why not, and where it went."""
+    """Say law E for one offset in a sentence: landed or why not, and where it went."""
     where = f"{cluster} {source}@{offset}"
     if missing is not None:
         return f"{where} is not in the relay: {WHY_MISSING[missing.kind]}"
@@ -323,12 +308,7 @@ def in_words(
 class SideBySide(Shown):
     """The same stretch of one partition on all sides of a flow; a side is None where it cannot be read, and `notes` say why.
 
-    Attributes:
-        flow: the flow.
-        source: as it stands on the source cluster.
-        relay: as it was landed.
-        target: as it stands on the target, from the first of these records that was republished.
-        notes: why a side is missing.
+    The target's page begins with the first of these records that was republished.
     """
 
     flow: str
