@@ -115,7 +115,7 @@ class Copy:
                 alive()
                 ends = reader.ends(waiting)
                 short = lacking(waiting, ends)
-                # An end may lie behind records that are still under way, by the control records before it.
+                # An end may lie past records that are still under way, by the control records before it.
                 reached = [part for part in waiting if part not in short]
                 waiting = short + [
                     part for part in reached if not reader.has_last(part, ends[part.topic, part.partition])

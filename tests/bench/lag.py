@@ -211,7 +211,7 @@ def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
         "name": "name",
     }
     _write(lake, SAMPLES, moments.crossJoin(named), complete=f"n % {6 * 3600 // EVERY_S} = 0", **whole)
-    # Two records a look; republishing is one look behind, a group 20 looks.
+    # Two records a look; republishing is one look late, a group 20 looks.
     kinds = [("last_stable", 0, None), ("reached", 1, None), ("republished", 1, None), ("group", 20, "billing")]
     each = spark.createDataFrame(kinds, "kind string, behind long, group_id string")
     held = spark.range(partitions).select(F.col("id").cast("int").alias("partition"))

@@ -76,7 +76,7 @@ def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(pair:
     with pytest.raises(UsageError, match="was not lost"):
         mirror[FLOW].send_again(kept)
 
-    # All of it again, behind what somebody else wrote meanwhile; the same command twice does it once.
+    # All of it again, after what somebody else wrote meanwhile; the same command twice does it once.
     for _ in range(2):
         done = pair.cli("republish", "--flow", FLOW, "--topic", remote, "--send-again", "--once")
         assert done.returncode == 0, done.stderr

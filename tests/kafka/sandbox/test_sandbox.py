@@ -128,7 +128,7 @@ def test_a_port_of_another_process_is_refused_and_left_alone(make_cluster: MakeC
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
 
 
-def test_a_port_lost_between_choice_and_start_is_chosen_anew(
+def test_a_port_lost_between_choice_and_start_is_chosen_again(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", free_ports(1)[0])) as stranger:

@@ -119,7 +119,7 @@ def story(spark: SparkSession) -> LagTables:
         pos(30, "group", None, group="audit", topic="east.t", cluster="central"),
         *(pos(50, "last_stable", 12), pos(50, "group", 12, group="billing")),
         pos(50, "group", 108, group="audit", topic="east.t", cluster="central"),
-        # Another observer wrote this one: no look of a sampler stands behind it.
+        # Another observer wrote this one: it belongs to no look of a sampler.
         pos(21, "group", 9, group="billing"),
     ]
     samples = [*looks(5, complete=True), *looks(20), *looks(30), *looks(40, error="it is away"), *looks(50)]
@@ -240,14 +240,14 @@ def test_latency_is_told_from_every_record_once(story: LagTables) -> None:
     assert row.p95_ms == pytest.approx(29_650)
 
 
-def test_lives_of_a_topic_markers_at_an_end_and_a_sampler_that_was_started_anew(spark: SparkSession) -> None:
+def test_lives_of_a_topic_markers_at_an_end_and_a_sampler_that_was_started_again(spark: SparkSession) -> None:
     positions = [
         # `gone` was deleted while nobody looked; `t` was made again with one record in the old life not sent yet.
         *(pos(1, kind, 1, topic="gone") for kind in ("last_stable", "reached", "republished")),
         *(pos(1, "last_stable", 3), pos(1, "reached", 3), pos(1, "republished", 3)),
         *(pos(9, "last_stable", 3), pos(9, "reached", 3), pos(9, "republished", 2)),
         *(pos(9, kind, 6, generation=2) for kind in ("last_stable", "reached", "republished")),
-        # 6 in the new life, and nothing but markers behind 4: nobody waits for them.
+        # 6 in the new life, and nothing but markers past 4: nobody waits for them.
         pos(9, "group", 4, generation=2, group="billing"),
     ]
     relay = [*(record(n) for n in range(3)), *(record(n, generation=2) for n in range(4))]

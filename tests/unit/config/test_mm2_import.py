@@ -437,7 +437,7 @@ def test_java_s_way_of_writing_is_read() -> None:
     assert [line.status for line in found.report if line.key == "tasks.max"] == ["off", "translated"]
 
 
-def test_an_expression_that_must_be_written_anew_is_named() -> None:
+def test_an_expression_that_must_be_rewritten_is_named() -> None:
     found = imported("east->central.topics = orders*\n")
     assert any("topics must be rewritten" in note and "orders.*" in note for note in found.notes)
     with pytest.raises(ConfigError, match="dangling star"):

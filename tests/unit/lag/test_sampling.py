@@ -70,7 +70,7 @@ def test_nobody_waits_for_a_cluster_that_is_away_and_it_is_back_when_it_answers(
     [
         (None, 0, 0, 0, (0, 0)),
         (None, 0, 9, 0, (0, 0)),
-        # Markers at the end are read, not landed: they are behind us.
+        # Markers at the end are read, not landed: they are passed.
         (7, 9, 9, 7, (9, 9)),
         (7, 9, 9, 6, (9, 6)),
         # The checkpoint location is of another life of the topic.

@@ -111,7 +111,7 @@ def test_a_batch_that_came_between_look_and_claim_is_told(table: Table) -> None:
     assert table.rows == ["late"]
 
 
-def test_a_lake_of_a_release_with_an_id_for_each_number_is_claimed_anew(table: Table) -> None:
+def test_a_lake_of_a_release_with_an_id_for_each_number_is_claimed_again(table: Table) -> None:
     table.set_properties("east", {"mirrorlake.checkpoint": "3"})
     table.log.append(Commit(0, {"app": "mirrorlake.land", "checkpoint": 3, "batch": 8}))
     writer = OneWriter(cast("Lake", table), "east")

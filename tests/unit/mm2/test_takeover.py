@@ -25,7 +25,7 @@ def tail(text: str) -> list[bytes]:
         pytest.param(0, "abcdef", "abcde", Found(5, 5, 5), id="killed before anything was stored"),
         pytest.param(3, "abcdef", "bc", Found(3, 0, 2), id="the remote's beginning has expired"),
         pytest.param(3, "abcdef", "abcdecde", Found(5, 2, 3), id="started again in between: duplicates further back"),
-        pytest.param(3, "abcdef", "abcddef", Found(6, 3, 3), id="started again behind the stored offset"),
+        pytest.param(3, "abcdef", "abcddef", Found(6, 3, 3), id="started again past the stored offset"),
         pytest.param(4, "abbbbc", "abbbb", Found(5, 1, 5), id="equal records in a row"),
         pytest.param(6, "abcdef", "xyz", Found(6, 0, 0), id="nothing more on the source, whatever the target holds"),
         pytest.param(3, "abc", "", Found(3, 0, 0), id="nothing more, and the remote has expired"),

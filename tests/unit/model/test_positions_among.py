@@ -79,7 +79,7 @@ def test_law_a_no_unread_record_is_skipped_and_as_few_as_possible_are_read_again
         assert not unread
         return
     assert all(at >= position for at in unread), f"law A: {position} skips a record that was not read"
-    # One position a partition: everything behind the first unread record is read again, whatever the position.
+    # One position a partition: everything after the first unread record is read again, whatever the position.
     unavoidable = [at for at in read if unread and at > min(unread)]
     assert [at for at in read if at >= position] == unavoidable, f"{position} reads more again than it must"
 
