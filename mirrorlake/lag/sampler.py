@@ -23,9 +23,8 @@ from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.lag.moment import Standing
 from mirrorlake.lag.unreachable import Round, Unreachable
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since
+from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since, read_to, standing
 from mirrorlake.lake.metadata import KnownTopic, SourceTopics, next_life
-from mirrorlake.lake.read_to import read_to, standing
 from mirrorlake.lake.samples import Key, Look, Remembered, Subject, remember, tidy, write
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.flow import SourcePartition, TopicPartition

@@ -27,10 +27,9 @@ from mirrorlake.errors import ClusterUnreachable, LanderReplaced
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.lake.accounts import ACCOUNT_EVERY_S, Accounts
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import kafka_positions, landed_positions, read_checkpoint_location
+from mirrorlake.lake.landed import kafka_positions, land_checkpoint_path, landed_positions, read_checkpoint_location
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.one_writer import OneWriter
-from mirrorlake.lake.read_to import land_checkpoint_path
 from mirrorlake.landing.cuts import CutFinder, Extent, gap_of, suspects
 from mirrorlake.landing.land_query import generation_column, start_landing
 from mirrorlake.landing.query import await_query, reported_ends

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import read_to
 from mirrorlake.lake.offset_map import SOURCE_KEY
-from mirrorlake.lake.read_to import read_to
 from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.errors import ClusterUnreachable, ConfigError
 from mirrorlake.lag.unreachable import Unreachable
-from mirrorlake.lake.read_to import standing
+from mirrorlake.lake.landed import standing
 from mirrorlake.lake.samples import Key, Look, Remembered, sample_row
 from tests.builders import mirror_config
 
