@@ -1,19 +1,23 @@
-"""What one run holds, whoever keeps it."""
+"""What one run holds, and many of them as a frame."""
 
 from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Tags by which runs are found again.
 KIND = "mirrorlake.kind"
 FLOW = "mirrorlake.flow"
 # MLflow's own limit of a parameter's value.
-_LONGEST_PARAMETER = 6000
+LONGEST_PARAMETER = 6000
+_FIRST = ("run_id", "kind", "flow", "name", "began_at", "ended_at", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +37,17 @@ class TrackedRun:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def all_tags(self) -> dict[str, str]:
-        """Return the tags, that of the kind among them."""
+        """Add the kind to the tags."""
         return {KIND: self.kind, **self.tags}
-
-    def texts(self) -> dict[str, str]:
-        """Return the parameters as MLflow takes them."""
-        return {name: str(value)[:_LONGEST_PARAMETER] for name, value in self.parameters.items()}
 
 
 def json_report(document: Any) -> str:
-    """Return a document as a report."""
+    """Write a document as a report."""
     return json.dumps(document, indent=2, default=str) + "\n"
 
 
 def html_page(title: str, value: Any) -> str:
-    """Return a page that shows a value as a notebook does, as plain text where it has no such form.
+    """Make a page that shows a value as a notebook does, as plain text where it has no such form.
 
     >>> "&lt;b&gt;" in html_page("<b>", "<b>")
     True
@@ -56,3 +56,21 @@ def html_page(title: str, value: Any) -> str:
     body = face() if face is not None else f"<pre>{html.escape(str(value))}</pre>"
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title>'
     return f"<!doctype html>\n<html><head>{head}</head><body>\n<h1>{html.escape(title)}</h1>\n{body}\n</body></html>\n"
+
+
+def runs_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Make a pandas frame of runs: who and when first, times in UTC, then figures, then parameters as `param.*`.
+
+    >>> frame = runs_frame([{"run_id": "a", "began_at_ms": 0, "ended_at_ms": None, "param.lanes": "2", "equal": 1.0}])
+    >>> list(frame.columns)
+    ['run_id', 'kind', 'flow', 'name', 'began_at', 'ended_at', 'status', 'equal', 'param.lanes']
+    """
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows))
+    for name in ("began_at", "ended_at"):
+        values = frame.pop(f"{name}_ms") if f"{name}_ms" in frame.columns else [None] * len(frame)
+        frame[name] = pd.to_datetime(pd.Series(values, dtype="float64"), unit="ms", utc=True)
+    others = [name for name in frame.columns if name not in _FIRST]
+    figures = [name for name in others if not name.startswith("param.")]
+    return frame.reindex(columns=[*_FIRST, *figures, *(name for name in others if name not in figures)])

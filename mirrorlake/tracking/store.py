@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mirrorlake.tracking.run import FLOW, KIND, TrackedRun
+from mirrorlake.tracking.run import FLOW, KIND, LONGEST_PARAMETER, TrackedRun
 
 _SQLITE = "sqlite:///"
 # Most metrics and parameters that MLflow takes in one call are 1 000 and 100.
@@ -20,11 +20,7 @@ _MOST_PARAMETERS = 100
 
 
 class RunStore:
-    """Keep runs in one experiment.
-
-    Args:
-        uri: MLflow's tracking URI.
-        experiment: the experiment's name; made where it is missing.
+    """Keep runs in one experiment, which is made where it is missing.
 
     Raises:
         Exception: whatever MLflow, its driver or the network raise.
@@ -70,7 +66,8 @@ class RunStore:
         began, ended = (int(at.timestamp() * 1000) for at in (run.began_at, run.ended_at))
         made = self._client.create_run(self._experiment, start_time=began, tags=run.all_tags(), run_name=run.name)
         run_id = str(made.info.run_id)
-        parameters = [Param(name, text) for name, text in run.texts().items()][:_MOST_PARAMETERS]
+        texts = {name: str(value)[:LONGEST_PARAMETER] for name, value in run.parameters.items()}
+        parameters = [Param(name, text) for name, text in texts.items()][:_MOST_PARAMETERS]
         figures = [Metric(name, float(value), ended, 0) for name, value in run.figures.items()]
         self._client.log_batch(run_id, metrics=figures, params=parameters)
         for name, text in run.reports.items():
@@ -79,7 +76,7 @@ class RunStore:
         return run_id
 
     def runs(self, *, kind: str | None, flow: str | None, newest: int) -> list[dict[str, Any]]:
-        """Return runs, newest first, each as one row: who and when, then figures and parameters under their names."""
+        """Find runs, newest first, each as one row: who and when, then figures and parameters under their names."""
         wanted = {KIND: kind, FLOW: flow}
         terms = [f"tags.`{tag}` = '{_quoted(value)}'" for tag, value in wanted.items() if value is not None]
         terms.append(f"tags.`{KIND}` != ''")
@@ -108,7 +105,7 @@ def _row(info: Any, data: Any) -> dict[str, Any]:
 
 
 def is_made(uri: str) -> bool:
-    """Tell whether a store is there already; a server always is."""
+    """Whether the store exists; a server always does."""
     file = _file_of(uri)
     return file is None or file.exists()
 

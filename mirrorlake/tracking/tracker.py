@@ -5,27 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.schema.tracking import without_user
+from mirrorlake.errors import ConfigError, StoreError, UsageError
 from mirrorlake.tracking.run import TrackedRun
+from mirrorlake.tracking.store import RunStore, is_made
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _INSTALL = "pip install 'mirrorlake[mlflow]'"
-
-
-class Store(Protocol):
-    """What a tracker needs of a store."""
-
-    def log(self, run: TrackedRun) -> str:
-        """Log a run and return its id."""
-
-    def runs(self, *, kind: str | None, flow: str | None, newest: int) -> list[dict[str, Any]]:
-        """Return runs, newest first."""
 
 
 class Tracker:
@@ -36,15 +30,15 @@ class Tracker:
 
     Args:
         open_store: opens the store, at the first run; None where runs are not logged.
-        why_off: what is to be said of that, to who asks for runs.
-        is_made: tells whether there is a store yet; to ask for runs makes none.
+        why_off: why they are not, for those who ask for runs.
+        is_made: whether the store exists; to ask for runs makes none.
         timeout_s: the most seconds that a caller waits.
         shown: masks what must not be read in messages.
     """
 
     def __init__(
         self,
-        open_store: Callable[[], Store] | None,
+        open_store: Callable[[], RunStore] | None,
         *,
         why_off: str = "",
         is_made: Callable[[], bool] = lambda: True,
@@ -56,7 +50,7 @@ class Tracker:
         self._is_made = is_made
         self._timeout_s = timeout_s
         self._shown = shown
-        self._store: Store | None = None
+        self._store: RunStore | None = None
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self._warming: threading.Thread | None = None
@@ -70,7 +64,7 @@ class Tracker:
         return self._open is not None
 
     def warm_up(self) -> None:
-        """Begin to open the store beside what the caller does: loading mlflow and a new sqlite file take seconds."""
+        """Begin to open the store while the caller works: loading mlflow and a new sqlite file take seconds."""
         if self._open is None or self._store is not None or (self._warming is not None and self._warming.is_alive()):
             return
         self._warming = threading.Thread(target=self._try_to_open, name="mirrorlake-tracking", daemon=True)
@@ -87,13 +81,15 @@ class Tracker:
                 self.failures += 1
                 # What was opened may be what is broken.
                 self._store = None
-                log.warning("tracking.not_logged run=%r failures=%d why=%s", run.name, self.failures, self._told(error))
+                log.warning(
+                    "tracking.not_logged run=%r failures=%d why=%s", run.name, self.failures, self._line_of(error)
+                )
                 return None
             self.logged += 1
             return found
 
     def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> list[dict[str, Any]]:
-        """Return runs, newest first.
+        """Find runs, newest first.
 
         Raises:
             UsageError: runs are not logged.
@@ -108,14 +104,14 @@ class Tracker:
                 return self._within_time(lambda: self._opened().runs(kind=kind, flow=flow, newest=newest))
             except Exception as error:
                 raise StoreError(
-                    f"the runs cannot be read: {self._told(error)}",
+                    f"the runs cannot be read: {self._line_of(error)}",
                     consequence="the mirror itself does not need them",
                     remedy="see that `tracking.uri` answers, then ask again",
                 ) from None
 
     # -- bounded --------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> Store:
+    def _opened(self) -> RunStore:
         with self._opening:
             if self._store is None:
                 if self._open is None:
@@ -128,7 +124,7 @@ class Tracker:
             self._opened()
         except BaseException as error:
             # The run itself will meet it again, and say so.
-            log.debug("tracking.not_opened why=%s", self._told(error))
+            log.debug("tracking.not_opened why=%s", self._line_of(error))
 
     def _within_time(self, call: Callable[[], T]) -> T:
         if self._hanging is not None and self._hanging.is_alive():
@@ -153,7 +149,7 @@ class Tracker:
             raise RuntimeError(f"{type(failures[0]).__name__}: {failures[0]}") from failures[0]
         return results[0]
 
-    def _told(self, error: BaseException) -> str:
+    def _line_of(self, error: BaseException) -> str:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return self._shown(lines[0] if lines else type(error).__name__)[:300]
 
@@ -163,3 +159,36 @@ def lacking(uri: str) -> str | None:
     needed = ["mlflow", *(["sqlalchemy", "alembic"] if uri.startswith(_DATABASES) else [])]
     missing = [name for name in needed if find_spec(name) is None]
     return f"{', '.join(missing)} is not installed: {_INSTALL}" if missing else None
+
+
+def default_uri(config: MirrorConfig) -> str | None:
+    """Say where runs go by the settings: `tracking.uri`, else a sqlite file in the lake's folder, else None.
+
+    Raises:
+        ConfigError: a reference cannot be resolved.
+    """
+    folder = config.lake.folder()
+    return config.tracking.tracking_uri() or (f"sqlite:///{folder}/mlflow/mlflow.db" if folder is not None else None)
+
+
+def make_tracker(config: MirrorConfig) -> Tracker:
+    """Make the tracker of these settings, or one that keeps nothing and says why; it opens nothing before its first run."""
+    settings = config.tracking
+    if settings.enabled is False:
+        return Tracker(None, why_off="`tracking.enabled` is false")
+    try:
+        uri = default_uri(config)
+        why = "the lake is not a folder of this machine, and `tracking.uri` is not set" if uri is None else lacking(uri)
+    except ConfigError as error:
+        # A notebook that may read the lake need not know the server's address.
+        uri, why = None, str(error.faults[0])
+    if uri is None or why is not None:
+        if settings.enabled is True:
+            log.warning("tracking.off why=%s", why)
+        return Tracker(None, why_off=str(why))
+    return Tracker(
+        partial(RunStore, uri, settings.experiment_name(uri)),
+        is_made=partial(is_made, uri),
+        timeout_s=settings.timeout.total_seconds(),
+        shown=lambda text: without_user(text.replace(uri, without_user(uri))),
+    )

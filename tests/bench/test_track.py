@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.tracking.frame import runs_frame
+from mirrorlake.tracking.run import runs_frame
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker
 from tests.bench.figures import LAND, MM2_EXACTLY_ONCE, Measurement

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import StoreError
-from mirrorlake.tracking.frame import runs_frame
-from mirrorlake.tracking.make import make_tracker
+from mirrorlake.tracking.run import runs_frame
 from mirrorlake.tracking.store import RunStore
-from mirrorlake.tracking.tracker import Tracker
+from mirrorlake.tracking.tracker import Tracker, make_tracker
 from tests.unit.tracking.test_tracking import NOON, lines, run_of, settings
 
 # SQLAlchemy of its own accord, in MLflow's tables.

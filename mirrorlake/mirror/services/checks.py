@@ -29,9 +29,8 @@ from mirrorlake.republish.fencing import read_lanes
 from mirrorlake.rules.view import View
 from mirrorlake.topics.acl_plan import read_ownership
 from mirrorlake.topics.history import History
-from mirrorlake.tracking.frame import runs_frame
-from mirrorlake.tracking.make import make_tracker
-from mirrorlake.tracking.tracker import Tracker
+from mirrorlake.tracking.run import runs_frame
+from mirrorlake.tracking.tracker import Tracker, make_tracker
 from mirrorlake.verify.compare import Side
 from mirrorlake.verify.cut import Relays, take_cut
 from mirrorlake.verify.tracking import Timed, track_verification

@@ -17,11 +17,9 @@ from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport
 from mirrorlake.tracking import tracker as tracker_module
-from mirrorlake.tracking.frame import runs_frame
-from mirrorlake.tracking.make import default_uri, make_tracker
-from mirrorlake.tracking.run import TrackedRun, html_page
+from mirrorlake.tracking.run import TrackedRun, html_page, runs_frame
 from mirrorlake.tracking.store import RunStore
-from mirrorlake.tracking.tracker import Tracker
+from mirrorlake.tracking.tracker import Tracker, default_uri, make_tracker
 from mirrorlake.verify.tracking import Timed, verification_run
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
