@@ -1,30 +1,5 @@
 """Every error that mirrorlake raises on purpose, as one tree.
 
-```
-MirrorlakeError            exit   .cause .consequence .remedy
-├── ConfigError              2    .faults: file, path, value, remedy; all of them at once
-├── UsageError               2    a name or an argument that does not exist
-├── SafetyError              3    refused, because going on could lose or repeat records
-│   ├── CheckpointLost            .location      checkpoint location and table disagree
-│   ├── LedgerLost                .flow          the ledger is behind its copy in the lake
-│   ├── SourceGap                 .gaps          records that left the source before they were landed (law E)
-│   ├── LaneFenced                .flow          another republisher owns the flow now
-│   ├── LanderReplaced            .alias         another lander lands the source now
-│   ├── OtherCluster              .alias         another cluster answers under the alias
-│   ├── TakeoverRefused           .flow          another mirror's place cannot be told, or it still runs
-│   ├── GroupActive               .alias .group  a group with members is never moved
-│   ├── TopicConflict             .topic         the remote topic exists and does not fit
-│   ├── RemoteTopicLost           .flow .topic   a remote topic that records were sent to is gone, or is another one
-│   ├── TopicDenied               .flow .topic   the source's settings say that the topic never leaves
-│   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
-├── ClusterError             4    .alias
-│   ├── ClusterUnreachable
-│   ├── NotAuthorized
-│   └── RecordTooLarge            .topic .partition .offset
-├── StoreError               4    the lake could not be read or written
-└── SandboxError             4    a local broker could not be started or stopped
-```
-
 Each message names the cause, the consequence and the next command; a front end prints `str(error)` and exits with
 `error.exit_code`, never with a traceback.
 """
@@ -71,7 +46,7 @@ class MirrorlakeError(Exception):
         return text
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the error as the JSON document that `--json` prints."""
+        """Make the JSON document that `--json` prints."""
         return {
             "error": type(self).__name__,
             "cause": self.cause,
@@ -115,7 +90,7 @@ class ConfigError(MirrorlakeError):
         return f"{self.cause}\n{self.consequence}. Next: {self.remedy}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the error with its faults as a JSON-ready document."""
+        """Add the faults to the document."""
         return super().as_dict() | {"faults": [vars(fault) for fault in self.faults]}
 
 
@@ -132,55 +107,55 @@ class SafetyError(MirrorlakeError):
 
 
 class CheckpointLost(SafetyError):
-    """Refuse a checkpoint location that disagrees with the table or the ledger it belongs to."""
+    """Refuse a checkpoint location that disagrees with the table or the ledger it belongs to; `.location`."""
 
 
 class LedgerLost(SafetyError):
-    """Refuse a ledger that lacks what the offset map already holds."""
+    """Refuse a ledger that lacks what the offset map already holds; `.flow`."""
 
 
 class SourceGap(SafetyError):
-    """Stop because records left the source before they were landed (law E)."""
+    """Stop because records left the source before they were landed (law E); `.gaps`."""
 
 
 class LaneFenced(SafetyError):
-    """Stop because another republisher took the flow over."""
+    """Stop because another republisher owns the flow now; `.flow`."""
 
 
 class LanderReplaced(SafetyError):
-    """Stop because another lander took the source over."""
+    """Stop because another lander lands the source now; `.alias`."""
 
 
 class OtherCluster(SafetyError):
-    """Refuse a cluster that is not the one whose records the lake holds under its alias."""
+    """Refuse a cluster that is not the one whose records the lake holds under its alias; `.alias`."""
 
 
 class TakeoverRefused(SafetyError):
-    """Refuse to go on where another mirror ended: it still runs, or its place cannot be told."""
+    """Refuse to go on where another mirror ended: it still runs, or its place is not known; `.flow`."""
 
 
 class GroupActive(SafetyError):
-    """Refuse to set the positions of a group that has members."""
+    """Refuse to set the positions of a group that has members; `.alias`, `.group`."""
 
 
 class TopicConflict(SafetyError):
-    """Refuse a remote topic that exists and does not fit its source."""
+    """Refuse a remote topic that exists and does not fit its source; `.topic`."""
 
 
 class RemoteTopicLost(SafetyError):
-    """Send nothing to a remote topic that was deleted, or created again, until a person chooses."""
+    """Send nothing to a remote topic that was deleted, or created again, until a person chooses; `.flow`, `.topic`."""
 
 
 class TopicDenied(SafetyError):
-    """Stop before a topic that may never leave its cluster is sent."""
+    """Stop before a topic that may never leave its cluster is sent; `.flow`, `.topic`."""
 
 
 class UnsendableRecord(SafetyError):
-    """Stop at a record that no client library can send unchanged (law C)."""
+    """Stop at a record that no client library can send unchanged (law C); `.topic`, `.partition`, `.offset`."""
 
 
 class ClusterError(MirrorlakeError):
-    """Report an operation that a cluster refused or did not answer."""
+    """Report an operation that a cluster refused or did not answer; `.alias`."""
 
 
 class ClusterUnreachable(ClusterError):
@@ -192,7 +167,7 @@ class NotAuthorized(ClusterError):
 
 
 class RecordTooLarge(ClusterError):
-    """Report a record that the target topic does not accept because of its size."""
+    """Report a record that the target topic does not accept because of its size; `.topic`, `.partition`, `.offset`."""
 
 
 class StoreError(MirrorlakeError):

@@ -49,7 +49,7 @@ class Duties:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to do each duty at its interval, beside the caller, until `stop`."""
+        """Do each duty at its interval, on a thread, until `stop`."""
         if self._duties:
             self._thread = threading.Thread(target=self._work, name=f"duties of {self._flow}", daemon=True)
             self._thread.start()

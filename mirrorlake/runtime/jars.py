@@ -20,6 +20,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -81,11 +82,11 @@ JAR_SETS: Mapping[str, JarSet] = {
 
 
 def jars(set_name: str) -> list[Path]:
-    """Return the jars of a set, downloading them at the first call on this machine.
+    """Return the jars of a set, downloaded at the first call on this machine.
 
     Raises:
-        UsageError: when there is no such set.
-        SandboxError: when the jars cannot be downloaded, or differ from the checked-in sums.
+        UsageError: there is no such set.
+        SandboxError: the jars cannot be downloaded, or differ from the checked-in sums.
     """
     if set_name not in JAR_SETS:
         raise UsageError(f"no jar set is called {set_name!r}", remedy=f"use one of {', '.join(JAR_SETS)}")
@@ -113,21 +114,17 @@ def expected_sums(set_name: str) -> dict[str, str]:
 
 
 def actual_sums(directory: Path) -> dict[str, str]:
-    """Return file name -> SHA-256 of every file in `directory`."""
+    """Compute file name -> SHA-256 of every file in `directory`."""
     return {path.name: _digest(path.read_bytes()) for path in sorted(directory.iterdir())}
 
 
 def sum_lines(sums: Mapping[str, str]) -> str:
-    """Return sums in the form of a `.sha256` file."""
+    """Write sums in the form of a `.sha256` file."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
 
 
 def check_sums(set_name: str, *, expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
-    """Refuse jars that are not exactly the expected ones.
-
-    Raises:
-        SandboxError: naming every missing, additional and different jar.
-    """
+    """Refuse jars that are not exactly the expected ones, naming every missing, additional and different one."""
     differences = {
         "missing": expected.keys() - actual.keys(),
         "not expected": actual.keys() - expected.keys(),
@@ -144,11 +141,7 @@ def check_sums(set_name: str, *, expected: Mapping[str, str], actual: Mapping[st
 
 
 def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> None:
-    """Resolve a set into `directory` with Ivy, whatever its sums; `say` gets one line per resolved artifact.
-
-    Raises:
-        SandboxError: when Ivy fails, with what it said.
-    """
+    """Resolve a set into `directory` with Ivy, whatever its sums; `say` gets one line per resolved artifact."""
     root = cache_directory()
     java = find_java()
     module = directory.parent / f"{directory.name}.ivy.xml"
@@ -178,7 +171,7 @@ def resolve(set_name: str, directory: Path, *, say: Callable[[str], None]) -> No
 
 
 def ivy_module(set_name: str, jar_set: JarSet) -> str:
-    """Return the Ivy file for a set; one file for all coordinates, so that versions are settled between them."""
+    """Write the Ivy file for a set; one file for all coordinates, so that versions are settled between them."""
     lines = [
         '<ivy-module version="2.0">',
         f'  <info organisation="mirrorlake" module={quoteattr(set_name)}/>',
@@ -203,11 +196,7 @@ def _all_files(paths: Iterable[Path]) -> bool:
 
 
 def _install(set_name: str, expected: Mapping[str, str], directory: Path) -> None:
-    console = Console(stderr=True, highlight=False)
-
-    def say(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
-
+    say = partial(Console(stderr=True, highlight=False).print, markup=False, soft_wrap=True)
     say(f"mirrorlake: downloading the {len(expected)} jars of {set_name!r}, once")
     directory.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
@@ -217,13 +206,10 @@ def _install(set_name: str, expected: Mapping[str, str], directory: Path) -> Non
         check_sums(set_name, expected=expected, actual=actual_sums(fresh))
         shutil.rmtree(directory, ignore_errors=True)
         fresh.replace(directory)
-        say(f"mirrorlake: {set_name!r} is complete, {_megabytes(directory):.0f} MB in {directory}")
+        megabytes = sum(path.stat().st_size for path in directory.iterdir()) / 1e6
+        say(f"mirrorlake: {set_name!r} is complete, {megabytes:.0f} MB in {directory}")
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _megabytes(directory: Path) -> float:
-    return sum(path.stat().st_size for path in directory.iterdir()) / 1e6
 
 
 def _run(command: list[str], say: Callable[[str], None]) -> tuple[int, list[str]]:
@@ -237,7 +223,7 @@ def _run(command: list[str], say: Callable[[str], None]) -> tuple[int, list[str]
 
 
 def resolved_artifact(line: str) -> str | None:
-    """Return the artifact that a line of Ivy's output reports as found.
+    """Read the artifact that a line of Ivy's output reports as found.
 
     >>> resolved_artifact("found org.slf4j#slf4j-api;1.7.36 in public")
     'org.slf4j slf4j-api 1.7.36'

