@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from mirrorlake.errors import UsageError
+from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import read_seen
 from mirrorlake.lake.schema import POSITIONS
@@ -14,7 +15,7 @@ from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState
 from mirrorlake.model.plan import Plan
-from mirrorlake.topics.acl_ownership import AclOwnership
+from mirrorlake.topics.acl_plan import read_ownership
 
 
 class History:
@@ -26,7 +27,7 @@ class History:
         lake: the lake.
         targets: the aliases of the targets.
         look: records what all clusters are like now.
-        owned: returns whose the ACLs of a target are.
+        audit: knows whose the ACLs of a target are.
         now: the clock, in UTC.
 
     Example:
@@ -41,13 +42,13 @@ class History:
         *,
         targets: Iterable[str],
         look: Callable[[], None],
-        owned: Callable[[str], AclOwnership],
+        audit: Audit,
         now: Callable[[], datetime],
     ) -> None:
         self._lake = lake
         self._targets = tuple(targets)
         self._look = look
-        self._owned = owned
+        self._audit = audit
         self._now = now
 
     def at(self, time: datetime) -> HistoryState:
@@ -82,7 +83,7 @@ class History:
                 f"nothing of {', '.join(self._targets)} was recorded up to {time.isoformat()}",
                 remedy="mirrorlake history --from 1970-01-01T00:00:00Z shows what was",
             )
-        owned = {alias: self._owned(alias) for alias in self._targets}
+        owned = {alias: read_ownership(alias, self._audit) for alias in self._targets}
 
         def owner(cluster: str, acl: Acl) -> str | None:
             return min(owned[cluster].holders.get(acl, ()), default=None)

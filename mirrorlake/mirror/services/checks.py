@@ -27,7 +27,6 @@ from mirrorlake.offsets.known_map import known_maps
 from mirrorlake.progress.board import DRAW_EVERY_S
 from mirrorlake.republish.fencing import read_lanes
 from mirrorlake.rules.view import View
-from mirrorlake.topics.acl_plan import read_ownership
 from mirrorlake.topics.history import History
 from mirrorlake.tracking.run import runs_frame
 from mirrorlake.tracking.tracker import Tracker, make_tracker
@@ -147,8 +146,7 @@ class Checks:
             for flow in at.config.flows:
                 self._streams.continuous_sync(flow).look()
 
-        owned = partial(read_ownership, audit=at.audit())
-        return History(at.lake, targets=at.config.targets, look=look, owned=owned, now=at.now)
+        return History(at.lake, targets=at.config.targets, look=look, audit=at.audit(), now=at.now)
 
     # -- verification ---------------------------------------------------------------------------------------------
 

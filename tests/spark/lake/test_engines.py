@@ -188,7 +188,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     ],
     "groups": lambda lake: newest_positions(lake, "east"),
     "groups at a time": lambda lake: History(
-        lake, targets=["east"], look=_nobody, owned=_nobody, now=lambda: AT
+        lake, targets=["east"], look=_nobody, audit=Audit(lake, now=_nobody), now=lambda: AT
     )._groups(AT),
     "checkpoints": lambda lake: GroupRecords(lake, AB, lambda: AT)._recorded_checkpoints(),
     "what was seen": lambda lake: (found := remember(lake)).positions | {("", ""): found.completed_at},
