@@ -14,9 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka.options import spark_options
 from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
+from mirrorlake.offsets.clusters import Clusters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,11 @@ class Side:
 
     admin: ClusterAdmin
     options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, alias: str, clusters: Clusters) -> Side:
+        """Reach a cluster of the settings."""
+        return cls(admin=clusters.admin(alias), options=spark_options(clusters.config.cluster(alias)))
 
 
 def held_by(lake: Lake, side: Side, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame | None:

@@ -6,7 +6,7 @@ Law E (accounted for): every landed record is republished, withheld, or named he
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,17 +14,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.verify import Difference
-from mirrorlake.republish.fencing import merged_positions
+from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.republish.fencing import merged_positions, read_lanes
 from mirrorlake.verify.cut import SOURCE_KEY
 
 # A flow that runs commits every few seconds; one that has not for so long stands still.
 _STANDS_STILL_MS = 20_000
 _PATIENCE_S = 60.0
-
-Tails = Callable[[], Mapping[int, LedgerRecord | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,7 @@ def owed(
 
 
 def still_waiting(
-    relay: DataFrame, waiting: Mapping[SourcePartition, Waiting], tails: Tails
+    relay: DataFrame, waiting: Mapping[SourcePartition, Waiting], flow: FlowConfig, clusters: Clusters
 ) -> dict[SourcePartition, Waiting]:
     """Give a flow that moves time to send what waited at the cut, and return what it has not come to by then."""
     if not waiting:
@@ -93,13 +92,13 @@ def still_waiting(
     reached: dict[SourcePartition, int] = {}
 
     def is_over() -> bool:
-        last = tails()
+        last = read_lanes(ledger, clusters.admin(flow.target), flow.ledger_topic)
         reached.update(merged_positions(last))
         newest = max((record.committed_at_ms for record in last.values() if record), default=0)
         has_come = all(reached.get(source, 0) > one.last for source, one in waiting.items())
         return has_come or time.time() * 1000 - newest > _STANDS_STILL_MS
 
-    with suppress(RetryError):
+    with clusters.ledger(flow) as ledger, suppress(RetryError):
         Retrying(
             retry=retry_if_result(lambda over: not over), stop=stop_after_delay(_PATIENCE_S), wait=wait_fixed(0.25)
         )(is_over)

@@ -21,10 +21,11 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
+from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.progress.board import Tell, silent
 from mirrorlake.verify.compare import Side, compare, held_by
 from mirrorlake.verify.cut import SOURCE_KEY, FixedCut, LandedCount, Relays
-from mirrorlake.verify.due import Bounds, Tails, owed, still_waiting
+from mirrorlake.verify.due import Bounds, owed, still_waiting
 from mirrorlake.verify.expected import Views, expected_records
 
 _PLACE = ["topic", "partition"]
@@ -36,19 +37,16 @@ def verify_flow(
     flow: FlowConfig,
     *,
     lake: Lake,
-    source: Side | None,
-    target: Side,
+    clusters: Clusters,
     cut: FixedCut,
     relays: Relays,
     views: Views,
-    tails: Tails,
     tell: Tell = silent,
 ) -> VerifyReport:
     """Compare the three places where a record of the flow stands.
 
-    What the source no longer holds is compared between relay and target only. `source` is None for a lake cluster: the relay
-    itself is the source, and its offsets are dense. `cut` is of every flow into this target, `relays` are of their sources and
-    were taken after it. `tails` reads the last record of each lane of the flow's ledger.
+    What the source no longer holds is compared between relay and target only; of a lake cluster the relay itself is the source,
+    and its offsets are dense. `cut` is of every flow into this target, `relays` are of their sources and were taken after it.
 
     Raises:
         ClusterError: a cluster does not answer.
@@ -64,8 +62,12 @@ def verify_flow(
     whole, phase = at_source + at_target, f"verify {flow.name}"
     tell(phase, 0, whole)
     differences = relays.doubles(flow.source, carried)
-    differences += _not_dense(landed) if source is None else _against_source(lake, source, relay, landed)
+    if clusters.config.cluster(flow.source).is_lake:
+        differences += _not_dense(landed)
+    else:
+        differences += _against_source(lake, Side.of(flow.source, clusters), relay, landed)
     tell(phase, at_source, whole)
+    target = Side.of(flow.target, clusters)
     spans = _spans(target, cut, pieces)
     differences += _against_target(lake, target, spans, cut, pieces, relays=relays, views=views)
     sent: Counter[SourcePartition] = Counter()
@@ -76,7 +78,7 @@ def verify_flow(
     mapped = {s: sent[s] + kept.get(s, (0, 0))[0] for s in landed}
     lost, waiting = owed(relay, _bounds(flow, lake, cut, landed, mine, kept), mapped)
     differences += lost
-    left = still_waiting(relay, waiting, tails)
+    left = still_waiting(relay, waiting, flow, clusters)
     differences += [
         Difference.at(s, one.first, where="relay", problem="not_republished", records=one.records)
         for s, one in left.items()

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.options import spark_options
 from mirrorlake.lag.judge import Retention
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.report import Report, make_report
@@ -25,12 +23,10 @@ from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.offsets.known_map import known_maps
 from mirrorlake.progress.board import DRAW_EVERY_S
-from mirrorlake.republish.fencing import read_lanes
 from mirrorlake.rules.view import View
 from mirrorlake.topics.history import History
 from mirrorlake.tracking.run import runs_frame
 from mirrorlake.tracking.tracker import Tracker, make_tracker
-from mirrorlake.verify.compare import Side
 from mirrorlake.verify.cut import Relays, take_cut
 from mirrorlake.verify.tracking import Timed, track_verification
 from mirrorlake.verify.verify import verify_flow
@@ -163,21 +159,8 @@ class Checks:
         relays, views = Relays(at.lake, sources), self._views()
 
         def compare(each: FlowConfig) -> Timed:
-            # The relay is all there is of a lake cluster.
-            source = None if at.config.cluster(each.source).is_lake else self._side(each.source)
-            target, began_at = self._side(each.target), at.now()
-            with closing(at.ledger(each)) as ledger:
-                found = verify_flow(
-                    each,
-                    lake=at.lake,
-                    source=source,
-                    target=target,
-                    cut=cuts[each.target],
-                    relays=relays,
-                    views=views,
-                    tails=partial(read_lanes, ledger, target.admin, each.ledger_topic),
-                    tell=board.tell,
-                )
+            began_at, cut = at.now(), cuts[each.target]
+            found = verify_flow(each, lake=at.lake, clusters=at, cut=cut, relays=relays, views=views, tell=board.tell)
             return Timed(found=found, began_at=began_at, ended_at=at.now())
 
         self.tracker.warm_up()
@@ -192,11 +175,6 @@ class Checks:
         verified_at = at.now()
         self._verified |= {timed.found.flow: (timed.found, verified_at) for timed in results}
         return VerifyReports(timed.found for timed in results)
-
-    def _side(self, alias: str) -> Side:
-        return Side(
-            admin=self._connections.admin(alias), options=spark_options(self._connections.config.cluster(alias))
-        )
 
     def _with_redrives(self, target: str, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows into a target, and the flows that sent quarantined records of theirs again."""

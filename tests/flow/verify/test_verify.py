@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake.mirror import Mirror
-from mirrorlake.verify import verify as verify_step
+from mirrorlake.mirror.services import checks
 from tests.flow.kit import produce
 from tests.servers.lakes import Pair
 
@@ -38,7 +38,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
     mirror.republish(flow_name, once=True)
 
     # What a running flow does between the cut and the comparison.
-    compare = verify_step.verify_flow
+    compare = checks.verify_flow
 
     def meanwhile(*steps: Any) -> None:
         def verify_flow(*args: Any, **kwargs: Any) -> Any:
@@ -46,7 +46,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
                 step()
             return compare(*args, **kwargs)
 
-        monkeypatch.setattr(verify_step, "verify_flow", verify_flow)
+        monkeypatch.setattr(checks, "verify_flow", verify_flow)
 
     meanwhile(
         lambda: pair.produce(40, seed=2),
