@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
-
-from pydantic_core import PydanticCustomError
 
 from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
 from mirrorlake.config.schema.selection import NameMatcher
@@ -25,36 +23,35 @@ from mirrorlake.model.policy import (
     is_legal_topic,
 )
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
-_SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
-_INTERVAL_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_INTERVAL_UNITS |= {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
-_INTERVAL_UNITS |= {f"{word}s": _INTERVAL_UNITS[word] for word in ("second", "minute", "hour", "day")}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_SECONDS |= {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_SECONDS |= {f"{word}s": _SECONDS[word] for word in ("second", "minute", "hour", "day")}
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
+
+
+def _quantity(value: Any, units: Mapping[str, float]) -> float | None:
+    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(match.group(1)) * units[match.group(2)] if match and match.group(2) in units else None
 
 
 def size(value: Any) -> int:
     """Return a number of bytes from text such as `64 MiB`; the unit is mandatory."""
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    unit = _SIZE_UNITS.get(match.group(2).lower()) if match else None
-    if match is None or unit is None or (number := int(float(match.group(1)) * unit)) <= 0:
-        raise fault_error(
-            f"{_show(value)} is not a size", 'write a number and a unit, like "64 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
-        )
-    return number
+    number = _quantity(value.lower() if isinstance(value, str) else value, _BYTES)
+    if number is None or int(number) <= 0:
+        remedy = 'write a number and a unit, like "64 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
+        raise fault_error(f"{_show(value)} is not a size", remedy)
+    return int(number)
 
 
 def interval(value: Any) -> timedelta:
     """Return a length of time from text such as `500ms`, `10s` or `15m`; the unit is mandatory."""
-    match = _INTERVAL.fullmatch(value.strip()) if isinstance(value, str) else None
-    unit = _INTERVAL_UNITS.get(match.group(2)) if match else None
-    if match is None or unit is None:
-        raise fault_error(
-            f"{_show(value)} is not an interval",
-            'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)',
-        )
-    return timedelta(seconds=float(match.group(1)) * unit)
+    seconds = _quantity(value, _SECONDS)
+    if seconds is None:
+        remedy = 'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)'
+        raise fault_error(f"{_show(value)} is not an interval", remedy)
+    return timedelta(seconds=seconds)
 
 
 def length_of(value: str | timedelta) -> timedelta:
@@ -63,62 +60,67 @@ def length_of(value: str | timedelta) -> timedelta:
     Raises:
         UsageError: the text is not a length of time.
     """
-    if isinstance(value, timedelta):
-        return value
-    try:
-        return interval(value)
-    except PydanticCustomError:
-        raise UsageError(
-            f"'{value}' is not a length of time", remedy='write a number and a unit, like "5 minutes"'
-        ) from None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else _quantity(value, _SECONDS)
+    if seconds is None:
+        remedy = 'write a number and a unit, like "5 minutes"'
+        raise UsageError(f"'{value}' is not a length of time", remedy=remedy)
+    return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
 
 
 def moment(text: str) -> datetime:
     """Return a time that a caller wrote, in UTC. Raises UsageError: it is not an ISO 8601 time, or has no zone."""
-    remedy = "write 2026-01-01T00:00:00Z"
     try:
-        # Python 3.10 does not read the Z.
-        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        found = _time(text)
     except ValueError:
-        raise UsageError(f"'{text}' is not an ISO 8601 time", remedy=remedy) from None
+        raise UsageError(f"'{text}' is not an ISO 8601 time", remedy=f"write {_EXAMPLE}") from None
     if found.tzinfo is None:
-        raise UsageError(f"'{text}' has no time zone", remedy=remedy)
+        raise UsageError(f"'{text}' has no time zone", remedy=f"write {_EXAMPLE}")
     return found.astimezone(timezone.utc)
+
+
+_EXAMPLE = "2026-01-01T00:00:00Z"
+
+
+def _time(text: Any) -> datetime:
+    # Python 3.10 does not read the Z.
+    return text if isinstance(text, datetime) else datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", str(text)))
+
+
+def _texts(value: Any, what: str, remedy: str) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise fault_error(f"{_show(value)} is not {what}", remedy)
+    return list(texts)
 
 
 def addresses(value: Any) -> tuple[str, ...]:
     """Return `host:port` addresses from one string or a list; references are checked when they are resolved."""
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise fault_error(f"{_show(value)} is not an address", 'write "host:9092" or a list of such')
-    found = [part.strip() for text in texts for part in _commas(text) if part.strip()]
+    texts = _texts(value, "an address", _HOST_AND_PORT)
+    parts = [part for text in texts for part in ([text] if has_reference(text) else text.split(","))]
+    found = [part.strip() for part in parts if part.strip()]
     if not found:
-        raise fault_error("no address", 'write "host:9092" or a list of such')
+        raise fault_error("no address", _HOST_AND_PORT)
     for address in found:
-        match = _ADDRESS.fullmatch(address)
-        if not has_reference(address) and not (match and 0 < int(match.group(2)) < 65536):
-            hint = (
-                "leave out the protocol; set security.protocol under client instead"
-                if "://" in address
-                else 'write "host:9092"'
-            )
-            raise fault_error(f"'{address}' is not a host:port", hint)
+        if not has_reference(address) and not are_addresses(address):
+            hint = "leave out the protocol; set security.protocol under client instead"
+            raise fault_error(f"'{address}' is not a host:port", hint if "://" in address else 'write "host:9092"')
     return tuple(found)
 
 
-def _commas(text: str) -> Iterable[str]:
-    return [text] if has_reference(text) else text.split(",")
+_HOST_AND_PORT = 'write "host:9092" or a list of such'
+
+
+def are_addresses(text: str) -> bool:
+    """Return whether the text is one `host:port` or several with commas between."""
+    matches = [_ADDRESS.fullmatch(part.strip()) for part in text.split(",")]
+    return all(match is not None and 0 < int(match.group(2)) < 65536 for match in matches)
 
 
 def patterns(value: Any, *, required: bool) -> TopicPattern:
     """Return a selection from one string or a list; each expression is known to compile."""
     if isinstance(value, TopicPattern):
         return value
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise fault_error(
-            f"{_show(value)} is not a selection", 'write "orders, clicks.*" or a list; quote words such as "no" and "1"'
-        )
+    texts = _texts(value, "a selection", 'write "orders, clicks.*" or a list; quote words such as "no" and "1"')
     try:
         found = parse_patterns(texts, required=required)
         NameMatcher(found)
@@ -129,9 +131,7 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
 
 def auto_or_flag(value: Any) -> Literal["auto", True, False]:
     """Return a choice that may be left to mirrorlake, from `auto`, `true` or `false`."""
-    if value == "auto" and isinstance(value, str):
-        return "auto"
-    if isinstance(value, bool):
+    if isinstance(value, bool) or value == "auto":
         return value
     raise fault_error(f"{_show(value)} is none of auto, true and false", "write auto, true or false")
 
@@ -162,26 +162,22 @@ def start(value: Any) -> Start:
     """Return where landing begins from `earliest`, `latest` or `{timestamp: 2026-01-01T00:00:00Z}`."""
     if isinstance(value, Start):
         return value
-    if value == "earliest":
-        return Start("earliest")
-    if value == "latest":
-        return Start("latest")
-    remedy = "write earliest, latest or {timestamp: 2026-01-01T00:00:00Z}"
+    if value in ("earliest", "latest"):
+        return Start(value)
+    remedy = f"write earliest, latest or {{timestamp: {_EXAMPLE}}}"
     if not isinstance(value, dict) or set(value) != {"timestamp"}:
-        if isinstance(value, str):
-            remedy = did_you_mean(value, ["earliest", "latest"]) if value[:1] in "el" else remedy
+        if isinstance(value, str) and value[:1] in "el":
+            remedy = did_you_mean(value, ["earliest", "latest"])
         raise fault_error(f"{_show(value)} is not a start", remedy)
     text = value["timestamp"]
     try:
-        # Python 3.10 does not read the Z.
-        moment = text if isinstance(text, datetime) else datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", str(text)))
+        found = _time(text)
     except ValueError:
         raise fault_error(f"{_show(text)} is not an ISO 8601 time", remedy) from None
-    if moment.tzinfo is None:
-        raise fault_error(
-            f"{_show(text)} has no time zone", f"write {moment.isoformat()}Z for UTC, or an offset such as +01:00"
-        )
-    return Start("timestamp", moment.astimezone(timezone.utc))
+    if found.tzinfo is None:
+        remedy = f"write {found.isoformat()}Z for UTC, or an offset such as +01:00"
+        raise fault_error(f"{_show(text)} has no time zone", remedy)
+    return Start("timestamp", found.astimezone(timezone.utc))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +213,13 @@ def policy(value: Any) -> PolicyChoice:
     """Return the policy from `default`, `identity`, `{name: default, separator: _}` or `{template: "all.{topic}"}`."""
     if isinstance(value, PolicyChoice):
         return value
+    if value in ("default", "identity"):
+        return PolicyChoice(value)
     if isinstance(value, dict) and value.keys() == {"name", "separator"}:
         return _with_separator(policy(value["name"]), value["separator"])
-    if value == "default":
-        return PolicyChoice("default")
-    if value == "identity":
-        return PolicyChoice("identity")
-    remedy = 'write default, identity or {template: "all.{topic}"}'
-    if isinstance(value, str):
-        hint = did_you_mean(value, ["default", "identity"])
-        raise fault_error(f"{_show(value)} is not a replication policy", hint if hint.startswith("did") else remedy)
     if not isinstance(value, dict) or set(value) != {"template"} or not isinstance(value["template"], str):
+        hint = did_you_mean(value, ["default", "identity"]) if isinstance(value, str) else ""
+        remedy = hint if hint.startswith("did") else 'write default, identity or {template: "all.{topic}"}'
         raise fault_error(f"{_show(value)} is not a replication policy", remedy)
     try:
         TemplatePolicy(value["template"])
@@ -237,12 +229,11 @@ def policy(value: Any) -> PolicyChoice:
 
 
 def _with_separator(choice: PolicyChoice, separator: Any) -> PolicyChoice:
+    remedy = "write one or a few of . _ -"
     if choice.template is not None or not isinstance(separator, str) or not is_legal_topic(f"a{separator}b"):
-        raise fault_error(
-            f"{_show(separator)} is not a separator", "write one or a few of . _ - beside name: default or identity"
-        )
+        raise fault_error(f"{_show(separator)} is not a separator", f"{remedy} beside name: default or identity")
     if not separator:
-        raise fault_error("the separator is empty", "write one or a few of . _ -")
+        raise fault_error("the separator is empty", remedy)
     return PolicyChoice(choice.kind, separator=separator)
 
 
@@ -290,9 +281,3 @@ def options(value: Any) -> dict[str, str]:
     if findings:
         raise finding_error(*findings)
     return {str(key): str(item).lower() if isinstance(item, bool) else str(item) for key, item in value.items()}
-
-
-def are_addresses(text: str) -> bool:
-    """Return whether the text is one `host:port` or several with commas between."""
-    matches = [_ADDRESS.fullmatch(part.strip()) for part in text.split(",")]
-    return all(match is not None and 0 < int(match.group(2)) < 65536 for match in matches)
