@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.document import Document, read
 from mirrorlake.config.faults import SettingsFault, dotted, findings_of
-from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig, told_flows
+from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig, bound_flows
 from mirrorlake.errors import ConfigError, Fault
 
 
@@ -84,8 +84,8 @@ def _across(data: Any) -> list[SettingsFault]:
     for alias, raw in data["clusters"].items():
         with suppress(ValidationError):
             clusters[str(alias)] = ClusterConfig.model_validate(raw)
-    told = told_flows((flow for _, flow in sound), clusters)
-    sound = [(index, flow) for (index, _), flow in zip(sound, told, strict=True)]
+    bound = bound_flows((flow for _, flow in sound), clusters)
+    sound = [(index, flow) for (index, _), flow in zip(sound, bound, strict=True)]
     lakes = [alias for alias, raw in data["clusters"].items() if isinstance(raw, dict) and raw.get("kind") == "lake"]
     return check_ends(ends, data["clusters"], lakes=lakes) + check_denied(sound) + check_routes(sound)[1]
 

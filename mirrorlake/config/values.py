@@ -131,8 +131,10 @@ def patterns(value: Any, *, required: bool) -> TopicPattern:
 
 def auto_or_flag(value: Any) -> Literal["auto", True, False]:
     """Return a choice that may be left to mirrorlake, from `auto`, `true` or `false`."""
-    if isinstance(value, bool) or value == "auto":
+    if isinstance(value, bool):
         return value
+    if value == "auto":
+        return "auto"
     raise fault_error(f"{_show(value)} is none of auto, true and false", "write auto, true or false")
 
 

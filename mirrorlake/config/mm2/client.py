@@ -43,7 +43,7 @@ class Clients:
         shared: keys that stand without a beginning.
         of_flows: keys without their beginning, by pair.
         enabled: the pairs that are mirrored.
-        told: where each key went.
+        translated: where each key went.
         refused: why a key went nowhere.
         notes: what a reader should know.
     """
@@ -52,7 +52,7 @@ class Clients:
     shared: Mapping[str, str]
     of_flows: Mapping[Pair, Mapping[str, str]]
     enabled: Sequence[Pair]
-    told: dict[str, str] = field(default_factory=dict)
+    translated: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class Clients:
     def _cluster(self, alias: str) -> dict[str, Any]:
         own = self.of_clusters[alias]
         servers = own.get("bootstrap.servers", "")
-        self.told[f"{alias}.bootstrap.servers"] = f"clusters.{alias}.bootstrap_servers"
+        self.translated[f"{alias}.bootstrap.servers"] = f"clusters.{alias}.bootstrap_servers"
         found: dict[str, Any] = {"bootstrap_servers": self._value(servers, f"{alias}_bootstrap_servers")}
         if not servers:
             self.notes.append(f"clusters.{alias}.bootstrap_servers is missing in the file: write it")
@@ -114,7 +114,7 @@ class Clients:
             if key in _SET_HERE and not any(alias == source for source, _ in self.enabled):
                 self.refused[where] = _NO_EFFECT
             elif key in _SET_HERE:
-                self.told[where] = _SET_HERE[key]
+                self.translated[where] = _SET_HERE[key]
             elif not _CONNECTION.match(key):
                 found[key] = (where, value)
         return found
@@ -137,7 +137,7 @@ class Clients:
                     if found.setdefault(key, (where, value))[1] != value:
                         found[f"{beginning}{key}"] = (where, value)
                     elif found[key][0] != where:
-                        self.told[where] = f"clusters.{alias}.client.{key}"
+                        self.translated[where] = f"clusters.{alias}.client.{key}"
         return found
 
     def _beside(self, alias: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, str]]]:
@@ -166,7 +166,7 @@ class Clients:
                 break
             values = {key: value for key, value in values.items() if key not in dropped}
         for key in values:
-            self.told[places[key]] = f"{place}.{key}"
+            self.translated[places[key]] = f"{place}.{key}"
         return values
 
     def _login(self, alias: str, line: str) -> dict[str, str]:

@@ -19,14 +19,14 @@ class Mm2Flow:
     Attributes:
         given: the effective properties of MirrorMaker's connectors of the flow, without any prefix.
         entry: as it stands under `flows`; empty where MirrorMaker mirrors nothing.
-        told: where each key went.
+        translated: where each key went.
         notes: what differs.
         open: what a person has to settle.
     """
 
     given: Mapping[str, str]
     entry: dict[str, Any] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    translated: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Mm2Flow:
             self.notes.append(f"{place} must be rewritten: {error}")
         self.entry[place] = items[0] if len(items) == 1 else items
         if used in self.given:
-            self.told[used] = place
+            self.translated[used] = place
 
     def _policy(self) -> None:
         """Take over the naming of remote topics; an unknown class stays, so that the settings do not load."""
@@ -104,7 +104,7 @@ class Mm2Flow:
         for key in ("config.properties.exclude", "config.properties.blacklist"):
             if key in self.given:
                 sync["configs_exclude"] = list(parse_patterns(self.given[key], required=False).expressions)
-                self.told[key] = "sync.configs_exclude"
+                self.translated[key] = "sync.configs_exclude"
         for key, place in (
             ("sync.topic.configs.interval.seconds", "interval"),
             ("sync.group.offsets.interval.seconds", "groups_interval"),
@@ -112,7 +112,7 @@ class Mm2Flow:
         ):
             if key in self.given and place not in sync:
                 sync[place] = f"{self.given[key]}s"
-                self.told[key] = f"sync.{place}"
+                self.translated[key] = f"sync.{place}"
         if sync:
             self.entry["sync"] = sync
 
@@ -132,10 +132,10 @@ class Mm2Flow:
                 )
         if "emit.heartbeats.interval.seconds" in self.given and mm2.get("heartbeats"):
             mm2["heartbeat_interval"] = f"{self.given['emit.heartbeats.interval.seconds']}s"
-            self.told["emit.heartbeats.interval.seconds"] = "mm2.heartbeat_interval"
+            self.translated["emit.heartbeats.interval.seconds"] = "mm2.heartbeat_interval"
         if "offset.lag.max" in self.given:
             mm2["offset_lag_max"] = max(1, self._number("offset.lag.max", 100))
-            self.told["offset.lag.max"] = "mm2.offset_lag_max"
+            self.translated["offset.lag.max"] = "mm2.offset_lag_max"
         separator = "replication.policy.internal.topic.separator.enabled"
         if not self._flag(separator, "mm2.separator_in_internal", default=True):
             mm2["separator_in_internal"] = False
@@ -146,7 +146,7 @@ class Mm2Flow:
         # The flow's own setting beats the source's; what stands at the top level or below the target reaches no consumer.
         for key in ("source.consumer.auto.offset.reset", "consumer.auto.offset.reset"):
             if key in self.given:
-                self.told[key] = "start"
+                self.translated[key] = "start"
                 self.entry.pop("start", None)
                 if self.given[key] == "latest":
                     self.entry["start"] = "latest"
@@ -154,10 +154,10 @@ class Mm2Flow:
             self.notes.append("start: latest; for `mirrorlake takeover` set it to earliest")
         if "tasks.max" in self.given:
             self.entry["lanes"] = min(_MOST_LANES, max(1, self._number("tasks.max", 1)))
-            self.told["tasks.max"] = "lanes"
+            self.translated["tasks.max"] = "lanes"
         for key in ("target.exactly.once.source.support", "exactly.once.source.support"):
             if key in self.given:
-                self.told[key] = "delivery: exactly_once, the default"
+                self.translated[key] = "delivery: exactly_once, the default"
         if self.given.get("target.exactly.once.source.support", "disabled") != "enabled":
             self.notes.append(f"records reach {target} exactly once; MirrorMaker, as it was set, at least once")
         isolation = [self.given.get(key) for key in ("consumer.isolation.level", "source.consumer.isolation.level")]
@@ -176,7 +176,7 @@ class Mm2Flow:
         # -1 is the broker's default in both.
         for key in FACTORS:
             if key in self.given:
-                self.told[key] = "replication_factor"
+                self.translated[key] = "replication_factor"
         if "replication.factor" not in self.given:
             self.notes.append("topics get the target's default replication factor; MirrorMaker's default is 2")
         elif self.given["replication.factor"].isdigit():
@@ -184,7 +184,7 @@ class Mm2Flow:
 
     def _take(self, key: str, place: str, default: str) -> str:
         if key in self.given:
-            self.told[key] = place
+            self.translated[key] = place
         return self.given.get(key, default).strip()
 
     def _flag(self, key: str, place: str, *, default: bool) -> bool:

@@ -85,13 +85,13 @@ def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import
         remedy = f"set {aliases[0]}->{aliases[-1]}.enabled = true, or as you need it"
         raise ConfigError([Fault(file, "", "no flow is enabled", remedy)])
     flows: dict[Pair, dict[str, Any]] = {}
-    told: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for pair in enabled:
         flow = Mm2Flow.of(*pair, scopes.effective(pair))
         if flow.entry:
             flows[pair] = flow.entry
-        for key, detail in flow.told.items():
-            told.setdefault(scopes.written(pair, key), detail)
+        for key, detail in flow.translated.items():
+            translated.setdefault(scopes.written(pair, key), detail)
         found.notes += [f"{pair[0]}->{pair[1]}: {text}" for text in flow.notes]
         found.open += [f"{pair[0]}->{pair[1]}: {text}" for text in flow.open]
     if not flows:
@@ -104,7 +104,7 @@ def import_properties(data: bytes, *, file: str = "mm2.properties") -> Mm2Import
     }
     found.notes += clients.notes
     for label, key in source.labels:
-        status, detail = _fate(key, scopes, enabled, told | clients.told, clients.refused)
+        status, detail = _fate(key, scopes, enabled, translated | clients.translated, clients.refused)
         found.report.append(PropertyLine(key=label, status=status, detail=detail))
     return found
 
@@ -152,7 +152,9 @@ class _Scopes:
         return key
 
 
-def _fate(key: str, scopes: _Scopes, enabled: list[Pair], told: Mapping[str, str], refused: Mapping[str, str]) -> Fate:
+def _fate(
+    key: str, scopes: _Scopes, enabled: list[Pair], translated: Mapping[str, str], refused: Mapping[str, str]
+) -> Fate:
     """Return what became of a key, and where or why."""
     owner, rest = scopes.place[key]
     if key == "clusters":
@@ -162,8 +164,8 @@ def _fate(key: str, scopes: _Scopes, enabled: list[Pair], told: Mapping[str, str
         return "off", off
     if key in refused:
         return "no_counterpart", refused[key]
-    if key in told:
-        return "translated", told[key]
+    if key in translated:
+        return "translated", translated[key]
     if owner is None and rest.startswith(_NOT_SHARED):
         detail = "MirrorMaker passes it to no client: it only counts under a cluster's alias or a flow"
         return "no_counterpart", detail

@@ -113,7 +113,7 @@ class FlowConfig(Settings):
     producer: Options = Field(default_factory=dict, description="further producer options")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
 
-    # What the other parts of the file say about this flow (`as_told`). Without denials everything is denied.
+    # What the other parts of the file say about this flow (`bound_to`). Without denials everything is denied.
     _never_leave: TopicPattern | None = PrivateAttr(default=None)
     _adds_hops: bool = PrivateAttr(default=False)
 
@@ -189,14 +189,14 @@ class FlowConfig(Settings):
         """Return the topic's name on the target. Raises TopicNameError: Kafka would not accept the name."""
         return self.replication_policy.remote_topic(self.source, self.target, topic)
 
-    def as_told(self, never_leave: TopicPattern, *, adds_hops: bool) -> FlowConfig:
+    def bound_to(self, never_leave: TopicPattern, *, adds_hops: bool) -> FlowConfig:
         """Make the same flow with what the rest of a file says of it; this one stays as it is.
 
         Law: `never_leave` fails closed. A flow that does not know what is denied denies everything.
         """
-        told = self.model_copy()
-        told._never_leave, told._adds_hops = never_leave, adds_hops  # noqa: SLF001  a copy that nobody has seen
-        return told
+        bound = self.model_copy()
+        bound._never_leave, bound._adds_hops = never_leave, adds_hops  # noqa: SLF001  a copy that nobody has seen
+        return bound
 
     @property
     def adds_hops(self) -> bool:

@@ -227,9 +227,9 @@ class MirrorConfig(Settings):
         # What is wrong with ends is said beside all other faults; the flows of such a file deny everything.
         if not clusters or check_ends(_ends(flows), clusters):
             return flows
-        told = told_flows(flows, clusters)
-        tracing = check_routes(list(enumerate(told)))[0].provenance
-        return told_flows(flows, clusters, tracing=tracing) if tracing else told
+        bound = bound_flows(flows, clusters)
+        tracing = check_routes(list(enumerate(bound)))[0].provenance
+        return bound_flows(flows, clusters, tracing=tracing) if tracing else bound
 
     @model_validator(mode="after")
     def _fits_together(self) -> MirrorConfig:
@@ -250,7 +250,7 @@ class MirrorConfig(Settings):
 
     def bind(self, flow: FlowConfig) -> FlowConfig:
         """Bind a flow to the denials of this file, although it need not be in it, for a replay or a drill."""
-        return flow.as_told(self.never_leave(flow.source), adds_hops=flow.adds_hops)
+        return flow.bound_to(self.never_leave(flow.source), adds_hops=flow.adds_hops)
 
     def never_leave(self, alias: str) -> TopicPattern:
         """Return the topics that may not leave a cluster, those among them that came from a cluster that denies them."""
@@ -342,13 +342,13 @@ def _ends(flows: Iterable[FlowConfig]) -> list[End]:
     return [End(index, flow.name, flow.source, flow.target) for index, flow in enumerate(flows)]
 
 
-def told_flows(
+def bound_flows(
     flows: Iterable[FlowConfig], clusters: Mapping[str, ClusterConfig], *, tracing: Collection[str] = ()
 ) -> tuple[FlowConfig, ...]:
     """Make the flows of a file with what the file says of each: the denials, and whether it is one of the `tracing`."""
     flows = tuple(flows)
     return tuple(
-        flow.as_told(never_leave(flow.source, clusters, flows), adds_hops=flow.name in tracing) for flow in flows
+        flow.bound_to(never_leave(flow.source, clusters, flows), adds_hops=flow.name in tracing) for flow in flows
     )
 
 

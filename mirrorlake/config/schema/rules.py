@@ -163,7 +163,7 @@ class RuleConfig(Settings):
         ]
         findings += self._read_predicate()
         if not findings:
-            findings += self._said_in_vain()
+            findings += self._unused_keys()
         if findings:
             raise finding_error(*findings)
         return self
@@ -183,7 +183,7 @@ class RuleConfig(Settings):
             return [SettingsFault((*place, *one.place), one.problem, one.remedy) for one in inner]
         return []
 
-    def _said_in_vain(self) -> list[SettingsFault]:
+    def _unused_keys(self) -> list[SettingsFault]:
         findings = []
         if self.fields and self._predicate is None:
             findings.append(SettingsFault(("fields",), "'fields' without keep or drop", "leave it out"))
