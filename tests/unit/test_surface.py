@@ -1,4 +1,4 @@
-"""What `import mirrorlake` gives, costs and starts."""
+"""What `import mirrorlake` gives, costs and starts; and pages that are made from code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 
 import mirrorlake as ml
 from mirrorlake import errors
+from tests.docs import DOCS, tables_page
 
 
 def test_public_names_are_sorted_and_there() -> None:
@@ -39,3 +40,7 @@ def test_an_error_names_cause_consequence_and_next_step() -> None:
     assert str(error) == "gone; stopped. Next: mirrorlake plan"
     assert error.as_dict()["exit_code"] == 3
     assert error.gaps == (1,)  # type: ignore[attr-defined]
+
+
+def test_the_page_of_tables_is_in_step_with_the_schemas() -> None:
+    assert (DOCS / "tables.md").read_text() == tables_page(), "docs/tables.md is out of date; next: make docs"
