@@ -30,7 +30,7 @@ def _stop_on_signal() -> Iterator[threading.Event]:
 
 
 def in_background(call: Callable[[threading.Event], Any]) -> Any:
-    """Run a stream beside the main thread, which must stay free to hear signals."""
+    """Run a stream beside the main thread, which must stay free for signals."""
     result: list[Any] = []
     failure: list[BaseException] = []
     with _stop_on_signal() as stop:

@@ -1,4 +1,4 @@
-"""Parameters of a notebook: what stands in its cell, or what a Databricks job or a person gave instead."""
+"""Parameters of a notebook: what its cell holds, or what a Databricks job or a person gave instead."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The progress of long work: whoever works reports numbers, and the display is handed in from above.
+"""The progress of long work, from what the work knows anyway: no query is run and no cluster is asked for it.
 
-Work that takes long is given a `Tell` and calls it with what it knows anyway; no query is run and no cluster is asked for
-progress alone. A `Board` keeps these reports and has a `Display` draw them: bars in a notebook, bars in a terminal, else one
-log line every few seconds. Only the thread that made the board draws, so that nothing from Spark's threads ends up below
-a cell of somebody else.
+Work calls a `Tell`; a `Board` keeps its reports and has a `Display` draw them: bars in a notebook and a terminal, else a log
+line every few seconds. Only the thread that made the board draws: what Spark's threads print ends up below any cell.
 """

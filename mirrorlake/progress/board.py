@@ -15,7 +15,7 @@ DRAW_EVERY_S = 0.25
 
 
 class Tell(Protocol):
-    """Take a report from whoever works: any thread, any number of times, cheaply."""
+    """Take a report of some work: from any thread, any number of times, cheaply."""
 
     def __call__(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:
         """Take how many units of a phase are done, and of how many; None while that is not known.

@@ -1,4 +1,4 @@
-"""Tables and sheets: what a value shows, said once, as text and as HTML.
+"""Tables and sheets: what a value shows, as text and as HTML.
 
 The HTML carries its styles inline (a style sheet would reach the whole page, and notebooks that are not trusted drop it),
 takes its colours from JupyterLab's theme where there is one, and needs no script and no network.
@@ -18,7 +18,7 @@ from mirrorlake.render.content import brief, clean, escape, payload, payload_htm
 from mirrorlake.render.encoder import by_fields
 from mirrorlake.render.numbers import NOTHING, count, duration, moment, plural
 
-# A notebook stays readable; whoever wants every row asks for it.
+# A notebook stays readable; rows=None shows all.
 MOST_ROWS = 50
 MOST_CHARACTERS = 300
 # Not quantities: people copy them into commands.

@@ -165,5 +165,5 @@ def _tail(log: Path, since: int) -> str:
         handle.seek(since)
         lines = handle.read().decode(errors="replace").splitlines()
     # A stack trace's frames push the line that matters out of sight.
-    told = [line for line in lines if line.strip() and not line.startswith("\tat ")]
-    return "\n".join(told[-_TAIL_LINES:])
+    kept = [line for line in lines if line.strip() and not line.startswith("\tat ")]
+    return "\n".join(kept[-_TAIL_LINES:])

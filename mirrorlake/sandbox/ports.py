@@ -28,7 +28,7 @@ def is_free(port: int, *, host: str = LOOPBACK) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports on which nothing listens now; whoever uses one must be ready to lose the race for it."""
+    """Return ports on which nothing listens now; another process may take one before it is used."""
     chooser = random.SystemRandom()
     found: dict[int, None] = {}
     for _ in range(_ATTEMPTS):

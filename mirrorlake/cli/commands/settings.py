@@ -121,7 +121,7 @@ def import_mm2(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Turn a MirrorMaker 2 file into a settings file, and tell what became of every key."""
+    """Turn a MirrorMaker 2 file into a settings file, and report what became of every key."""
     from mirrorlake.config.load import loads
     from mirrorlake.config.mm2.importer import import_mm2
 
@@ -149,8 +149,8 @@ def import_mm2(
     if out is None:
         cli.say(text)
     lines = [(line.status, f"{line.key}: {line.detail}") for line in found.report]
-    for status, said in (*lines, *(("note", note) for note in found.notes), *(("to be mended", one) for one in faults)):
-        cli.note(f"{status:>14}  {said}")
+    for status, text in (*lines, *(("note", note) for note in found.notes), *(("to be mended", one) for one in faults)):
+        cli.note(f"{status:>14}  {text}")
     if out is not None:
         settle = "settle what is named above, then " if faults else ""
         cli.say(f"{out} written; next: {settle}mirrorlake doctor --conf {out}")

@@ -121,7 +121,7 @@ def pause(
     topic: PausedTopic = None,
     reason: Reason = "",
 ) -> int:
-    """Pause a cluster, a flow or a topic; running mirrors hear it within seconds, and no cluster is asked."""
+    """Pause a cluster, a flow or a topic; running mirrors follow within seconds, and no cluster is asked."""
     cli.answer(cli.mirror.pause(cluster=cluster, flow=flow, topic=topic, reason=reason))
     return 0
 

@@ -72,7 +72,7 @@ def rebuild(
         bool, typer.Option("--recorded", help="Take the order from the lake alone: that target is lost.")
     ] = False,
 ) -> int:
-    """Give a target the merged topics of another one in the order in which they stand there."""
+    """Give a target the merged topics of another one, in the same order."""
     plan = cli.mirror.plan_rebuild(like=like, target=target, recorded=recorded)
     sent = cli.mirror.apply_rebuild(plan) if apply else 0
     cli.answer(plan, applied=apply, sent=sent)

@@ -10,17 +10,17 @@ a button does is a public call that works without a browser:
 | button | call |
 |---|---|
 | Test | `doctor.try_cluster.try_cluster(config, alias)` |
-| Look at the source | `Mirror.preview(flow)`, `config.edit.preview.preview(flow, topics)` |
+| Read the source | `Mirror.preview(flow)`, `config.edit.preview.preview(flow, topics)` |
 | Review | `config.edit.draft.Draft(...).yaml`, `Mirror.plan(flow)` |
 | Save the settings | `config.edit.save.save(text, path)` |
 | Apply | `Mirror.apply(flow, plan=plan)` |
-| Look now | `Mirror.status()` |
+| Refresh | `Mirror.status()` |
 | Read the samples | `lag.series.lag_lines(mirror.lag)` |
-| Groups: Look | `Mirror.plan_groups(flow)` |
-| Records: Look | `Mirror.side_by_side(flow, topic, partition)` |
+| Read the groups | `Mirror.plan_groups(flow)` |
+| Read records | `Mirror.side_by_side(flow, topic, partition)` |
 | a record | `Mirror.passport(cluster, topic, partition, offset)` |
 
-Every control has a class of its own, for styles and for tests in a browser:
+Every control has its class, for styles and for tests in a browser:
 
 - the whole: `ml-console`, `ml-tabs` (Set up, Status, Groups, Records), `ml-errors` (hidden without any),
   `ml-errors-clear`

@@ -32,15 +32,15 @@ class ClustersView:
         self.mechanism = controls.dropdown("cluster-mechanism", "Login", MECHANISMS, "SCRAM-SHA-512")
         self.username = controls.text("cluster-username", "User")
         self.reference = controls.text(
-            "cluster-reference", "Password is in", hint="${env:NAME} or ${secret:scope/key}", live=False
+            "cluster-reference", "Password reference", hint="${env:NAME} or ${secret:scope/key}", live=False
         )
-        self.password = controls.password("cluster-password", "Type it here")
+        self.password = controls.password("cluster-password", "Password")
         self.kept = controls.html("cluster-password-kept")
         self.never_leave = controls.text(
             "cluster-never-leave", "Never leave", hint="topics that no flow may take: pii.*"
         )
         self.test = controls.button("cluster-test", "Test", tip="Connect, and read the names of its topics")
-        self.add = controls.button("cluster-add", "Keep", tip="Add the cluster, or change it", main=True)
+        self.add = controls.button("cluster-add", "Add or change", tip="Add the cluster, or change it", main=True)
         self.remove = controls.button("cluster-remove", "Remove")
         self.result = controls.html("cluster-result")
         self.list = controls.html("cluster-list")
@@ -125,9 +125,9 @@ class ClustersView:
         if text and (not is_reference(text) or ":-" in text):
             self.reference.value = ""
             raise UsageError(
-                "the field 'Password is in' takes a reference only",
-                consequence="what stood there was not kept",
-                remedy="write ${env:NAME} or ${secret:scope/key}, and type the password in the field below",
+                "the field 'Password reference' takes a reference only",
+                consequence="its content was not kept",
+                remedy="write ${env:NAME} or ${secret:scope/key}, and type the password into the field below",
             )
 
     def _take_password(self) -> None:
@@ -166,7 +166,7 @@ class ClustersView:
             for one in self.clusters.values()
         ]
         shown = table("", ["alias", "bootstrap servers", "connection", "never leave", "test"], rows)
-        self.list.value = shown.html() if rows else "No cluster yet: fill in the form, test it, keep it."
+        self.list.value = shown.html() if rows else "No cluster yet: fill in the form, test it, add it."
 
     def _answer(self, alias: str) -> object:
         tried = self.tried.get(alias)

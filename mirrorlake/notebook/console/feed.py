@@ -22,7 +22,7 @@ class Reading:
     problem: str | None = None
 
     def is_stale(self, now: datetime, limit: timedelta) -> bool:
-        """Tell whether the value is no longer what a person should act on."""
+        """Tell whether the value is too old to act on, or a newer one failed."""
         return self.at is None or now - self.at > limit or self.problem is not None
 
     def freshness(self, now: datetime, limit: timedelta) -> str:

@@ -1,4 +1,4 @@
-"""Step 2 of the wizard: the flow, with a live preview of what its patterns, names and groups come to."""
+"""Step 2 of the wizard: the flow, with a live preview of its topics, their names and its groups."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ class FlowView:
         self.target = controls.dropdown("flow-target", "Target")
         self.name = controls.text("flow-name", "Name", hint="source->target, unless there are several")
         self.topics = controls.text("flow-topics", "Topics", hint="orders, clicks.*")
-        self.exclude = controls.text("flow-exclude", "Leave out")
-        self.look = controls.button("flow-look", "Look at the source", tip="Read the names of its topics and groups")
+        self.exclude = controls.text("flow-exclude", "Exclude topics")
+        self.look = controls.button("flow-look", "Read the source", tip="Read the names of its topics and groups")
         self.preview = controls.html("flow-preview")
         self.policy = controls.dropdown("flow-policy", "Names on the target", _policies(), POLICIES[0])
         self.separator = controls.text("flow-separator", "Separator", wide=False)
         self.template = controls.text("flow-template", "Template", hint="all.{topic}")
-        self.keep = controls.text("rule-keep", "Only records where", hint="value.region = 'eu'")
-        self.drop = controls.text("rule-drop", "Not records where", hint="headers['test'] = '1'")
+        self.keep = controls.text("rule-keep", "Keep records where", hint="value.region = 'eu'")
+        self.drop = controls.text("rule-drop", "Drop records where", hint="headers['test'] = '1'")
         self.mask = controls.text("rule-mask", "Mask members", hint="card, items[*].iban")
         self.remove = controls.text("rule-remove", "Remove members", hint="internal.*")
-        self.sync_groups = controls.checkbox("flow-sync-groups", "Move inactive groups along")
-        self.sync_configs = controls.checkbox("flow-sync-configs", "Topic configurations")
-        self.sync_acls = controls.checkbox("flow-sync-acls", "ACLs of the topics")
+        self.sync_groups = controls.checkbox("flow-sync-groups", "Sync inactive groups")
+        self.sync_configs = controls.checkbox("flow-sync-configs", "Sync topic configurations")
+        self.sync_acls = controls.checkbox("flow-sync-acls", "Sync topic ACLs")
         self.groups = controls.text("flow-groups", "Groups")
-        self.exclude_groups = controls.text("flow-exclude-groups", "Groups left out")
+        self.exclude_groups = controls.text("flow-exclude-groups", "Exclude groups")
         self.groups_preview = controls.html("groups-preview")
         self.ends = controls.column(self.chosen, self.source, self.target, self.name)
         self.selection = controls.column(self.topics, self.exclude, self.look)
@@ -71,15 +71,15 @@ class FlowView:
             self.ends,
             controls.paragraph("<b>Which topics.</b> Names or regular expressions that match the whole name."),
             self.selection,
-            controls.paragraph("<b>How they are called on the target.</b>"),
+            controls.paragraph("<b>Names on the target.</b>"),
             self.naming,
             self.preview,
             controls.paragraph(
-                "<b>What stays behind.</b> Topics that never leave are a cluster's (step 1). Records are kept back or masked "
-                "here; the relay keeps the originals."
+                "<b>What is kept back.</b> Topics that never leave are set on a cluster (step 1). Records are kept back or "
+                "masked here; the relay keeps the originals."
             ),
             self.isolation,
-            controls.paragraph("<b>What follows.</b>"),
+            controls.paragraph("<b>What is synced.</b>"),
             self.followers,
         )
         # By the field of the draft.
@@ -106,7 +106,7 @@ class FlowView:
         return None if name in _DEFAULTS and value == _DEFAULTS[name] else "" if value is None else value
 
     def _show(self, flow: FlowDraft) -> None:
-        """Show a flow in the form; an end that is no longer there is not chosen."""
+        """Show a flow in the form; an end whose cluster was removed is not chosen."""
         for name, field in self._inputs.items():
             value = getattr(flow, name)
             if name in ("source", "target"):
@@ -169,12 +169,12 @@ class FlowView:
         try:
             flow = self._draft().config().flow(self.draft().called)
         except MirrorlakeError as error:
-            # Half-typed patterns are faulty all the time: said here, where they are typed, not on the panel.
+            # Half-typed patterns are faulty all the time: shown where they are typed, not on the panel.
             self.preview.value = f"{badge('not yet', 'warn').html()} <pre>{escape_lines(error_text(error))}</pre>"
             return
         there = self.topics_there.get(alias)
         if there is None:
-            self.preview.value = "Look at the source to see what this comes to."
+            self.preview.value = "Read the source to see which topics match."
             return
         self.preview.value = preview(flow, there).to_html()
         groups = self.groups_there.get(alias, ())

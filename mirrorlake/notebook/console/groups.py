@@ -46,7 +46,9 @@ class GroupsView:
         self.flow = controls.dropdown("groups-flow", "Flow")
         self.name = controls.text("groups-name", "Groups containing", hint="a part of the name", wide=False)
         self.held_only = controls.checkbox("groups-held", "Only what is held back")
-        self.look = controls.button("groups-look", "Look", tip="Read the groups on both clusters; sets nothing")
+        self.look = controls.button(
+            "groups-look", "Read the groups", tip="Read their positions on both clusters; sets nothing"
+        )
         self.rows = controls.html("groups-rows")
         self.widget = controls.column(controls.row(self.flow, self.look), self.name, self.held_only, self.rows)
         session.runner.on_click(self.look, self.on_look)

@@ -22,8 +22,8 @@ class LagView:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render)
-        self.since = controls.dropdown("lag-since", "Lag in", _SPANS, "1h")
-        self.measure = controls.dropdown("lag-measure", "As", _MEASURES, "time")
+        self.since = controls.dropdown("lag-since", "Lag over", _SPANS, "1h")
+        self.measure = controls.dropdown("lag-measure", "Measure", _MEASURES, "time")
         self.refresh = controls.button("lag-refresh", "Read the samples", tip="What mirrorlake sample has written")
         self.head = controls.html("lag-fresh")
         self.chart = figure("lag-chart")

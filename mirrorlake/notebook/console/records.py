@@ -1,7 +1,7 @@
 """The record browser: source, relay and target side by side; choosing a record shows its passport.
 
-Record content comes from whoever may write to a topic: lists show it as text of an option, never as markup, and the passport
-through `mirrorlake.render`, which escapes it.
+Anyone who may write to a topic decides what a record holds: lists show it as text of an option, never as markup, and the
+passport through `mirrorlake.render`, which escapes it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class RecordsView:
         self.flow = controls.dropdown("records-flow", "Flow")
         self.topic = controls.text("records-topic", "Source topic", wide=False)
         self.partition = controls.integer("records-partition", "Partition")
-        self.anchor = controls.dropdown("records-side", "Seek on the", SIDES, SIDES[0])
+        self.anchor = controls.dropdown("records-side", "Seek on", SIDES, SIDES[0])
         self.seek = controls.dropdown("records-seek", "Show", _SEEKS, "newest")
         self.offset = controls.integer("records-offset", "Offset")
         self.time = controls.text("records-time", "Time", hint="2026-01-01T00:00:00Z", wide=False)
         self.count = controls.integer("records-count", "Records", value=20, least=1, most=1000)
-        self.look = controls.button("records-look", "Look", main=True)
+        self.look = controls.button("records-look", "Read records", main=True)
         self.older = controls.button("records-older", "◀ Older")
         self.newer = controls.button("records-newer", "Newer ▶")
         self.lists = {side: _list(side) for side in SIDES}
@@ -90,7 +90,7 @@ class RecordsView:
         """Read the stretch before or after the one that is shown."""
         page = None if self.beside is None else self.beside.pages[self.anchor.value]
         if page is None:
-            raise UsageError("nothing is shown yet", remedy="press Look first")
+            raise UsageError("nothing is shown yet", remedy="press Read records first")
         self.seek.value = "offset"
         self.offset.value = page.next if direction > 0 else max(0, page.start - self.count.value)
         await self._read(self.offset.value, None)
@@ -140,8 +140,8 @@ class RecordsView:
             rows.index = None
             self.heads[side].value = f"<b>{side}</b> {escape(_head(page))}"
         why = [str(one) for page in self.beside.pages.values() if page is not None for one in page.missing]
-        said = dict.fromkeys([*self.beside.notes, *why])
-        self.notes.value = "".join(f"<div>· {escape(line)}</div>" for line in said)
+        lines = dict.fromkeys([*self.beside.notes, *why])
+        self.notes.value = "".join(f"<div>· {escape(line)}</div>" for line in lines)
 
     def _choose(self, side: str) -> None:
         index = self.lists[side].index

@@ -49,7 +49,7 @@ class ReviewView:
         self.yaml = controls.html("yaml")
         self.plan = controls.html("plan")
         self.path = controls.text("save-path", "File", value="conf/mirror.yml")
-        self.replace = controls.checkbox("save-replace", "May replace what it holds")
+        self.replace = controls.checkbox("save-replace", "Replace the file's settings")
         self.save = controls.button("save", "Save the settings")
         self.saved = controls.html("saved")
         self.confirm = controls.text("confirm", "Flow's name", hint="type it to apply")

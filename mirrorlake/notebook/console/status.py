@@ -43,8 +43,8 @@ class StatusView:
         self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render)
         self.head = controls.html("status-fresh")
         self.rows = controls.html("status-rows")
-        self.refresh = controls.button("status-refresh", "Look now")
-        self.live = controls.checkbox("status-live", f"Look every {EVERY_S:.0f} s", value=False)
+        self.refresh = controls.button("status-refresh", "Refresh")
+        self.live = controls.checkbox("status-live", f"Refresh every {EVERY_S:.0f} s", value=False)
         self.chart = figure("status-chart")
         self.lag = LagView(session)
         drawn = [self.chart] if self.chart is not None else []
@@ -57,14 +57,14 @@ class StatusView:
         self.render()
 
     def start(self) -> None:
-        """Look every few seconds, where an event loop runs."""
+        """Refresh every few seconds, where an event loop runs."""
         self.live.value = True
         # The box may be ticked since a loop that has ended, as after a script's `asyncio.run`.
         self.feed.start()
         self.lag.feed.start()
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stop refreshing."""
         self.live.value = False
         self.feed.stop()
         self.lag.feed.stop()

@@ -79,7 +79,7 @@ class Console:
         self.close()
 
     def start(self) -> None:
-        """Begin to look every few seconds, where an event loop runs; called when the console is displayed."""
+        """Refresh every few seconds, where an event loop runs; called when the console is displayed."""
         if self.mirror is not None:
             self.status.start()
         try:
@@ -90,14 +90,14 @@ class Console:
             self._ticking = loop.create_task(self._tick())
 
     def stop(self) -> None:
-        """Stop looking; what is shown stays and grows stale."""
+        """Stop refreshing; what is shown stays and grows stale."""
         self.status.stop()
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
 
     def close(self) -> None:
-        """Stop looking, and remove the widgets."""
+        """Stop refreshing, and remove the widgets."""
         self.stop()
         self.session.runner.stop()
         self._close(self.widget)
