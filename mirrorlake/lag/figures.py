@@ -1,4 +1,4 @@
-"""Measure: the figures of a mirror at one moment, out of its tables, for whoever watches over it."""
+"""The figures of a mirror at one moment, from its tables, for the metrics."""
 
 from __future__ import annotations
 

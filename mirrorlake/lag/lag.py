@@ -39,7 +39,7 @@ _MOST_CONDITIONS = 200
 
 
 class Lag:
-    """How far each hop of each flow is behind, in offsets and in time.
+    """Offset lag and time lag of each hop of each flow: now, over time, as a verdict.
 
     Args:
         lake: the lake.
@@ -121,7 +121,7 @@ class Lag:
         return self._between(relay_lag.rpo(tables), "observed_at", start, end)
 
     def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> DataFrame:
-        """Return percentiles of the time from record to target, in the columns of `relay.lag.LATENCY_COLUMNS`.
+        """Return percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
 
         Every record that reached a target in that time counts; no samples are needed.
 
@@ -146,7 +146,7 @@ class Lag:
         return relay_lag.latency(replace(tables, offset_map=runs, relays=relays), bucket_s=int(bucket_s))
 
     def at(self, group: str, moment: When) -> DataFrame:
-        """Return where a group stood at a past moment, by the newest sample up to it, on sources and on targets.
+        """Read where a group stood at a past moment, by the newest sample up to it, on sources and on targets.
 
         The rows are those of `over`, of hop `consumed`.
 
@@ -171,7 +171,7 @@ class Lag:
         """Judge each hop by its newest ten samples, by rule and without thresholds (see `lag.verdict`).
 
         With it come the time to catch up and whether retention deletes first what waits; for the latter the clusters of hops
-        that are behind are asked how long they keep their topics.
+        where records wait are asked for the retention of their topics.
 
         Raises:
             UsageError: nothing was sampled yet.
@@ -199,7 +199,7 @@ class Lag:
         return "1h" if row["first"] is None else utc(row["first"])
 
     def create_views(self, *, days: int = 7) -> list[str]:
-        """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `relay.views.create_views`)."""
+        """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `lag/sql_views.py`)."""
         self._lake.create_all({flow.source for flow in self._flows})
         return create_views(self._lake, self._flows, days=days)
 
@@ -293,16 +293,16 @@ class Lag:
 
 
 def _within(bounds: Iterable[Any]) -> Column:
-    """Return the condition that a record of the relays lies in one of the stretches, in words that file statistics know."""
-    stretches: dict[tuple[Any, ...], tuple[int, int]] = {}
+    """Build the condition that a record lies within the bounds, in terms that file statistics can answer."""
+    found: dict[tuple[Any, ...], tuple[int, int]] = {}
     rows = list(bounds)
     for columns in (("source", "topic", "generation", "partition"), ("source", "topic"), ("source",)):
-        stretches = {}
+        found = {}
         for row in rows:
             key = tuple(row[column] for column in columns)
-            low, high = stretches.get(key, (row.lowest, row.highest))
-            stretches[key] = min(low, row.lowest), max(high, row.highest)
-        if len(stretches) <= _MOST_CONDITIONS:
+            low, high = found.get(key, (row.lowest, row.highest))
+            found[key] = min(low, row.lowest), max(high, row.highest)
+        if len(found) <= _MOST_CONDITIONS:
             break
     conditions = [
         reduce(
@@ -310,6 +310,6 @@ def _within(bounds: Iterable[Any]) -> Column:
             [F.col(column) == F.lit(value) for column, value in zip(columns, key, strict=False)],
             (F.col("offset") >= low) & (F.col("offset") < high),
         )
-        for key, (low, high) in stretches.items()
+        for key, (low, high) in found.items()
     ]
     return reduce(lambda one, other: one | other, conditions, F.lit(False))

@@ -241,7 +241,7 @@ def make_report(
     verifications: Iterable[VerifyReport] = (),
     verified_at: datetime | None = None,
 ) -> Report:
-    """Return the report on a stretch of time; what was not sampled, or not landed, is not in it."""
+    """Make the report on a stretch of time; what was not sampled, or not landed, is left out."""
     seconds = timedelta(seconds=bucket_s(start, end))
     try:
         verdict, over = lag.verdict(), lag_points(lag.over(start, end), start, end)

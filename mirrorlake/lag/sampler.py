@@ -1,8 +1,8 @@
 """Sample: look at every position of a mirror at one moment, and write down what has changed since the last look.
 
 Cheap on purpose: one request for metadata and two for offsets a broker of each source, one request a group, one tail read a
-lane; the relay is asked for its newest batches only. Downstream is looked at before upstream, so that no position seems to be
-behind an end that it has reached (lag may be reported too large by what came in meanwhile, never too small).
+lane; the relay is asked for its newest batches only. Positions are read before the ends: lag may be reported too large by
+what came in meanwhile, never too small.
 
 Law H: nothing is written to any cluster.
 """
@@ -69,7 +69,7 @@ class SampledMoment:
         return {key: offset for look in self.looks for key, offset in look.positions.items()}
 
     def standing(self, flow: FlowConfig) -> dict[TopicPartition, Standing]:
-        """Return how far a flow stands in the newest life of each partition that it carries."""
+        """Tell how far a flow has come in the newest life of each partition that it carries."""
         positions = self.positions
         # Sorted by topic and life: a partition keeps the newest it has.
         return {
@@ -107,11 +107,6 @@ class SampleSites:
 
 class Sampler:
     """Look at the positions of one mirror, and remember them, so that only changes are written.
-
-    Args:
-        lake: the lake.
-        sites: returns what to look at.
-        now: the clock, in UTC.
 
     Example:
         >>> sample = mirror.sample(once=True)  # doctest: +SKIP
@@ -253,7 +248,7 @@ class Sampler:
                     if flow.carries(name):
                         offset = place(sent=done.get(source, starts_at))[1]
                         put(("flow", flow.name), flow.name, source, "republished", offset)
-        # An earlier life of a topic that was made again is followed until all flows have sent it.
+        # An earlier life of a recreated topic is followed until all flows have sent it.
         for source, holds in relay.reached.items():
             life = living.get(source.topic)
             is_over = life is None or source.generation < life.generation_of(source.partition)

@@ -1,12 +1,10 @@
-"""Lag, latency and RPO out of the tables: one SQL text each, which makes DataFrames here and views in `lag/sql_views.py`.
+"""Lag, latency and RPO over time: one SQL text each, for DataFrames here and for the views of `lag/sql_views.py`.
 
 Lag is reported as of every sampling moment (`samples`), hop by hop:
 
     source end  ->  landed  ->  republished  ->  consumed (by a group on the target; or on the source itself)
 
-Time lag is never interpolated: it is the age of the oldest record that had not passed the hop, and that record's timestamp is
-looked up in the relay, also where it was landed only later. Law E: a record that waits is told apart from one that never
-comes, because it was filtered, aborted or compacted.
+The law of time lag is `lag/moment.py`'s. A record that was landed only later is looked up, too, so the past is exact (law E).
 """
 
 from __future__ import annotations
@@ -172,7 +170,7 @@ on_targets AS (
   FROM held h JOIN ways w ON h.source = w.target AND h.topic = w.target_topic AND h.partition = w.target_partition
   WHERE h.kind = 'group' AND h.position IS NOT NULL
 ),
-beside AS (
+merged AS (
   SELECT *, last(run, true) OVER (
     PARTITION BY flow, source, source_topic, generation, source_partition, target_topic, target_partition
     ORDER BY at DESC, is_run DESC ROWS UNBOUNDED PRECEDING) AS unread
@@ -201,7 +199,7 @@ standing AS (
       ELSE aggregate(unread.holes, unread.first_upstream + at - unread.first_downstream,
         (offset, hole) -> IF(hole.first <= offset, offset + hole.length, offset)) END,
     target, true, subject, name, first_look, last_look
-  FROM beside WHERE is_run = 0
+  FROM merged WHERE is_run = 0
 ),
 seen AS (
   SELECT /*+ BROADCAST(l) */ l.observed_at, s.kind, s.flow, s.source, s.topic, s.generation, s.partition, s.group_id,
@@ -227,7 +225,7 @@ hops AS (
 
 _RECORDS = f"""
 bounds AS (SELECT * FROM {{bounds}}),
-kept_back AS (
+withheld_offsets AS (
   SELECT scope, {_KEY}, explode(flatten(transform(ranges, r -> sequence(r.first, r.first + r.length - 1)))) AS offset
   FROM (
     SELECT /*+ BROADCAST(b) */ b.scope, b.source, w.topic, w.generation, w.partition, w.ranges
@@ -238,7 +236,7 @@ records AS (
   SELECT /*+ BROADCAST(b) */ b.scope, r.source, r.topic, r.generation, r.partition, r.offset, r.timestamp
   FROM {{relays}} r JOIN bounds b ON r.source = b.source AND r.topic = b.topic AND r.generation = b.generation
     AND r.partition = b.partition AND r.offset >= b.lowest AND r.offset < b.highest
-  LEFT ANTI JOIN kept_back k ON k.scope = b.scope AND k.source = r.source AND k.topic = r.topic
+  LEFT ANTI JOIN withheld_offsets k ON k.scope = b.scope AND k.source = r.source AND k.topic = r.topic
     AND k.generation = r.generation AND k.partition = r.partition AND k.offset = r.offset
 ),
 newest AS (SELECT {_KEY}, max(position) AS newest_landed FROM {{positions}} WHERE kind = 'reached' GROUP BY {_KEY})
@@ -246,7 +244,7 @@ newest AS (SELECT {_KEY}, max(position) AS newest_landed FROM {{positions}} WHER
 
 LAG = f"""
 WITH {_HOPS}, {_RECORDS},
-beside_records AS (
+merged_records AS (
   SELECT *, last(record, true) OVER (
     PARTITION BY scope, {_KEY} ORDER BY at DESC, is_record DESC ROWS UNBOUNDED PRECEDING) AS oldest
   FROM (
@@ -263,7 +261,7 @@ SELECT observed_at, flow, source, topic, generation, partition, hop, group_id, p
 FROM (
   SELECT /*+ BROADCAST(n) */ b.*, n.newest_landed AS landed,
     IF(position < known_end AND oldest.offset < known_end, oldest.timestamp, NULL) AS waiting_since
-  FROM beside_records b JOIN newest n ON b.source = n.source AND b.topic = n.topic AND b.generation = n.generation
+  FROM merged_records b JOIN newest n ON b.source = n.source AND b.topic = n.topic AND b.generation = n.generation
     AND b.partition = n.partition
   WHERE is_record = 0)
 """  # noqa: S608  no value enters the text
@@ -283,7 +281,7 @@ marks AS (
 ),
 counted AS (
   SELECT *, sum(is_record) OVER (
-      PARTITION BY scope, {_KEY} ORDER BY place DESC, is_record DESC ROWS UNBOUNDED PRECEDING) AS behind,
+      PARTITION BY scope, {_KEY} ORDER BY place DESC, is_record DESC ROWS UNBOUNDED PRECEDING) AS records_after,
     last(record, true) OVER (
       PARTITION BY scope, {_KEY} ORDER BY place DESC, is_record DESC ROWS UNBOUNDED PRECEDING) AS oldest
   FROM (
@@ -295,7 +293,7 @@ counted AS (
 ),
 partitions AS (
   SELECT /*+ BROADCAST(n) */ observed_at, flow, c.source, c.topic, c.generation, c.partition, known_end,
-    any_value(n.newest_landed) AS landed, position, sum(sign * behind) AS records,
+    any_value(n.newest_landed) AS landed, position, sum(sign * records_after) AS records,
     max(IF(sign = 1 AND oldest.offset < known_end, oldest.timestamp, NULL)) AS waiting_since
   FROM counted c JOIN newest n ON c.source = n.source AND c.topic = n.topic AND c.generation = n.generation
     AND c.partition = n.partition

@@ -22,7 +22,7 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
         days: how far back they reach; each query reads so much of the tables, whatever it asks for.
     """
     tables = _tables(lake, flows, days=days)
-    # Of the map only what is shown: lag needs all of it, because a group may stand far behind.
+    # Of the map only what is shown: lag needs all of it, because a group may have read nothing for long.
     recent = tables | {"offset_map": _newer(lake, OFFSET_MAP, "committed_at", days=days)}
     bodies = {
         "lag": (LAG.format(**tables), "observed_at"),

@@ -114,6 +114,11 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
     def _partitions(self) -> Sequence[PartitionStatus]:
         return self.partitions
 
+    @property
+    def not_landed(self) -> int:
+        """The offsets that are not in the relay yet, of all partitions."""
+        return sum(max(0, row.source_end - row.landed) for row in self.partitions)
+
     def _verdicts(self) -> Sequence[str]:
         return [*(["parked"] if self.parked else []), *(row.verdict for row in self.partitions)]
 

@@ -2,7 +2,7 @@
 
 The rules are Burrow's (core/internal/evaluator/caching.go), in Burrow's order, over *samples* instead of commits:
 
-    1  there is no lag now                                   OK        whatever was before
+    1  there is no lag now                                   OK        whatever was earlier
     2  nobody has reported for longer than the window spans  STOP      unless the end that is known is reached
     3  a position went back, and has not come back           REWIND
     4  there was no lag at some moment of the window         OK        a spike, or an idle topic that woke up

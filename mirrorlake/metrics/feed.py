@@ -77,7 +77,7 @@ def committed(metrics: Metrics) -> Callable[[Sequence[LedgerRecord]], None]:
 
 
 class MetricsFeed:
-    """Look at the tables every so often, beside the caller, and show what is found.
+    """Look at the tables every so often, in the background, and show what is found.
 
     Args:
         metrics: where it is shown.

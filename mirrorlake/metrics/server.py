@@ -34,7 +34,7 @@ class MetricsServer:
         self._server: WSGIServer | None = None
 
     def start(self) -> MetricsServer:
-        """Begin to serve, beside the caller, and return this server."""
+        """Begin to serve in the background, and return this server."""
         try:
             self._server, _ = start_http_server(self.port, addr=self._address, registry=self._registry)
         except OSError as error:

@@ -172,7 +172,7 @@ def _plotly() -> Any:
     except ImportError:
         raise UsageError(
             "charts need plotly, which is not installed",
-            consequence="the tables beside them need nothing",
+            consequence="tables need nothing more",
             remedy="pip install 'mirrorlake[notebook]'",
         ) from None
     return go

@@ -19,22 +19,6 @@ EVERY_S = 5.0
 _MOST_LOOKS = 720
 
 
-def hop_lags(status: Status) -> dict[tuple[str, str], int]:
-    """Return the offset lag of each hop of each flow: what is not landed yet, what is not republished yet.
-
-    >>> from mirrorlake.lag.status import FlowStatus, PartitionStatus
-    >>> row = PartitionStatus(topic="t", partition=0, source_end=9, landed=7, republished=4, offset_lag=5,
-    ...                       time_lag_ms=None, verdict="behind")
-    >>> hop_lags(Status(flows=(FlowStatus(flow="f", partitions=(row,), observed_at=None),), observed_at=None))
-    {('f', 'landed'): 2, ('f', 'republished'): 5}
-    """
-    found: dict[tuple[str, str], int] = {}
-    for name, flow in status.items():
-        found[name, "landed"] = sum(max(0, row.source_end - row.landed) for row in flow)
-        found[name, "republished"] = sum(row.offset_lag for row in flow)
-    return found
-
-
 class StatusView:
     """Show the newest status and what was seen since the console was opened."""
 
@@ -81,7 +65,10 @@ class StatusView:
         import pandas as pd
 
         rows = [
-            (at, flow, hop, None, lag, None) for at, seen in self._seen for (flow, hop), lag in hop_lags(seen).items()
+            (at, name, hop, None, offset_lag, None)
+            for at, seen in self._seen
+            for name, flow in seen.items()
+            for hop, offset_lag in (("landed", flow.not_landed), ("republished", flow.offset_lag))
         ]
         return pd.DataFrame(rows, columns=[*LINE_COLUMNS])
 
