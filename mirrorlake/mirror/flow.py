@@ -75,12 +75,12 @@ class FlowHandle(Shown):
             other: where MirrorMaker kept its state.
             trust_stored: go on at its stored offsets where the records on the target cannot tell.
         """
-        at, flow = self._services.connections, self.config
+        connections, flow = self._services.connections, self.config
         sites = Sites(
-            at.admin(flow.source),
-            at.admin(flow.target),
-            at.reader_options(flow.source),
-            at.reader_options(flow.target),
+            connections.admin(flow.source),
+            connections.admin(flow.target),
+            connections.reader_options(flow.source),
+            connections.reader_options(flow.target),
         )
         return make_takeover_plan(flow, sites, other=other, trust_stored=trust_stored)
 
@@ -161,9 +161,9 @@ class FlowHandle(Shown):
         return self._choose(topic, send_again=False)
 
     def _choose(self, topic: str, *, send_again: bool) -> HeldTopic | None:
-        at, flow = self._services.connections, self.config
-        at.lake.create_all([flow.source])
-        return choose(at.control(), flow, topic, self._services.streams.held(flow), send_again=send_again)
+        connections, flow = self._services.connections, self.config
+        connections.lake.create_all([flow.source])
+        return choose(connections.control(), flow, topic, self._services.streams.held(flow), send_again=send_again)
 
     @property
     def quarantine(self) -> Quarantine:
@@ -284,8 +284,8 @@ class Offsets:
         Raises:
             UsageError: the document has another shape, or names a topic that the flow does not carry.
         """
-        at = self._services.connections
-        return external_readers.move_positions(at.lake, self._flow, document, at)
+        connections = self._services.connections
+        return external_readers.move_positions(connections.lake, self._flow, document, connections)
 
     def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
         """Return the `startingOffsets` with which a Spark query that reads the source goes on at the target.

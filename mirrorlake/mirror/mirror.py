@@ -434,14 +434,14 @@ class Mirror(Shown):
 
     def doctor(self) -> Findings:
         """Look at every layer the mirror stands on; changes nothing."""
-        at = self._connections
+        connections = self._connections
         return examine(
             self.config,
-            sources=at.sources(),
-            admins=at.admins(),
-            lake=at.lake,
+            sources=connections.sources(),
+            admins=connections.admins(),
+            lake=connections.lake,
             held=self._services.streams.held,
-            now=at.now(),
+            now=connections.now(),
         )
 
     @property

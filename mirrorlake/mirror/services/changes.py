@@ -21,26 +21,26 @@ class Changes:
 
     def plan(self, flow: str | None) -> Plan:
         """Plan what `apply` would change (see `Mirror.plan`)."""
-        at = self._connections
-        return settings_in_force.settings_plan(at.config, at.control(), flow=flow) + make_plan(
-            at.chosen(flow),
-            all_flows=at.config.flows,
-            sources=at.sources(),
-            admins=at.admins(),
-            lake=at.lake,
-            audit=at.audit(),
+        connections = self._connections
+        return settings_in_force.settings_plan(connections.config, connections.control(), flow=flow) + make_plan(
+            connections.chosen(flow),
+            all_flows=connections.config.flows,
+            sources=connections.sources(),
+            admins=connections.admins(),
+            lake=connections.lake,
+            audit=connections.audit(),
             held=self._streams.held,
         )
 
     def apply(self, flow: str | None, plan: Plan | None) -> Plan:
         """Carry out a plan, and put the settings in force (see `Mirror.apply`)."""
-        at = self._connections
+        connections = self._connections
         chosen = self.plan(flow) if plan is None else plan
-        sources = sorted({each.source for each in at.chosen(flow)})
-        apply_plan(chosen, sources=sources, admins=at.admins(), lake=at.lake, now=at.now)
-        control = at.control()
+        sources = sorted({each.source for each in connections.chosen(flow)})
+        apply_plan(chosen, sources=sources, admins=connections.admins(), lake=connections.lake, now=connections.now)
+        control = connections.control()
         if plan is None or control.state().applied is None or any(change.where == SETTINGS for change in plan.changes):
-            settings_in_force.put_in_force(at.config, control, flow=flow)
+            settings_in_force.put_in_force(connections.config, control, flow=flow)
         return chosen
 
     def pause(self, *, cluster: str | None = None, flow: str | None = None, topic: str | None, reason: str) -> Pause:
@@ -59,15 +59,15 @@ class Changes:
 
     def apply_takeover(self, plan: TakeoverPlan) -> TakeoverPlan:
         """Carry a takeover out (see `Mirror.apply_takeover`)."""
-        at = self._connections
-        flow = at.config.flow(plan.flow)
+        connections = self._connections
+        flow = connections.config.flow(plan.flow)
         apply_takeover(
             plan,
             flow,
-            target=at.admin(flow.target),
-            producer_options=at.producer_options(flow),
-            reader_options=at.reader_options(flow.target),
-            lake=at.lake,
-            now=at.now(),
+            target=connections.admin(flow.target),
+            producer_options=connections.producer_options(flow),
+            reader_options=connections.reader_options(flow.target),
+            lake=connections.lake,
+            now=connections.now(),
         )
         return plan

@@ -67,20 +67,22 @@ class Checks:
 
     def sample_sites(self) -> SampleSites:
         """List the sites to sample from the settings as they are now."""
-        at = self._connections
-        return self._sites_of(at.config.flows, {alias: at.groups(alias) for alias in at.admins()})
+        connections = self._connections
+        return self._sites_of(
+            connections.config.flows, {alias: connections.groups(alias) for alias in connections.admins()}
+        )
 
     def _sites_of(self, flows: Sequence[FlowConfig], groups: Mapping[str, Groups]) -> SampleSites:
-        at = self._connections
+        connections = self._connections
         sources = {flow.source for flow in flows}
-        clusters = {*sources, *(flow.target for flow in flows)} - {*at.config.lake_clusters}
+        clusters = {*sources, *(flow.target for flow in flows)} - {*connections.config.lake_clusters}
         return SampleSites(
             flows=flows,
-            sampling=at.config.sampling,
-            sources={alias: at.source(alias) for alias in sources},
-            admins={alias: at.admin(alias) for alias in clusters},
+            sampling=connections.config.sampling,
+            sources={alias: connections.source(alias) for alias in sources},
+            admins={alias: connections.admin(alias) for alias in clusters},
             groups=groups,
-            ledger=at.ledger,
+            ledger=connections.ledger,
         )
 
     def sample(self, *, every_s: float | None, stop: threading.Event, tell: Callable[[SampledMoment], None]) -> None:
@@ -94,18 +96,18 @@ class Checks:
 
     def lag(self, flows: Sequence[FlowConfig]) -> Lag:
         """Build the lag of these flows."""
-        at = self._connections
+        connections = self._connections
         return Lag(
-            at.lake,
+            connections.lake,
             flows,
             look=lambda: self.sampler().look(),
-            runs=lambda names: known_maps(at.lake, [flow for flow in flows if flow.name in names], at).runs.drop(
-                "source"
-            ),
-            readers=at.reader,
-            now=at.now,
-            retention_of=Retention(at.config, source=at.source, target=at.admin),
-            paused=lambda: at.control().state(),
+            runs=lambda names: known_maps(
+                connections.lake, [flow for flow in flows if flow.name in names], connections
+            ).runs.drop("source"),
+            readers=connections.reader,
+            now=connections.now,
+            retention_of=Retention(connections.config, source=connections.source, target=connections.admin),
+            paused=lambda: connections.control().state(),
         )
 
     def report(self, flow: str | None, *, length: timedelta, verify: bool) -> Report:
@@ -128,51 +130,75 @@ class Checks:
 
     def status(self, flow: str | None) -> Status:
         """Return where each partition of each flow stands (see `Mirror.status`)."""
-        at = self._connections
-        chosen = at.chosen(flow)
+        connections = self._connections
+        chosen = connections.chosen(flow)
         look = self.sampler(chosen).look(must_answer=True)
-        return read_status(chosen, look, lake=at.lake, target=at.admin, readers=at.reader, state=at.control().state())
+        return read_status(
+            chosen,
+            look,
+            lake=connections.lake,
+            target=connections.admin,
+            readers=connections.reader,
+            state=connections.control().state(),
+        )
 
     def history(self) -> History:
         """Open the history of the clusters (see `Mirror.history`)."""
-        at = self._connections
+        connections = self._connections
 
         def look() -> None:
-            at.lake.create_all(at.config.sources)
-            for flow in at.config.flows:
+            connections.lake.create_all(connections.config.sources)
+            for flow in connections.config.flows:
                 self._streams.continuous_sync(flow).look()
 
-        return History(at.lake, targets=at.config.targets, look=look, audit=at.audit(), now=at.now)
+        return History(
+            connections.lake,
+            targets=connections.config.targets,
+            look=look,
+            audit=connections.audit(),
+            now=connections.now,
+        )
 
     # -- verification ---------------------------------------------------------------------------------------------
 
     def verify(self, flow: str | None) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`)."""
-        at = self._connections
-        chosen = at.chosen(flow)
+        connections = self._connections
+        chosen = connections.chosen(flow)
         into = {
-            target: self._with_redrives(target, at.config.flows_to(target)) for target in {f.target for f in chosen}
+            target: self._with_redrives(target, connections.config.flows_to(target))
+            for target in {f.target for f in chosen}
         }
         sources = {each.source for flows in into.values() for each in flows}
-        at.lake.create_all(sources)
-        cuts = {target: take_cut(at.lake, flows, at) for target, flows in into.items()}
-        relays, views = Relays(at.lake, sources), self._views()
+        connections.lake.create_all(sources)
+        cuts = {target: take_cut(connections.lake, flows, connections) for target, flows in into.items()}
+        relays, views = Relays(connections.lake, sources), self._views()
 
         def compare(each: FlowConfig) -> Timed:
-            began_at, cut = at.now(), cuts[each.target]
-            found = verify_flow(each, lake=at.lake, clusters=at, cut=cut, relays=relays, views=views, tell=board.tell)
-            return Timed(found=found, began_at=began_at, ended_at=at.now())
+            began_at = connections.now()
+            found = verify_flow(
+                each,
+                lake=connections.lake,
+                clusters=connections,
+                cut=cuts[each.target],
+                relays=relays,
+                views=views,
+                tell=board.tell,
+            )
+            return Timed(found=found, began_at=began_at, ended_at=connections.now())
 
         self.tracker.warm_up()
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
-        with at.board() as board, ThreadPoolExecutor(4, thread_name_prefix="verify") as pool:
+        with connections.board() as board, ThreadPoolExecutor(4, thread_name_prefix="verify") as pool:
             calls = [pool.submit(compare, each) for each in chosen]
             while wait(calls, timeout=DRAW_EVERY_S).not_done:
                 board.tick()
             results = [one.result() for one in calls]
         for each, timed in zip(chosen, results, strict=True):
-            track_verification(timed, each, at.config, tracker=self.tracker, lake=at.lake, now=at.now)
-        verified_at = at.now()
+            track_verification(
+                timed, each, connections.config, tracker=self.tracker, lake=connections.lake, now=connections.now
+            )
+        verified_at = connections.now()
         self._verified |= {timed.found.flow: (timed.found, verified_at) for timed in results}
         return VerifyReports(timed.found for timed in results)
 

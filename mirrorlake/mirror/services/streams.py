@@ -60,13 +60,15 @@ class Streams:
 
     def land(self, source: str, stop: threading.Event, *, once: bool, tell: Tell, rebuild: bool = False) -> Landing:
         """Land a source until it is drained or `stop` is set."""
-        at = self._connections
-        require_source(at.admin(source), at.config.flows_from(source))
-        at.lake.create_all([source])
+        connections = self._connections
+        require_source(connections.admin(source), connections.config.flows_from(source))
+        connections.lake.create_all([source])
         if (every_s := self._sign_every(source)) is not None:
             # Heartbeats say when landing last worked.
-            tell = LandingSign(at.lake, source).signing(tell, every_s=every_s)
-        lander = Lander(at.lake, at.admin(source), self.land_settings(source), now=at.now, tell=tell)
+            tell = LandingSign(connections.lake, source).signing(tell, every_s=every_s)
+        lander = Lander(
+            connections.lake, connections.admin(source), self.land_settings(source), now=connections.now, tell=tell
+        )
         lander.run(once=once, stop=stop, rebuild=rebuild)
         return Landing(source, lander.records)
 
@@ -113,19 +115,21 @@ class Streams:
         restore_ledger: bool = False,
     ) -> Republishing:
         """Republish a flow until it is drained or `stop` is set."""
-        at = self._connections
-        at.lake.create_all([flow.source])
-        settings, audit = self.republish_settings(flow, state), at.audit()
+        connections = self._connections
+        connections.lake.create_all([flow.source])
+        settings, audit = self.republish_settings(flow, state), connections.audit()
         audit.record(rule_changes(flow, audit), command="republish")
-        republisher = Republisher(at.lake, at.admin(flow.target), settings, audit=audit, tell=tell)
+        republisher = Republisher(connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell)
         republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
         return Republishing(flow.name, republisher.records)
 
     def in_order(self, flow: str) -> InOrder:
         """Hold a flow's lanes in this process, for what is sent in a given order."""
-        at = self._connections
-        settings = self.republish_settings(at.config.flow(flow))
-        return Republisher(at.lake, at.admin(settings.flow.target), settings, audit=at.audit()).in_order()
+        connections = self._connections
+        settings = self.republish_settings(connections.config.flow(flow))
+        return Republisher(
+            connections.lake, connections.admin(settings.flow.target), settings, audit=connections.audit()
+        ).in_order()
 
     def flow_identity(self, flow: FlowConfig, state: ControlState) -> str:
         """Return the fingerprint of all settings and pauses that republishing a flow depends on."""
@@ -174,22 +178,22 @@ class Streams:
 
     def sending_settings(self, flow: FlowConfig) -> RepublishSettings:
         """Build the settings for sending a flow's records, without the clients that duties need."""
-        at = self._connections
+        connections = self._connections
         # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
-        flow = at.config.bind(flow)
+        flow = connections.config.bind(flow)
         settings = RepublishSettings(
             flow=flow,
-            producer_options=at.producer_options(flow),
-            reader_options=at.reader_options(flow.target),
+            producer_options=connections.producer_options(flow),
+            reader_options=connections.reader_options(flow.target),
             view=self.view(flow),
-            beside=at.config.flows,
+            beside=connections.config.flows,
         )
-        if at.metrics is None:
+        if connections.metrics is None:
             return settings
         # A heavy import for those who serve no metrics.
         from mirrorlake.metrics.feed import committed
 
-        return replace(settings, on_commit=committed(at.metrics))
+        return replace(settings, on_commit=committed(connections.metrics))
 
     def view(self, flow: FlowConfig) -> View | None:
         """Build the view that a flow applies to its records (see `view_of`)."""
@@ -197,10 +201,17 @@ class Streams:
 
     def quarantine(self, flow: FlowConfig) -> Quarantine:
         """Return the quarantined records of a flow, and what sends them again."""
-        at = self._connections
-        at.lake.create_all([flow.source])
+        connections = self._connections
+        connections.lake.create_all([flow.source])
         settings, held = self.sending_settings(flow), partial(self.held, flow)
-        return Quarantine(at.lake, at.admin(flow.target), settings, audit=at.audit(), watching=at.board, held=held)
+        return Quarantine(
+            connections.lake,
+            connections.admin(flow.target),
+            settings,
+            audit=connections.audit(),
+            watching=connections.board,
+            held=held,
+        )
 
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
         """Find the remote topics of a flow that were lost and wait for a choice."""
@@ -209,18 +220,20 @@ class Streams:
 
     def group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> GroupSync:
         """Build the group sync of a flow, which reads, plans and sets its groups; `recorded` reads positions from the lake."""
-        at = self._connections
-        checkpoints = at.mm2_writer(flow) if flow.mm2.checkpoints else None
-        return GroupSync(at.lake, flow, at, now=at.now, recorded=recorded, checkpoints=checkpoints)
+        connections = self._connections
+        checkpoints = connections.mm2_writer(flow) if flow.mm2.checkpoints else None
+        return GroupSync(
+            connections.lake, flow, connections, now=connections.now, recorded=recorded, checkpoints=checkpoints
+        )
 
     # -- duties ---------------------------------------------------------------------------------------------------
 
     def _duties(self, flow: FlowConfig) -> list[Duty]:
-        at = self._connections
+        connections = self._connections
         duties: list[Duty] = []
-        writer = at.mm2_writer(flow)
+        writer = connections.mm2_writer(flow)
         # Nobody consumes from a lake cluster.
-        has_groups = not at.config.cluster(flow.source).is_lake
+        has_groups = not connections.config.cluster(flow.source).is_lake
         every_s = flow.sync.groups_interval.total_seconds()
         if has_groups and flow.sync.groups:
             duties.append(Duty(name="groups", every_s=every_s, do=self.group_sync(flow).once))
@@ -232,32 +245,32 @@ class Streams:
         duties += mm2_duties(
             flow,
             writer,
-            source=at.source(flow.source),
-            target=at.admin(flow.target),
-            source_options=at.reader_options(flow.source),
-            target_options=at.reader_options(flow.target),
+            source=connections.source(flow.source),
+            target=connections.admin(flow.target),
+            source_options=connections.reader_options(flow.source),
+            target_options=connections.reader_options(flow.target),
             landed=self._landed(flow.source),
-            beside=[each for each in at.config.flows_from(flow.source) if each.target == flow.target],
+            beside=[each for each in connections.config.flows_from(flow.source) if each.target == flow.target],
         )
         return [*duties, *self.continuous_sync(flow).duties()]
 
     def _landed(self, alias: str) -> Callable[[], int | None]:
         """When landing last worked; what applications publish into a lake cluster needs no landing."""
-        at = self._connections
-        if at.config.cluster(alias).is_lake:
-            return lambda: int(at.now().timestamp() * 1000)
-        return LandingSign(at.lake, alias).read
+        connections = self._connections
+        if connections.config.cluster(alias).is_lake:
+            return lambda: int(connections.now().timestamp() * 1000)
+        return LandingSign(connections.lake, alias).read
 
     def continuous_sync(self, flow: FlowConfig) -> ContinuousSync:
         """Build what keeps the topics and ACLs of a flow in step."""
-        at = self._connections
+        connections = self._connections
         return ContinuousSync(
             flow,
-            all_flows=at.config.flows,
-            sources=at.sources(),
-            admins=at.admins(),
-            lake=at.lake,
-            now=at.now,
+            all_flows=connections.config.flows,
+            sources=connections.sources(),
+            admins=connections.admins(),
+            lake=connections.lake,
+            now=connections.now,
             held=partial(self.held, flow),
             lock=self._syncing,
         )
