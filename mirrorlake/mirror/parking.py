@@ -50,10 +50,9 @@ class ParkingPlace:
     `never_came` where a cluster was not there in the first minute: most likely a wrong address.
     """
 
+    stream: Stream
     parked: Parked
     error: MirrorlakeError
-    made_of: str
-    resumed: datetime | None
     attempts: int
     retry_at: float | None
     never_came: bool
@@ -71,22 +70,14 @@ class ParkingPlace:
     def may_start(self, stream: Stream) -> bool:
         """Tell whether the stream's time has come, its settings are others, or a person has asked for it since."""
         is_due = self.retry_at is not None and time.monotonic() >= self.retry_at
-        is_asked = stream.resumed is not None and stream.resumed != self.resumed
-        return is_due or is_asked or stream.made_of != self.made_of
+        is_asked = stream.resumed is not None and stream.resumed != self.stream.resumed
+        return is_due or is_asked or stream.made_of != self.stream.made_of
 
 
 def place_of(
     stream: Stream, error: Exception, before: ParkingPlace | None, *, now: Callable[[], datetime], never_came: bool
 ) -> ParkingPlace:
-    """Return where a stream waits after a failure, and say so in the log.
-
-    Args:
-        stream: as it was started.
-        error: what ended it.
-        before: where it waited before this start, None where it had run well.
-        now: the clock, in UTC.
-        never_came: whether it ended so soon that a cluster can never have been there.
-    """
+    """Park a stream that `error` ended, and log it; `before` is where it waited before this start, if it never ran well."""
     failure = _as_own_error(stream.name, error)
     kind = next((kind for kind in _MOST_S if _is_retried(failure, kind)), None)
     attempts = before.attempts + 1 if before is not None else 1
@@ -110,10 +101,9 @@ def place_of(
         parked.next_step,
     )
     return ParkingPlace(
+        stream=stream,
         parked=parked,
         error=failure,
-        made_of=stream.made_of,
-        resumed=stream.resumed,
         attempts=attempts,
         retry_at=None if pause is None else time.monotonic() + pause,
         never_came=isinstance(failure, ClusterUnreachable) and never_came,
@@ -144,13 +134,7 @@ class Notices:
         self._shown: Mapping[str, Parked] = {}
 
     def update(self, state: ControlState, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
-        """Record what is parked, and show it in the metrics.
-
-        Args:
-            state: what the table says.
-            waiting: the streams that failed and have not run well since.
-            healthy: the streams that run well.
-        """
+        """Record what is parked and what runs well again, where the table says something else; show it in the metrics."""
         shown = {name: place.parked for name, place in waiting.items()}
         if shown != self._shown and self._connections.metrics is not None:
             self._connections.metrics.parked(shown)

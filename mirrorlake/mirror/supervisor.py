@@ -113,8 +113,8 @@ class Supervisor:
             place = self._parked.get(name)
             if name in self._running or not (place is None or place.may_start(stream)):
                 continue
-            if place is not None and (place.retry_at is None or stream.made_of != place.made_of):
-                # A person has done something about it, so what was before does not count any more.
+            if place is not None and (place.retry_at is None or stream.made_of != place.stream.made_of):
+                # A person has acted, so what was before does not count any more.
                 del self._parked[name]
             log.info("stream.start what=%s", name)
             stop = threading.Event()
@@ -133,7 +133,7 @@ class Supervisor:
         return frozenset(self._running.keys() - self._parked.keys())
 
     def _stop_unwanted(self, wanted: Mapping[str, Stream]) -> bool:
-        """Stop what is not wanted as it is; tell whether something is stopping."""
+        """Stop what is not wanted as it is; return whether something is stopping."""
         for name, one in self._running.items():
             if (name not in wanted or wanted[name].made_of != one.stream.made_of) and not one.stop.is_set():
                 log.info("stream.stop what=%s", name)
@@ -161,13 +161,9 @@ class Supervisor:
                 self._failure = self._failure or error
 
     def _park(self, one: _Running, error: Exception) -> None:
-        """Park a failed stream, with its reason."""
         name, now = one.stream.name, time.monotonic()
-        before = self._parked.get(name)
-        if before is not None and now - one.started >= HEALTHY_S:
-            before = None
-        was_never_there = now - self._began < FIRST_S and before is None
-        never_came = before.never_came if before is not None else was_never_there
+        before = self._parked.get(name) if now - one.started < HEALTHY_S else None
+        never_came = now - self._began < FIRST_S if before is None else before.never_came
         self._parked[name] = place_of(one.stream, error, before, now=self._now, never_came=never_came)
 
     def _end_where_all_are_parked(self, wanted: Mapping[str, Stream]) -> None:
