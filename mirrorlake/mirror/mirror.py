@@ -46,7 +46,7 @@ from mirrorlake.progress.board import Display
 from mirrorlake.publish.file import read_records_of
 from mirrorlake.publish.producer import LakeProducer
 from mirrorlake.publish.publisher import Published
-from mirrorlake.records.browse import browse_cluster, browse_relay
+from mirrorlake.records.browse import Seek, browse_cluster, browse_relay
 from mirrorlake.records.conflicts import key_conflicts
 from mirrorlake.records.passport import Registry
 from mirrorlake.records.record import Page, Passport, SideBySide
@@ -589,11 +589,11 @@ class Mirror(Shown):
             >>> mirror.browse("central", "east.orders", 0, offset=1139, count=5)  # doctest: +SKIP
         """
         settings, where = self._visible(cluster, topic), TopicPartition(topic, partition)
-        seek: dict[str, Any] = {"offset": offset, "at": at, "count": count, "max_bytes": max_bytes}
+        seek = Seek(offset=offset, at=at, count=count, max_bytes=max_bytes)
         if relay or settings.is_lake:
             self._connections.create_tables()
-            return browse_relay(self.lake, cluster, where, generation=generation, **seek)
-        return browse_cluster(self.admin(cluster), self._connections.reader_options(cluster), where, **seek)
+            return browse_relay(self.lake, cluster, where, seek, generation=generation)
+        return browse_cluster(self.admin(cluster), self._connections.reader_options(cluster), where, seek)
 
     def _visible(self, cluster: str, topic: str) -> ClusterConfig:
         settings = self.config.cluster(cluster)

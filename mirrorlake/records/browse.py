@@ -6,6 +6,7 @@ Law H: reading joins no group and commits nothing. Whatever is read is bounded b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, pairwise, takewhile
 from typing import Any
@@ -29,23 +30,39 @@ _FIRST_WINDOW = 1000  # offsets; file statistics skip the rest of the partition
 Read = Callable[[int], Page]
 
 
-def browse_cluster(
-    admin: ClusterAdmin,
-    options: Mapping[str, Any],
-    where: TopicPartition,
-    *,
-    offset: int | None = None,
-    at: datetime | None = None,
-    count: int = 20,
-    max_bytes: int = 2**20,
-) -> Page:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seek:
+    """Where a page begins, at an offset or a time (without either it holds the newest records), and how much it holds at most.
+
+    Raises:
+        UsageError: the numbers do not fit.
+    """
+
+    offset: int | None = None
+    at: datetime | None = None
+    count: int = 20
+    max_bytes: int = 2**20
+
+    def __post_init__(self) -> None:
+        if self.offset is not None and self.at is not None:
+            raise UsageError("both an offset and a time are given", remedy="give one of them")
+        if not 1 <= self.count <= MOST_RECORDS or self.max_bytes < 1 or (self.offset is not None and self.offset < 0):
+            raise UsageError(
+                "count, bytes or offset are out of range",
+                remedy=f"ask for 1 to {MOST_RECORDS} records from an offset >= 0",
+            )
+        if self.at is not None:
+            aware(self.at)
+
+
+def browse_cluster(admin: ClusterAdmin, options: Mapping[str, Any], where: TopicPartition, seek: Seek) -> Page:
     """Read records of one partition of a cluster as a read_committed consumer sees them (see `Mirror.browse`).
 
     Raises:
         UsageError: there is no such partition, or the arguments do not fit.
         ClusterError: the cluster does not answer or refuses.
     """
-    _check(offset, at, count, max_bytes)
+    offset = seek.offset
     state = admin.describe([where.topic]).get(where.topic)
     if state is None or where.partition >= state.partitions:
         held = f"it has {state.partitions} partition(s)" if state else "there is no such topic, or it may not be seen"
@@ -54,8 +71,8 @@ def browse_cluster(
             remedy=f"name a partition that {admin.alias} has",
             alias=admin.alias,
         )
-    if at is not None:
-        offset = admin.at_time([where], round(at.timestamp() * 1000))[where]
+    if seek.at is not None:
+        offset = admin.at_time([where], round(seek.at.timestamp() * 1000))[where]
     with RecordReader(admin.alias, {**options, **FEW}) as reader:
         low, high = reader.ends(where.topic, where.partition)
 
@@ -64,8 +81,8 @@ def browse_cluster(
             found = reader.read(where.topic, where.partition, begin) if begin < high else iter(())
             # A busy partition grows while it is read: the page ends where the end was.
             held = takewhile(lambda one: one.offset < high, found)
-            records = tuple(_bounded((_seen(where.topic, one) for one in held), count, max_bytes))
-            cut = len(records) == count or sum(record.size for record in records) >= max_bytes
+            records = tuple(_bounded((_seen(where.topic, one) for one in held), seek))
+            cut = len(records) == seek.count or sum(record.size for record in records) >= seek.max_bytes
             following = records[-1].offset + 1 if cut else high
             removed = [Missing(first=start, last=begin - 1, kind="removed")] if start < begin else []
             absent = missing_between((record.offset for record in records), begin, following)
@@ -82,20 +99,10 @@ def browse_cluster(
                 missing=(*removed, *(Missing(first=a, last=b, kind="absent") for a, b in absent)),
             )
 
-        return newest(read, low=low, end=high, count=count) if offset is None else read(offset)
+        return newest(read, low=low, end=high, count=seek.count) if offset is None else read(offset)
 
 
-def browse_relay(
-    lake: Lake,
-    alias: str,
-    where: TopicPartition,
-    *,
-    generation: int | None = None,
-    offset: int | None = None,
-    at: datetime | None = None,
-    count: int = 20,
-    max_bytes: int = 2**20,
-) -> Page:
+def browse_relay(lake: Lake, alias: str, where: TopicPartition, seek: Seek, *, generation: int | None = None) -> Page:
     """Read records of one source partition from the relay (see `Mirror.browse`).
 
     Law E (accounted for): what holds no record is explained from the table `gaps`.
@@ -103,8 +110,8 @@ def browse_relay(
     Raises:
         UsageError: nothing of it was landed, or the arguments do not fit.
     """
-    _check(offset, at, count, max_bytes)
-    ends = _landed(lake, alias)
+    offset = seek.offset
+    ends = landed_positions(lake, alias).reached if lake.exists(lake.relay_location(alias)) else {}
     lives = [s for s in ends if (s.topic, s.partition) == (where.topic, where.partition)]
     if not lives or (generation is not None and generation not in {s.generation for s in lives}):
         named = f"{where}" if generation is None else f"{where} of generation {generation}"
@@ -116,13 +123,13 @@ def browse_relay(
     source = max(lives) if generation is None else SourcePartition(where.topic, generation, where.partition)
     mine = at_source(lake.relay(alias), source)
     end = ends[source]
-    if at is not None:
-        [found] = mine.where(F.col("timestamp") >= F.lit(at)).agg(F.min("offset").alias("offset")).collect()
+    if seek.at is not None:
+        [found] = mine.where(F.col("timestamp") >= F.lit(seek.at)).agg(F.min("offset").alias("offset")).collect()
         offset = end if found.offset is None else int(found.offset)
 
     def read(start: int) -> Page:
         begin = min(start, end)
-        rows, following = _rows(mine, begin, end, count, max_bytes)
+        rows, following = _rows(mine, begin, end, seek)
         stretches = missing_between((row.offset for row in rows), begin, following)
         return Page(
             cluster=alias,
@@ -137,7 +144,7 @@ def browse_relay(
             missing=tuple(explain(lake, alias, source, stretches)),
         )
 
-    return newest(read, low=0, end=end, count=count) if offset is None else read(offset)
+    return newest(read, low=0, end=end, count=seek.count) if offset is None else read(offset)
 
 
 def newest(read: Read, *, low: int, end: int, count: int) -> Page:
@@ -203,14 +210,10 @@ def with_times(relay: DataFrame) -> DataFrame:
     return relay.withColumns({"timestamp_ms": F.unix_millis("timestamp"), "landed_at_ms": F.unix_millis("landed_at")})
 
 
-def _landed(lake: Lake, alias: str) -> Mapping[SourcePartition, int]:
-    return landed_positions(lake, alias).reached if lake.exists(lake.relay_location(alias)) else {}
-
-
-def _rows(mine: DataFrame, start: int, end: int, count: int, max_bytes: int) -> tuple[list[Any], int]:
+def _rows(mine: DataFrame, start: int, end: int, seek: Seek) -> tuple[list[Any], int]:
     """Collect the first rows from an offset on, and the offset at which the next page begins."""
     rows: list[Any] = []
-    low, width, left = start, _FIRST_WINDOW, max_bytes
+    low, width, left = start, _FIRST_WINDOW, seek.max_bytes
     line = Window.partitionBy("topic", "generation", "partition").orderBy("offset")
     payload = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
     while low < end:
@@ -218,7 +221,7 @@ def _rows(mine: DataFrame, start: int, end: int, count: int, max_bytes: int) -> 
             with_times(mine.where((F.col("offset") >= low) & (F.col("offset") < min(end, low + width))))
             .withColumn("size", payload)
             .orderBy("offset")
-            .limit(count - len(rows))
+            .limit(seek.count - len(rows))
             .withColumn(
                 "before", F.coalesce(F.sum("size").over(line.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
             )
@@ -228,19 +231,19 @@ def _rows(mine: DataFrame, start: int, end: int, count: int, max_bytes: int) -> 
         )
         rows += found
         left -= sum(row.size for row in found)
-        if len(rows) == count or left <= 0:
+        if len(rows) == seek.count or left <= 0:
             return rows, rows[-1].offset + 1
         # Compacted topics and long transactions leave wide stretches without a record.
         low, width = low + width, width * 10
     return rows, end
 
 
-def _bounded(records: Iterator[BrowsedRecord], count: int, max_bytes: int) -> Iterator[BrowsedRecord]:
+def _bounded(records: Iterator[BrowsedRecord], seek: Seek) -> Iterator[BrowsedRecord]:
     held = 0
-    for record in islice(records, count):
+    for record in islice(records, seek.count):
         yield record
         held += record.size
-        if held >= max_bytes:
+        if held >= seek.max_bytes:
             return
 
 
@@ -258,14 +261,3 @@ def _seen(topic: str, raw: RawRecord) -> BrowsedRecord:
 
 def _bytes(data: Any) -> bytes | None:
     return None if data is None else bytes(data)
-
-
-def _check(offset: int | None, at: datetime | None, count: int, max_bytes: int) -> None:
-    if offset is not None and at is not None:
-        raise UsageError("both an offset and a time are given", remedy="give one of them")
-    if not 1 <= count <= MOST_RECORDS or max_bytes < 1 or (offset is not None and offset < 0):
-        raise UsageError(
-            "count, bytes or offset are out of range", remedy=f"ask for 1 to {MOST_RECORDS} records from an offset >= 0"
-        )
-    if at is not None:
-        aware(at)

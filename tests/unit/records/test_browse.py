@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
-from mirrorlake.records.browse import browse_relay, newest
+from mirrorlake.records.browse import Seek, newest
 from mirrorlake.records.record import (
     WHY_MISSING,
     Missing,
@@ -98,4 +98,4 @@ def test_the_newest_page_steps_over_what_holds_no_record() -> None:
 @pytest.mark.parametrize("seek", [{"count": 0}, {"count": 1001}, {"offset": -1}, {"max_bytes": 0}])
 def test_what_cannot_be_asked_is_refused_before_anything_is_read(seek: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        browse_relay(None, "east", TopicPartition("orders", 0), **seek)  # type: ignore[arg-type]
+        Seek(**seek)
