@@ -55,6 +55,11 @@ class Broker:
         return self.directory / "broker.log"
 
     @property
+    def log_size(self) -> int:
+        """How many bytes the log has."""
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
+
+    @property
     def data(self) -> Path:
         """Kafka's log directory."""
         return self.directory / "data"
@@ -159,11 +164,7 @@ def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
 
 
 def _tail(log: Path, since: int) -> str:
-    if not log.exists():
-        return ""
-    with log.open("rb") as handle:
-        handle.seek(since)
-        lines = handle.read().decode(errors="replace").splitlines()
+    lines = log.read_bytes()[since:].decode(errors="replace").splitlines() if log.exists() else []
     # A stack trace's frames push the line that matters out of sight.
     kept = [line for line in lines if line.strip() and not line.startswith("\tat ")]
     return "\n".join(kept[-_TAIL_LINES:])

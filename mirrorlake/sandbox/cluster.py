@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from mirrorlake.errors import SandboxError
 from mirrorlake.runtime.jars import jars
@@ -186,9 +185,7 @@ class KafkaCluster:
     def __enter__(self) -> KafkaCluster:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -223,7 +220,7 @@ class KafkaCluster:
         self._broker = replace(self._broker, listeners=chosen)
 
     def _start_once(self, timeout: float) -> None:
-        since = self.log_path.stat().st_size if self.log_path.exists() else 0
+        since = self._broker.log_size
         process = self._broker.launch(tied=True)
         self._processes[:] = [process]
         try:

@@ -84,7 +84,7 @@ class Sandbox:
                 if not is_free(listener.port, host=listener.host):
                     raise port_in_use(alias, listener.address)
             brokers = {alias: self._broker(alias, listener) for alias, listener in listeners.items()}
-            starts = {alias: _size(broker.log_path) for alias, broker in brokers.items()}
+            starts = {alias: broker.log_size for alias, broker in brokers.items()}
             saving = threading.Lock()
 
             def launch(alias: str) -> None:
@@ -236,7 +236,3 @@ def _gone(entry: _Entry, deadline: float) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
