@@ -73,7 +73,7 @@ class FlowHandle(Shown):
 
         Args:
             other: where MirrorMaker kept its state.
-            trust_stored: go on at its stored offsets where the records on the target cannot tell.
+            trust_stored: go on at its stored offsets where the records on the target do not show the place.
         """
         connections, flow = self._services.connections, self.config
         sites = Sites(
@@ -204,7 +204,7 @@ class FlowHandle(Shown):
 
     @property
     def lag(self) -> Lag:
-        """How far each hop of this flow is and was behind, in offsets and in time (see `Lag`)."""
+        """The lag of each hop of this flow, now and over time (see `Lag`)."""
         return self._services.checks.lag([self.config])
 
     def report(self, *, since: str | timedelta = "24h", verify: bool = False) -> Report:
@@ -246,7 +246,7 @@ class Offsets:
         )
 
     def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
-        """Return which upstream record stands at a downstream offset of a remote topic; its source's name will do, too."""
+        """Return which upstream record stands at a downstream offset of a remote topic, which may be named as on the source."""
         flow = self._flow
         remote = flow.remote_topic(topic) if flow.selection.matches(topic) else topic
         return translate.translate_back(

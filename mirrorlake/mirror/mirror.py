@@ -344,13 +344,13 @@ class Mirror(Shown):
     ) -> SampledMoment | None:
         """Look at all positions and write what is new to `positions`, for lag over time (see `lag`); changes no cluster.
 
-        A running mirror does this by itself. Run it beside mirrors that run in parts, or once on a schedule.
+        A running mirror does this by itself. Run it where mirrors run in parts, or once on a schedule.
 
         Args:
             once: look once and return what was seen; otherwise until `stop` is set.
             every: the time between two looks; `sampling.every` of the settings without it.
             stop: set it to return after the look under way.
-            tell: is shown each sample.
+            tell: called with each sample.
 
         Raises:
             StoreError: the lake failed. A cluster that does not answer is reported in `SampledMoment.unanswered`.
@@ -446,11 +446,11 @@ class Mirror(Shown):
 
     @property
     def lag(self) -> Lag:
-        """How far each hop of each flow is and was behind, in offsets and in time (see `Lag`)."""
+        """The lag of each hop of each flow, now and over time, in offsets and in time (see `Lag`)."""
         return self._services.checks.lag(self.config.flows)
 
     def lag_of(self, flow: str) -> Lag:
-        """Return how far each hop of a flow is and was behind (see `Lag`)."""
+        """Return the lag of each hop of a flow (see `Lag`)."""
         return self[flow].lag
 
     def create_views(self, *, days: int = 7) -> list[str]:
@@ -476,7 +476,7 @@ class Mirror(Shown):
             verify: compare source, relay and target first.
 
         Raises:
-            UsageError: there is no such flow, or `since` is not a time.
+            UsageError: the settings have no such flow, or `since` is not a time.
             ClusterError, StoreError: with `verify`, a cluster does not answer; the lake failed.
 
         Example:
@@ -581,7 +581,7 @@ class Mirror(Shown):
             max_bytes: the most bytes of keys, values and headers; one record is always given.
 
         Raises:
-            UsageError: there is no such partition, or nothing of it was landed.
+            UsageError: the partition does not exist, or nothing of it was landed.
             TopicDenied: the settings say that the topic never leaves the cluster, not to a screen either.
             ClusterError: the cluster does not answer.
 
@@ -648,7 +648,7 @@ class Mirror(Shown):
             generation: the life of a source topic that was created again; None for the newest that holds the offset.
 
         Raises:
-            UsageError: there is no such cluster.
+            UsageError: the settings have no such cluster.
             TopicDenied: the settings say that the topic never leaves the cluster.
 
         Example:

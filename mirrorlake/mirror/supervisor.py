@@ -29,7 +29,7 @@ class Work(Protocol):
         """Return the streams that should run now."""
 
     def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
-        """Hear what is parked, and which streams run well."""
+        """Note what is parked, and which streams run well."""
 
 
 @dataclass(slots=True)
@@ -43,12 +43,12 @@ class _Running:
 class Supervisor:
     """Keep the streams running that are wanted, until `stop` is set.
 
-    A stream that fails is parked and the others never notice. Where a new start can help it is tried with growing pauses;
-    otherwise it waits until its settings change or a person asks for it. Nothing of a stream that another owner has taken
-    over is started again by itself, so that two mirrors never fight over it.
+    A stream that fails is parked, and the others go on. Where a new start can help it is tried with growing pauses; otherwise
+    it waits until its settings change or a person resumes it. A stream that another owner has taken over is not started again
+    by itself, so that two mirrors never fight over it.
 
     Args:
-        work: is asked every `look_every_s` seconds which streams should run, and hears what became of them.
+        work: says every `look_every_s` seconds which streams should run, and gets a report on them.
         stop: ends all of them between two batches.
         isolates: park what fails; otherwise the first failure ends all.
         look_every_s: time between two looks.

@@ -20,11 +20,11 @@ def read_records_of(spark: SparkSession, path: str | Path, *, key: str | None = 
     as text, is the record's key.
 
     Raises:
-        UsageError: there is no such file, or no such field in it.
+        UsageError: the file does not exist, or lacks the field.
     """
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"there is no file {path}", consequence="nothing was published", remedy="name an existing one")
+        raise UsageError(f"{path} does not exist", consequence="nothing was published", remedy="name an existing one")
     if file.suffix != ".parquet":
         return _json_lines(spark, file, key)
     frame = spark.read.parquet(str(file.absolute()))

@@ -277,7 +277,7 @@ class Publisher:
                 opened={source: 0 for source in moved if source not in self._accounted},
             )
         except Exception as error:
-            # What was published stands, and the next sample tells it, too.
+            # What was published stands, and the next sample covers it.
             log.warning("publish.not_sampled cluster=%s why=%s", self.alias, root_cause(str(error)))
             return
         self._accounted = dict(reached)

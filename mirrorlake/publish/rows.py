@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import TopicPartition
 
-# The text that a failed Spark job is searched for, to tell a record that cannot be published from a store that failed.
+# A failed Spark job whose text holds this met a record that cannot be published; any other is a store that failed.
 REFUSAL = "mirrorlake.publish refuses "
 # Kafka's default `max.message.bytes`; a record alone in a batch has 61 bytes of header and some of lengths before it.
 DEFAULT_LIMIT = 1_048_588

@@ -1,4 +1,4 @@
-"""Duties: what a flow keeps in step beside its records (groups, configurations, ACLs, signs of life), at an interval.
+"""Duties: what a flow keeps in step in the background (groups, configurations, ACLs, signs of life), at an interval.
 
 A duty may fail without stopping the records: it is tried again at its next turn, and what it said is logged once. After
 a drain (`--once`) every duty is done once, and its failure is the step's.

@@ -64,7 +64,7 @@ JAR_SETS: Mapping[str, JarSet] = {
         ),
     ),
     "mm2": JarSet((f"{_KAFKA}:connect-mirror:{_KAFKA_VERSION}", _LOGGING)),
-    # Not transitive: of the hundred megabytes behind these, Spark already carries everything else that is used.
+    # Not transitive: of the hundred megabytes they depend on, Spark already carries everything else that is used.
     "spark": JarSet(
         (
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
@@ -85,7 +85,7 @@ def jars(set_name: str) -> list[Path]:
     """Return the jars of a set, downloaded at the first call on this machine.
 
     Raises:
-        UsageError: there is no such set.
+        UsageError: the set does not exist.
         SandboxError: the jars cannot be downloaded, or differ from the checked-in sums.
     """
     if set_name not in JAR_SETS:

@@ -1,7 +1,7 @@
 """Let a bundled Java trust the certificate authorities that Python trusts.
 
 A Java from the operating system shares its trust store; one from a wheel knows public authorities only, and cannot
-download anything behind a company's own. Java reads no PEM file as a trust store, so the same certificates are written
+download anything through a company's own. Java reads no PEM file as a trust store, so the same certificates are written
 in its own format: `FEEDFEED`, version 2, a count, the certificates, and a salted SHA-1 over all of it.
 """
 

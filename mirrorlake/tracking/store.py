@@ -32,7 +32,7 @@ class RunStore:
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
 
-        # Two lines about the creation of tables do not interest whoever runs a verification.
+        # Two lines about the creation of tables would interrupt a verification.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
         file = _file_of(uri)
         folder = None if file is None else file.parent

@@ -1,4 +1,4 @@
-"""Log runs without ever standing in the way: whatever goes wrong is one line in the log and a count, and time is bounded."""
+"""Log runs and never stand in the way: a failure is one line in the log and a count, and time is bounded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Tracker:
         why_off: why they are not, for those who ask for runs.
         is_made: whether the store exists; to ask for runs makes none.
         timeout_s: the most seconds that a caller waits.
-        shown: masks what must not be read in messages.
+        shown: masks secrets in messages.
     """
 
     def __init__(

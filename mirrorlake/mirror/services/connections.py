@@ -81,7 +81,7 @@ class Connections:
         """Return all flows, or the named one.
 
         Raises:
-            UsageError: there is no such flow.
+            UsageError: the settings have no such flow.
         """
         return self.config.flows if flow is None else (self.config.flow(flow),)
 
@@ -134,7 +134,7 @@ class Connections:
         if alias not in self._admins:
             if self.config.cluster(alias).is_lake:
                 raise UsageError(
-                    f"{alias} is a lake cluster: applications publish into its relay, and no broker stands behind it",
+                    f"{alias} is a lake cluster: applications publish into its relay, and it has no brokers",
                     consequence="there is nothing to land, and nothing to take over",
                     remedy=f"mirrorlake publish --cluster {alias} --topic T FILE; its flows carry on what is published",
                 )
@@ -147,7 +147,7 @@ class Connections:
         return {alias: self.admin(alias) for alias in touched}
 
     def source(self, alias: str) -> TopicSource:
-        """Return what knows the topics of a source: a cluster's admin, or a lake cluster's relay."""
+        """Return the topics of a source: a cluster's admin, or a lake cluster's relay."""
         cluster = self.config.cluster(alias)
         return LakeTopics(alias, cluster, self.lake) if cluster.is_lake else self.admin(alias)
 

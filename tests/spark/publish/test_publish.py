@@ -476,7 +476,7 @@ def test_files_are_published_by_command(
         ([str(broken)], "a line that is not JSON"),
         ([str(lines), "--key", "v"], "a record without the field 'v'"),
         ([str(table), "--key", "id"], "has no column 'id'"),
-        ([str(tmp_path / "none.jsonl")], "there is no file"),
+        ([str(tmp_path / "none.jsonl")], "does not exist"),
         ([str(lines), "--cluster", "east"], "'east' is not a lake cluster"),
     ):
         code, document = run(*arguments)
