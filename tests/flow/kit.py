@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import random
 import signal
@@ -13,18 +11,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from mirrorlake.cli import main
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
 
@@ -47,20 +43,6 @@ class Record(NamedTuple):
     def content(self) -> tuple[Any, ...]:
         """Everything but the offset (law C)."""
         return self[1:]
-
-
-def write_conf(
-    folder: Path, clusters: Mapping[str, str], flows: list[dict[str, Any]], **cluster_settings: Mapping[str, Any]
-) -> Path:
-    """Write a settings file; JSON is YAML."""
-    path = folder / "mirror.yml"
-    entries = {
-        alias: {"bootstrap_servers": address, **cluster_settings.get(alias, {})} for alias, address in clusters.items()
-    }
-    # To load mlflow and make its tables takes seconds, and what is tracked has its own test.
-    settings = {"lake": {"root": str(folder / "lake")}, "clusters": entries, "flows": flows}
-    path.write_text(json.dumps({**settings, "tracking": {"enabled": False}}))
-    return path
 
 
 def address_of(where: Where) -> str:
@@ -283,15 +265,6 @@ def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 400.
 
 def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", **extra}
-
-
-def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process, on the Spark session that the tests share; `Process` is one of its own."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert "Traceback" not in out.getvalue() + err.getvalue()
-    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 class Process:

@@ -14,17 +14,8 @@ from pyspark.sql import SparkSession
 from mirrorlake.config.load import load
 from mirrorlake.mirror import Mirror
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import (
-    Record,
-    assert_equal_topics,
-    consume,
-    create_topic,
-    delete_topic,
-    produce,
-    run_cli,
-    topic_name,
-    write_conf,
-)
+from tests.commands import run_cli, write_conf
+from tests.flow.kit import Record, assert_equal_topics, consume, create_topic, delete_topic, produce, topic_name
 from tests.flow.map_check import assert_map_is_exact
 
 MakeMirror = Callable[..., Mirror]

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.errors import RecordTooLarge
 from mirrorlake.sandbox import KafkaCluster
-from tests.flow.kit import create_topic, run_cli, send, write_conf
+from tests.commands import run_cli, write_conf
+from tests.flow.kit import create_topic, send
 from tests.servers.lakes import Pair
 
 

@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from mirrorlake.runtime.jars import jars
 from mirrorlake.sandbox import find_java
 from mirrorlake.sandbox.ports import free_ports
-from tests.flow.kit import environment, run_cli
+from tests.commands import run_cli
+from tests.flow.kit import environment
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from mirrorlake.sandbox import KafkaCluster
+from tests.commands import run_cli
 from tests.flow.java import CONSUMER, java
 from tests.flow.kit import (
     ABORTED,
@@ -19,7 +20,6 @@ from tests.flow.kit import (
     committed,
     create_topic,
     end_of,
-    run_cli,
     send,
     send_transactions,
     topic_name,

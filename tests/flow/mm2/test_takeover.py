@@ -16,17 +16,8 @@ from mirrorlake.mirror import Mirror
 from mirrorlake.mm2.survey import OtherMirror
 from mirrorlake.model.offset_map import BeforeFirst
 from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties
-from tests.flow.kit import (
-    assert_equal_topics,
-    consume,
-    create_topic,
-    delete_topic,
-    odd_record,
-    run_cli,
-    send,
-    wait_until,
-    write_conf,
-)
+from tests.commands import run_cli, write_conf
+from tests.flow.kit import assert_equal_topics, consume, create_topic, delete_topic, odd_record, send, wait_until
 from tests.kafka.mm2.test_takeover import quick_end
 
 

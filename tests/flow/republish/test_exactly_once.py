@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, Producer
 from pyspark.sql import SparkSession
 
 from mirrorlake.sandbox import KafkaCluster, start_all
+from tests.commands import run_cli, write_conf
 from tests.flow.kit import (
     ABORTED,
     Process,
@@ -20,10 +21,8 @@ from tests.flow.kit import (
     consume,
     create_topic,
     odd_record,
-    run_cli,
     topics_of,
     wait_until,
-    write_conf,
 )
 from tests.flow.map_check import assert_map_is_exact
 

@@ -15,6 +15,7 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.mirror import Mirror
 from mirrorlake.republish import republisher as republish
 from mirrorlake.sandbox import KafkaCluster
+from tests.commands import write_conf
 from tests.flow.kit import (
     assert_equal_topics,
     consume,
@@ -26,7 +27,6 @@ from tests.flow.kit import (
     topic_name,
     topics_of,
     wait_until,
-    write_conf,
 )
 from tests.servers.lakes import MakeMirror
 

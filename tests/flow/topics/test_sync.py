@@ -19,6 +19,7 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.topics.acl_ownership import INTENDED
+from tests.commands import run_cli, write_conf
 from tests.flow.kit import (
     add_partitions,
     address_of,
@@ -27,10 +28,8 @@ from tests.flow.kit import (
     delete_topic,
     new_topic,
     produce,
-    run_cli,
     topic_name,
     wait_until,
-    write_conf,
 )
 from tests.kafka.topics.test_acls import acl, listed
 from tests.servers.guarded import GUARDED, login

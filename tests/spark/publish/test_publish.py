@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from mirrorlake.cli import main
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lake.landed import landed_positions
 from mirrorlake.lake.relay_files import RelayFile, read_records
@@ -24,6 +23,7 @@ from mirrorlake.lake.schema import METADATA, POSITIONS
 from mirrorlake.mirror import Mirror, from_settings
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.rules.murmur2 import partition_for
+from tests.commands import run_cli
 
 TOPICS = {"orders": {"partitions": 6, "configs": {"retention.ms": 604800000, "max.message.bytes": 2000}}}
 MakeLake = Callable[..., Mirror]
@@ -450,9 +450,7 @@ def test_commands_on_a_lake_source(spark: SparkSession, make_lake: MakeLake) -> 
     assert json.dumps(sorted(p.partition for p in source.latest(source.earliest([])))) == "[]"
 
 
-def test_files_are_published_by_command(
-    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], make_lake: MakeLake
-) -> None:
+def test_files_are_published_by_command(tmp_path: Path, make_lake: MakeLake) -> None:
     mirror = make_lake()
     conf = tmp_path / "mirror.yml"
     conf.write_text(json.dumps(mirror.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)))
@@ -462,11 +460,8 @@ def test_files_are_published_by_command(
     pq.write_table(pa.table({"value": pa.array([b"\xff", None]), "key": pa.array([b"21", None])}), table)
 
     def run(*arguments: str) -> tuple[int, dict[str, Any]]:
-        with pytest.raises(SystemExit) as ended:
-            main(["publish", "--conf", str(conf), "--topic", "orders", "--json", *arguments])
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err
-        return int(str(ended.value.code)), json.loads(out)
+        done = run_cli("publish", "--conf", str(conf), "--topic", "orders", "--json", *arguments)
+        return done.returncode, json.loads(done.stdout)
 
     for repeated in (False, True):
         code, document = run(str(lines), "--key", "id", "--batch-id", "b")

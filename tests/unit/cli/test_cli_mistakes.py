@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.cli import main
+from tests.commands import run_cli
 
 GOOD = """
 lake: {root: ./lake}
@@ -17,14 +17,6 @@ clusters:
 flows:
   - {source: east, target: west, topics: orders}
 """
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    assert "Traceback" not in captured.out + captured.err
-    return int(ended.value.code or 0), captured.out, captured.err
 
 
 @pytest.mark.parametrize(
@@ -45,28 +37,26 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
         ("", "empty"),
     ],
 )
-def test_a_faulty_file_is_refused_with_file_place_and_remedy(
-    text: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_faulty_file_is_refused_with_file_place_and_remedy(text: str | None, says: str, tmp_path: Path) -> None:
     path = tmp_path / ("missing.yml" if text is None else "mirror.yml")
     if text is not None:
         path.write_text(text)
-    code, out, err = run(capsys, "plan", "--conf", str(path), "--json")
-    assert code == 2
-    assert path.name in err
-    assert says.lower() in err.lower()
-    assert "Next:" in err
-    assert json.loads(out)["exit_code"] == 2
+    done = run_cli("plan", "--conf", str(path), "--json")
+    assert done.returncode == 2
+    assert path.name in done.stderr
+    assert says.lower() in done.stderr.lower()
+    assert "Next:" in done.stderr
+    assert json.loads(done.stdout)["exit_code"] == 2
 
 
-def test_every_fault_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
     path = tmp_path / "mirror.yml"
     path.write_text(
         GOOD.replace("topics: orders", "topics: 'a(', lanes: 0, colour: red").replace("target: west", "target: south")
     )
-    code, out, _ = run(capsys, "plan", "--conf", str(path), "--json")
-    assert code == 2
-    assert len(json.loads(out)["faults"]) >= 4
+    done = run_cli("plan", "--conf", str(path), "--json")
+    assert done.returncode == 2
+    assert len(json.loads(done.stdout)["faults"]) >= 4
 
 
 @pytest.mark.parametrize(
@@ -79,21 +69,19 @@ def test_every_fault_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixtu
         ["offsets", "--flow", "x", "--topic", "t", "--partition", "-1", "--offset", "2"],
     ],
 )
-def test_bad_use_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, *arguments)
-    assert code == 2
-    assert "error:" in err
+def test_bad_use_exits_2(arguments: list[str]) -> None:
+    done = run_cli(*arguments)
+    assert done.returncode == 2
+    assert "error:" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["land", "--source", "nrth"], ["republish", "--flow", "nope"]])
-def test_an_unknown_name_lists_the_known_ones(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_name_lists_the_known_ones(arguments: list[str], tmp_path: Path) -> None:
     path = tmp_path / "mirror.yml"
     path.write_text(GOOD)
-    code, _, err = run(capsys, *arguments, "--conf", str(path))
-    assert code == 2
-    assert "east" in err
+    done = run_cli(*arguments, "--conf", str(path))
+    assert done.returncode == 2
+    assert "east" in done.stderr
 
 
 WORKER = """An exception was thrown from the Python worker:
@@ -121,7 +109,6 @@ def test_no_foreign_error_reaches_the_user_bare(
     text: str,
     says: str,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "mirror.yml"
@@ -132,11 +119,11 @@ def test_no_foreign_error_reaches_the_user_bare(
         raise foreign(*([text] if text else []))
 
     monkeypatch.setattr("mirrorlake.mirror.load", fail)
-    code, out, err = run(capsys, "verify", "--conf", str(path), "--json")
-    told = json.loads(out)
-    assert (code, told["exit_code"]) == (4, 4)
+    done = run_cli("verify", "--conf", str(path), "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["exit_code"]) == (4, 4)
     assert says in told["cause"]
     assert not told["cause"].startswith(name)
     assert told["consequence"]
     assert told["remedy"]
-    assert len(err.strip().splitlines()) == 1, "one sentence, no traceback"
+    assert len(done.stderr.strip().splitlines()) == 1, "one sentence, no traceback"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.cli import main
 from mirrorlake.cli.commands.lag import _document, _show, as_document
 from mirrorlake.cli.output import Output
 from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lake.samples import Key, Look
+from tests.commands import run_cli
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -69,8 +69,7 @@ def test_a_sample_tells_who_did_not_answer_and_prints_no_position() -> None:
     assert [look["error"] for look in document["looks"]] == [None, "cluster west is not reachable"]  # type: ignore[attr-defined]
 
 
-def test_an_interval_goes_with_staying_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["sample", "--once", "--every", "5s"])
-    assert ended.value.code == 2
-    assert "--every and --once exclude each other" in capsys.readouterr().err
+def test_an_interval_goes_with_staying_on() -> None:
+    done = run_cli("sample", "--once", "--every", "5s")
+    assert done.returncode == 2
+    assert "--every and --once exclude each other" in done.stderr

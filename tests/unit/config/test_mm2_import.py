@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.cli import main
 from mirrorlake.config.load import loads
 from mirrorlake.config.mm2.importer import Mm2Import, import_mm2, import_properties
 from mirrorlake.config.mm2.names import NO_COUNTERPART, TRANSLATED
 from mirrorlake.errors import ConfigError
+from tests.commands import run_cli
 
 SMALLEST = """
 clusters = east, central
@@ -200,16 +200,13 @@ def test_a_security_setting_that_is_refused_keeps_the_cluster_unusable(lines: st
     assert "hunter" not in found.yaml + str(found.report) + str(found.notes)
 
 
-def test_a_refused_security_setting_ends_the_command_with_exit_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refused_security_setting_ends_the_command_with_exit_1(tmp_path: Path) -> None:
     file = tmp_path / "mm2.properties"
     for lines, code in ((KERBEROS, 1), (IAM, 0), ("", 0), ("transforms = mask\n", 1)):
         file.write_text(SMALLEST + lines)
-        with pytest.raises(SystemExit) as ended:
-            main(["import-mm2", str(file), "--json"])
-        assert ended.value.code == code, lines
-        assert bool(json.loads(capsys.readouterr().out)["faults"]) == (code == 1)
+        done = run_cli("import-mm2", str(file), "--json")
+        assert done.returncode == code, lines
+        assert bool(json.loads(done.stdout)["faults"]) == (code == 1)
 
 
 def test_a_login_that_only_one_client_is_told_reaches_the_cluster() -> None:

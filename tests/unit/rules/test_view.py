@@ -14,7 +14,6 @@ import pytest
 from msgspec import Raw
 
 import mirrorlake as ml
-from mirrorlake.cli import main
 from mirrorlake.config.load import load
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.flow import SourcePartition
@@ -24,7 +23,7 @@ from mirrorlake.rules.flow_view_build import flow_view
 from mirrorlake.rules.json_fields import keyed_hash
 from mirrorlake.rules.view import Viewed
 from mirrorlake.topics.rules_plan import rule_notes
-from tests.flow.kit import write_conf
+from tests.commands import run_cli, write_conf
 from tests.unit.rules.kit import (
     FRAMED,
     SECRET,
@@ -274,22 +273,19 @@ def test_notes_tell_what_a_rule_does_not_do() -> None:
     assert str(notes[0]) == "east->west: rule a: no topic of the flow matches ordres, so it does nothing"
 
 
-def test_rules_are_listed_with_versions_and_without_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_are_listed_with_versions_and_without_secrets(tmp_path: Path) -> None:
     conf = tmp_path / "mirror.yml"
     rules = [{"keep": "value.r = 'eu'"}, {"name": "pii", "hash": {"fields": "ssn", "key": SECRET}}]
     clusters = {alias: f"{alias}:9092" for alias in ("east", "west")}
     write_conf(tmp_path, clusters, [{"source": "east", "target": "west", "topics": "orders", "rules": rules}])
-    with pytest.raises(SystemExit) as ended:
-        main(["rules", "--conf", str(conf), "--flow", "east->west", "--json"])
-    printed = capsys.readouterr().out
-    assert ended.value.code == 0
-    found = json.loads(printed)["rules"]
+    command = ("rules", "--conf", str(conf), "--flow", "east->west")
+    done = run_cli(*command, "--json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)["rules"]
     assert [(rule["rule"], rule["does"]) for rule in found] == [
         ("rule-1", "keep value.r = 'eu'"),
         ("pii", 'hash {"fields": ["$.ssn"], "key": "********"}'),
     ]
     assert found[0]["version"] == flow(*rules).rules[0].version
-    assert SECRET not in printed
-    with pytest.raises(SystemExit) as ended:
-        main(["rules", "--conf", str(conf), "--flow", "east->west", "--try", "5"])
-    assert ended.value.code == 2
+    assert SECRET not in done.stdout
+    assert run_cli(*command, "--try", "5").returncode == 2

@@ -9,7 +9,7 @@ import pytest
 
 from mirrorlake.config.load import load
 from mirrorlake.topics.group_refusal import refused
-from tests.flow.kit import write_conf
+from tests.commands import write_conf
 
 
 @pytest.mark.law("A")

@@ -1,0 +1,38 @@
+"""Settings files, and commands in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.cli import main
+
+
+def write_conf(
+    folder: Path, clusters: Mapping[str, str], flows: list[dict[str, Any]], **cluster_settings: Mapping[str, Any]
+) -> Path:
+    """Write a settings file; JSON is YAML."""
+    path = folder / "mirror.yml"
+    entries = {
+        alias: {"bootstrap_servers": address, **cluster_settings.get(alias, {})} for alias, address in clusters.items()
+    }
+    # To load mlflow and make its tables takes seconds, and what is tracked has its own test.
+    settings = {"lake": {"root": str(folder / "lake")}, "clusters": entries, "flows": flows}
+    path.write_text(json.dumps({**settings, "tracking": {"enabled": False}}))
+    return path
+
+
+def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, on the Spark session that the tests share; `Process` is one of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert "Traceback" not in out.getvalue() + err.getvalue()
+    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
