@@ -130,7 +130,7 @@ class FlowDraft:
     """One flow. Selections are spelled as in a settings file; None leaves the default.
 
     `keep` and `drop` are predicates over records, `mask` and `remove` paths of JSON members with commas between. `place` is
-    the flow's place in the file's list; None makes a new flow.
+    where the file has the flow that this one was made from: it is changed there, and under another name copied.
     """
 
     source: str = ""
@@ -334,10 +334,16 @@ class Draft:
                 cluster.write(known[cluster.alias])
             else:
                 put(known, cluster.alias, cluster.written())
-        if self.flow.place is None:
+        before = None if self.flow.place is None else self.flows[self.flow.place]
+        if before is None:
             append(root["flows"], self.flow.written())
+        elif before.called == self.flow.called:
+            self.flow.write(root["flows"][before.place], before)
         else:
-            self.flow.write(root["flows"][self.flow.place], self.flows[self.flow.place])
+            # Another name is another ledger: the flow of the old name is not given up by an edit.
+            copy = YamlText(self.text).root["flows"][before.place]
+            self.flow.write(copy, before)
+            append(root["flows"], copy)
         return str(document)
 
 

@@ -58,9 +58,10 @@ def put(node: Any, key: str | int, value: Any) -> None:
 
 
 def append(items: CommentedSeq, value: Any) -> None:
-    """Add an item at the end of a list."""
+    """Add an item at the end of a list; what was written after the item elsewhere is left out."""
     after = _take(items, len(items) - 1) if items else ""
     items.append(_quoted(value))
+    _take(items, len(items) - 1)
     _give(items, len(items) - 1, after)
 
 

@@ -165,11 +165,10 @@ def references(text: str) -> list[str]:
     "edit",
     [
         {"topics": "orders, ${env:MORE_TOPICS:-payments}, clicks"},
-        {"name": "main", "exclude_topics": "orders-tmp", "exclude_groups": "", "groups": "no"},
+        {"exclude_topics": "orders-tmp", "exclude_groups": "", "groups": "no"},
         {"policy": "template", "template": "all", "topics": "orders, ${env:MORE_TOPICS:-payments}"},
         {"sync_acls": True, "sync_groups": True},
         {"keep": "value.region = 'eu'", "mask": "card, iban"},
-        {"source": "west", "target": "east", "name": "back"},
     ],
     ids=lambda edit: "-".join(edit),
 )
@@ -197,14 +196,17 @@ def test_a_second_flow_keeps_the_first_and_a_second_cluster_too() -> None:
     assert [flow.called for flow in Draft.of(new.yaml).flows] == ["east->west", "west->east", "east->north"]
 
 
-def test_a_new_flow_with_the_name_of_another_is_refused_and_a_changed_one_may_be_renamed() -> None:
+def test_a_new_flow_with_the_name_of_another_is_refused_and_another_name_makes_a_copy() -> None:
     opened = Draft.of(COMMENTED)
     again = FlowDraft(source="east", target="west", topics="clicks")
     with pytest.raises(ConfigError, match="a second flow 'east->west'") as refused:
         replace(opened, flow=again).config()
     assert "name of its own" in str(refused.value)
-    renamed = replace(opened, flow=replace(opened.flows[0], name="main", topics="orders")).config()
-    assert [flow.name for flow in renamed.flows] == ["main", "west->east"]
+    text = replace(opened, flow=replace(opened.flows[0], name="main", topics="audit")).yaml
+    assert [flow.name for flow in loads(text).flows] == ["east->west", "west->east", "main"]
+    assert loads(text).flow("main").rules == loads(text).flow("east->west").rules
+    assert [line for line in difflib.ndiff(COMMENTED.splitlines(), text.splitlines()) if line.startswith("-")] == []
+    assert text.count("# Then the way back.") == 1
 
 
 def test_what_is_taken_out_leaves_the_comments_of_its_neighbours() -> None:
