@@ -7,7 +7,7 @@ believed only after the broker has said that this principal may look, and that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from confluent_kafka.admin import (
@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirrorlake.kafka.errors import Border, Need
+from mirrorlake.kafka.errors import ClientErrors, Need
 from mirrorlake.model.acls import Acl
 
 TIMEOUT_S = 15.0
@@ -37,66 +37,61 @@ _RESOURCES_BACK = {"CLUSTER": ResourceType.BROKER}
 
 
 class ClusterAcls:
-    """Look at and change the ACLs of one cluster.
+    """Look at and change the ACLs of one cluster; its admin client must outlive this object."""
 
-    Args:
-        client: the admin client of the cluster; it must outlive this object.
-        border: where its errors become mirrorlake's own.
-    """
-
-    def __init__(self, client: AdminClient, border: Border) -> None:
+    def __init__(self, client: AdminClient, errors: ClientErrors) -> None:
         self._client = client
-        self._border = border
+        self._errors = errors
 
     def list(self) -> list[Acl] | None:
         """Return all ACLs, sorted; None where the cluster has no authorizer, so that nothing is permitted or forbidden.
 
         Raises:
             NotAuthorized: this principal may not look (DESCRIBE on the cluster).
-            ClusterError: the cluster did not answer.
         """
         allowed = self._allowed()
-        with self._border.errors("list ACLs", _LOOK):
-            found = self._client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result()
+        found = self._describe()
         if not found:
             # Without an authorizer everything is allowed: whoever lacks something has one.
             if AclOperation.DESCRIBE_CONFIGS in allowed and not self._has_authorizer():
                 return None
             self._allowed()
-            with self._border.errors("list ACLs", _LOOK):
-                found = self._client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result()
+            found = self._describe()
         return sorted(_acl(binding) for binding in found)
+
+    def _describe(self) -> Sequence[AclBinding]:
+        with self._errors.during("list ACLs", _LOOK):
+            found: Sequence[AclBinding] = self._client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result()
+        return found
 
     def create(self, acls: Iterable[Acl]) -> None:
         """Create ACLs; existing ones stay as they are."""
         for chunk in _chunks(acls):
-            with self._border.errors("create ACLs", _CHANGE):
-                for future in self._client.create_acls(
-                    [_binding(acl) for acl in chunk], request_timeout=TIMEOUT_S
-                ).values():
+            bindings = [AclBinding(*_parts(acl)) for acl in chunk]
+            with self._errors.during("create ACLs", _CHANGE):
+                for future in self._client.create_acls(bindings, request_timeout=TIMEOUT_S).values():
                     future.result()
 
     def delete(self, acls: Iterable[Acl]) -> None:
         """Delete exactly these ACLs; those that are gone already are not an error."""
         for chunk in _chunks(acls):
-            with self._border.errors("delete ACLs", _CHANGE):
-                for future in self._client.delete_acls(
-                    [_filter(acl) for acl in chunk], request_timeout=TIMEOUT_S
-                ).values():
+            filters = [AclBindingFilter(*_parts(acl)) for acl in chunk]
+            with self._errors.during("delete ACLs", _CHANGE):
+                for future in self._client.delete_acls(filters, request_timeout=TIMEOUT_S).values():
                     future.result()
 
     def _allowed(self) -> set[AclOperation]:
-        with self._border.errors("ask what it may do on the cluster", _LOOK):
+        with self._errors.during("ask what it may do on the cluster", _LOOK):
             cluster = self._client.describe_cluster(
                 include_authorized_operations=True, request_timeout=TIMEOUT_S
             ).result()
         allowed = set(cluster.authorized_operations or ())
         if AclOperation.DESCRIBE not in allowed:
-            raise self._border.forbidden("list ACLs", _LOOK)
+            raise self._errors.forbidden("list ACLs", _LOOK)
         return allowed
 
     def _has_authorizer(self) -> bool:
-        with self._border.errors("read which authorizer it has", _LOOK):
+        with self._errors.during("read which authorizer it has", _LOOK):
             node = self._client.describe_cluster(request_timeout=TIMEOUT_S).result().nodes[0]
             resource = ConfigResource(ResourceType.BROKER, str(node.id))
             [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
@@ -132,11 +127,3 @@ def _parts(acl: Acl) -> tuple[Enum | str, ...]:
         AclOperation[acl.operation],
         AclPermissionType[acl.permission],
     )
-
-
-def _binding(acl: Acl) -> AclBinding:
-    return AclBinding(*_parts(acl))
-
-
-def _filter(acl: Acl) -> AclBindingFilter:
-    return AclBindingFilter(*_parts(acl))

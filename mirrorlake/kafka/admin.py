@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
@@ -24,7 +25,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.acls import ClusterAcls
-from mirrorlake.kafka.errors import Border, Need, client_log, patiently
+from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 from mirrorlake.model import flow
 from mirrorlake.model.patterns import TopicPattern, shape_of
 from mirrorlake.model.plan import TopicSpec
@@ -41,7 +42,7 @@ _DYNAMIC_TOPIC_CONFIG = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic as the cluster describes it; `topic_id` changes when it is deleted and created again (KIP-516).
+    """A topic as the cluster describes it; its id changes when it is deleted and created again (KIP-516).
 
     `replicas` is the smallest number that a partition has, 0 where that is not known.
     """
@@ -54,25 +55,16 @@ class TopicState:
 
 
 class ClusterAdmin:
-    """Administer one cluster; keep the object as long as its calls run (a future dies with its AdminClient).
-
-    Args:
-        alias: the cluster's alias, for messages.
-        options: librdkafka options that reach it.
-    """
+    """Administer one cluster; keep the object as long as its calls run (a future dies with its AdminClient)."""
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self._client = AdminClient(dict(options), logger=client_log)
-        self._border = Border.of(alias, options)
-        self.acls = ClusterAcls(self._client, self._border)
+        self._errors = ClientErrors.of(alias, options)
+        self.acls = ClusterAcls(self._client, self._errors)
 
     def require_topics(self, selection: TopicPattern) -> None:
-        """Tell an empty selection from one that this principal may not see: Kafka leaves out what is forbidden.
-
-        Raises:
-            NotAuthorized: topics that the selection takes may not be described.
-        """
+        """Raise `NotAuthorized` where topics of a selection may not be seen: Kafka leaves them out, as if there were none."""
         for expression in selection.expressions:
             shape = shape_of(expression)
             beginning = "".join(cell or "" for cell in takewhile(lambda cell: cell is not None, shape.cells))
@@ -85,43 +77,36 @@ class ClusterAdmin:
                 future.result()
             except KafkaException as error:
                 if not _is_unknown(error):
-                    raise self._border.error(error.args[0], f"see the topics of '{expression}'", need) from error
+                    raise self._errors.own(error.args[0], f"see the topics of '{expression}'", need) from error
 
     def require(self, topics: Iterable[str], operation: str) -> None:
-        """Check that this principal may do an operation on every one of these topics.
-
-        Raises:
-            NotAuthorized: names the first topic where it may not, and the ACL.
-        """
+        """Check that this principal may do an operation on these topics; raise `NotAuthorized` for the first where not."""
         wanted = sorted(set(topics))
         if not wanted:
             return
-        with self._border.errors("describe topics"):
+        with self._errors.during("describe topics"):
             futures = self._client.describe_topics(
                 TopicCollection(wanted), include_authorized_operations=True, request_timeout=TIMEOUT_S
             )
         for name, future in futures.items():
             try:
-                with self._border.errors(f"describe topic {name}", _topic("DESCRIBE", name)):
+                with self._errors.during(f"describe topic {name}", _topic("DESCRIBE", name)):
                     allowed = future.result().authorized_operations
             except ClusterError as error:
                 if isinstance(error.__cause__, KafkaException) and _is_unknown(error.__cause__):
                     continue
                 raise
             if AclOperation[operation] not in (allowed or ()):
-                raise self._border.forbidden(f"{operation.lower()} topic {name}", _topic(operation, name))
+                raise self._errors.forbidden(f"{operation.lower()} topic {name}", _topic(operation, name))
 
     def broker_count(self) -> int:
         """Return how many brokers answer; raise `ClusterUnreachable` when none does."""
-        with self._border.errors("read the cluster's metadata"):
-            return len(self._client.list_topics(timeout=TIMEOUT_S).brokers)
+        return len(self._metadata().brokers)
 
     def default_replication_factor(self) -> int | None:
         """Return how many replicas a new topic gets by the brokers' settings; None where they may not be read."""
-        with self._border.errors("read the cluster's metadata"):
-            broker = min(self._client.list_topics(timeout=TIMEOUT_S).brokers)
-        resource = ConfigResource(ResourceType.BROKER, str(broker))
-        with self._border.errors("read the brokers' settings"):
+        resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata().brokers)))
+        with self._errors.during("read the brokers' settings"):
             [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
             try:
                 entry = future.result().get("default.replication.factor")
@@ -133,20 +118,23 @@ class ClusterAdmin:
 
     def cluster_id(self) -> str:
         """Return the id that the cluster gave itself."""
-        with self._border.errors("read the cluster's id"):
-            return str(self._client.list_topics(timeout=TIMEOUT_S).cluster_id)
+        return str(self._metadata("read the cluster's id").cluster_id)
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, Kafka's internal ones too, sorted."""
-        with self._border.errors("list topics"):
-            return sorted(self._client.list_topics(timeout=TIMEOUT_S).topics)
+        return sorted(self._metadata("list topics").topics)
+
+    def _metadata(self, doing: str = "read the cluster's metadata") -> ClusterMetadata:
+        with self._errors.during(doing):
+            found: ClusterMetadata = self._client.list_topics(timeout=TIMEOUT_S)
+        return found
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return id and partition count of the named topics; a topic that does not exist is left out."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        with self._border.errors("describe topics"):
+        with self._errors.during("describe topics"):
             futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
         found = {}
         for name, future in futures.items():
@@ -155,7 +143,7 @@ class ClusterAdmin:
             except KafkaException as error:
                 if _is_unknown(error):
                     continue
-                raise self._border.error(error.args[0], f"describe topic {name}", _topic("DESCRIBE", name)) from error
+                raise self._errors.own(error.args[0], f"describe topic {name}", _topic("DESCRIBE", name)) from error
             found[name] = TopicState(
                 name=name,
                 topic_id=str(topic.topic_id),
@@ -170,11 +158,11 @@ class ClusterAdmin:
         if not resources:
             return {}
         found = {}
-        with self._border.errors("read topic configurations"):
+        with self._errors.during("read topic configurations"):
             futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
         for resource, future in futures.items():
             doing, need = f"read the configuration of {resource.name}", _topic("DESCRIBE_CONFIGS", resource.name)
-            with self._border.errors(doing, need):
+            with self._errors.during(doing, need):
                 try:
                     entries = future.result()
                 except KafkaException as error:
@@ -191,7 +179,7 @@ class ClusterAdmin:
     def config_value(self, topic: str, key: str) -> str | None:
         """Return the effective value of one setting of a topic, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        with self._border.errors(f"read the configuration of {topic}", _topic("DESCRIBE_CONFIGS", topic)):
+        with self._errors.during(f"read the configuration of {topic}", _topic("DESCRIBE_CONFIGS", topic)):
             entry = self._entries(resource).get(key)
         return None if entry is None else entry.value
 
@@ -207,13 +195,8 @@ class ClusterAdmin:
 
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that appeared meanwhile is left as it is."""
-        topic = NewTopic(
-            spec.name,
-            num_partitions=spec.partitions,
-            replication_factor=spec.replication_factor,
-            config=dict(spec.configs),
-        )
-        with self._border.errors(f"create topic {spec.name}", _topic("CREATE", spec.name)):
+        topic = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.configs))
+        with self._errors.during(f"create topic {spec.name}", _topic("CREATE", spec.name)):
             [future] = self._client.create_topics([topic], request_timeout=TIMEOUT_S).values()
             try:
                 future.result()
@@ -223,10 +206,9 @@ class ClusterAdmin:
 
     def grow(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic; a topic that is already that large is left as it is."""
-        with self._border.errors(f"add partitions to topic {name}", _topic("ALTER", name)):
-            [future] = self._client.create_partitions(
-                [NewPartitions(name, partitions)], request_timeout=TIMEOUT_S
-            ).values()
+        with self._errors.during(f"add partitions to topic {name}", _topic("ALTER", name)):
+            new = [NewPartitions(name, partitions)]
+            [future] = self._client.create_partitions(new, request_timeout=TIMEOUT_S).values()
             try:
                 future.result()
             except KafkaException as error:
@@ -238,16 +220,10 @@ class ClusterAdmin:
 
     def set_configs(self, name: str, values: Mapping[str, str | None]) -> None:
         """Set some settings of a topic, None for the default, and leave the others alone (KIP-339)."""
-        entries = [
-            ConfigEntry(
-                key,
-                value,
-                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-            )
-            for key, value in values.items()
-        ]
+        operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
+        entries = [ConfigEntry(k, v, incremental_operation=operations[v is None]) for k, v in values.items()]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        with self._border.errors(f"configure topic {name}", _topic("ALTER_CONFIGS", name)):
+        with self._errors.during(f"configure topic {name}", _topic("ALTER_CONFIGS", name)):
             [future] = self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values()
             future.result()
 
@@ -266,18 +242,15 @@ class ClusterAdmin:
         return found | self.latest(missing)
 
     def _offsets(
-        self,
-        partitions: Iterable[flow.TopicPartition],
-        spec: OffsetSpec,
-        *,
-        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, *, is_committed: bool = True
     ) -> dict[flow.TopicPartition, int]:
-        with self._border.errors("read offsets"):
-            return {tp: int(one.offset) for tp, one in self._look_up(partitions, spec, isolation=isolation).items()}
+        with self._errors.during("read offsets"):
+            return {tp: int(one.offset) for tp, one in self._look_up(partitions, spec, is_committed).items()}
 
     def _look_up(
-        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, *, isolation: IsolationLevel
+        self, partitions: Iterable[flow.TopicPartition], spec: OffsetSpec, is_committed: bool
     ) -> dict[flow.TopicPartition, Any]:
+        isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
         request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
         if not request:
             return {}
@@ -287,7 +260,7 @@ class ClusterAdmin:
     def members(self, group: str) -> int:
         """Return how many members a group has, of whatever protocol (Connect's workers form one, too)."""
         need = Need(operation="DESCRIBE", resource="GROUP", name=group)
-        with self._border.errors(f"describe group {group}", need), warnings.catch_warnings():
+        with self._errors.during(f"describe group {group}", need), warnings.catch_warnings():
             # Deprecated for consumer groups; what replaces it refuses every other kind (librdkafka 2.16).
             warnings.simplefilter("ignore", DeprecationWarning)
             found = self._client.list_groups(group, timeout=TIMEOUT_S)
@@ -295,18 +268,18 @@ class ClusterAdmin:
 
     def ends(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, int]:
         """Return the end of each partition with open transactions counted (the high watermark)."""
-        return self._offsets(partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(partitions, OffsetSpec.latest(), is_committed=False)
 
     def ends_and_epochs(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, tuple[int, int]]:
         """Return the end of each partition, open transactions counted, and its leader epoch; -1 where none is known.
 
         The epoch grows with every election (KIP-320): while it stays, a log has only grown.
         """
-        with self._border.errors("read offsets"):
+        with self._errors.during("read offsets"):
             # A partition that was just made, or that is being moved, has its leader in a moment.
             for attempt in patiently(_LEADER_UNKNOWN):
                 with attempt:
-                    found = self._look_up(partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
+                    found = self._look_up(partitions, OffsetSpec.latest(), is_committed=False)
         return {
             tp: (int(one.offset), -1 if one.leader_epoch is None else int(one.leader_epoch))
             for tp, one in found.items()
@@ -314,12 +287,10 @@ class ClusterAdmin:
 
     def delete_records_before(self, offsets: Mapping[flow.TopicPartition, int]) -> None:
         """Drop the records below the given offsets (KIP-107)."""
-        request: Sequence[TopicPartition] = [
-            TopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()
-        ]
+        request = [TopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
         if not request:
             return
-        with self._border.errors("delete old ledger records"):
+        with self._errors.during("delete old ledger records"):
             for future in self._client.delete_records(request, request_timeout=TIMEOUT_S).values():
                 future.result()
 

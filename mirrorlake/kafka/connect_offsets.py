@@ -12,12 +12,9 @@ from mirrorlake.model.mm2 import Skipped, SourceOffset, decode_all
 
 @dataclass(frozen=True, slots=True)
 class StoredOffsets:
-    """The newest source offset of each mirrored partition.
+    """The last replicated upstream offset by source partition, None where it was forgotten (a tombstone).
 
-    Attributes:
-        offsets: last replicated upstream offset, None where it was forgotten (a tombstone), by source partition.
-        others: connector and cluster alias of offsets that belong to somebody else.
-        skipped: records that could not be read.
+    `others` are connector and cluster alias of offsets that belong to somebody else, `skipped` records that cannot be read.
     """
 
     offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
@@ -31,14 +28,8 @@ def stored_offsets(
     """Read Connect's offsets topic to its end.
 
     Connect partitions the topic by the key's bytes and merges by the decoded key: where one source partition has keys
-    of several spellings, the newest record counts.
-
-    Args:
-        reader: a `read_committed` reader of the target: under exactly-once, offsets are part of transactions.
-        topic: the offsets topic.
-        partitions: its partitions.
-        connector: the source connector's name.
-        cluster: the source's alias, as MirrorMaker was told it.
+    of several spellings, the newest record counts. The reader is a `read_committed` one of the target: under exactly-once,
+    offsets are part of transactions. `cluster` is the source's alias in MirrorMaker's settings.
     """
     newest: dict[TopicPartition, tuple[int, int | None]] = {}
     others: set[tuple[str, str]] = set()

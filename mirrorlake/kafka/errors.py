@@ -1,4 +1,4 @@
-"""The border where librdkafka's errors become mirrorlake's own; nothing above this floor sees a KafkaException."""
+"""Librdkafka's errors as mirrorlake's own; nothing above this floor sees a KafkaException."""
 
 from __future__ import annotations
 
@@ -58,66 +58,55 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Border:
-    """Where one cluster's errors become mirrorlake's own.
-
-    Attributes:
-        alias: the cluster.
-        servers: its addresses, for commands.
-        principal: who we are there, as far as the settings tell.
-    """
+class ClientErrors:
+    """Make errors of one cluster's clients; `principal` is who we are there, as far as the settings tell."""
 
     alias: str
     servers: str = "<bootstrap servers>"
     principal: str = "User:<mirrorlake's principal>"
 
     @classmethod
-    def of(cls, alias: str, options: Mapping[str, Any]) -> Border:
-        """Return the border of a client made with these librdkafka options."""
+    def of(cls, alias: str, options: Mapping[str, Any]) -> ClientErrors:
+        """Make those of a client with these librdkafka options."""
         user = options.get("sasl.username")
         servers = str(options.get("bootstrap.servers", "<bootstrap servers>"))
         return cls(alias=alias, servers=servers, **({"principal": f"User:{user}"} if user else {}))
 
-    def error(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
-        """Return the most specific own error for what the cluster answered while `doing` something.
-
-        `needs` are the ACLs that the call needs; the one of the refused kind of resource is named.
-        """
-        code = problem.code()
+    def own(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
+        """Return the most specific error; of the ACLs that the call `needs`, the one of the refused kind is named."""
+        code, alias = problem.code(), self.alias
         if code in _UNREACHABLE:
             return ClusterUnreachable(
-                f"cluster {self.alias} does not answer while trying to {doing} ({problem.str()})",
+                f"cluster {alias} does not answer while trying to {doing} ({problem.str()})",
                 consequence="the step did not finish; whether the cluster carried it out is not known",
-                remedy=f"check bootstrap_servers and security of clusters.{self.alias}, then run `mirrorlake doctor`",
-                alias=self.alias,
+                remedy=f"check bootstrap_servers and security of clusters.{alias}, then run `mirrorlake doctor`",
+                alias=alias,
             )
         if code in _LOGIN:
             return NotAuthorized(
-                f"cluster {self.alias} refused the login while trying to {doing} ({problem.str()})",
+                f"cluster {alias} refused the login while trying to {doing} ({problem.str()})",
                 consequence="nothing was changed by this step",
-                remedy=f"check the sasl.* settings under clusters.{self.alias}.client",
-                alias=self.alias,
+                remedy=f"check the sasl.* settings under clusters.{alias}.client",
+                alias=alias,
             )
-        if code in _FORBIDDEN:
-            kind = _FORBIDDEN[code]
-            for one in needs:
-                if one.resource == kind:
-                    return self.forbidden(doing, one)
+        if kind := _FORBIDDEN.get(code):
+            if need := next((need for need in needs if need.resource == kind), None):
+                return self.forbidden(doing, need)
             return NotAuthorized(
-                f"cluster {self.alias} does not allow {self.principal} to {doing} ({problem.name()})",
+                f"cluster {alias} does not allow {self.principal} to {doing} ({problem.name()})",
                 consequence="nothing was changed by this step",
-                remedy=f"grant the missing {kind.lower().replace('_', ' ')} permission with kafka-acls on {self.alias}",
-                alias=self.alias,
+                remedy=f"grant the missing {kind.lower().replace('_', ' ')} permission with kafka-acls on {alias}",
+                alias=alias,
             )
         return ClusterError(
-            f"cluster {self.alias} could not {doing}: {problem.str()} ({problem.name()})",
+            f"cluster {alias} could not {doing}: {problem.str()} ({problem.name()})",
             consequence="the step did not finish",
             remedy="run `mirrorlake doctor` to see which layer fails",
-            alias=self.alias,
+            alias=alias,
         )
 
     def forbidden(self, doing: str, need: Need) -> NotAuthorized:
-        """Return the error for a missing permission: it names the ACL and the command that grants it."""
+        """Return the error for a missing permission, with the command that grants it."""
         return NotAuthorized(
             f"cluster {self.alias} does not allow {self.principal} to {doing}: {need} is missing",
             consequence="nothing was changed by this step",
@@ -130,25 +119,19 @@ class Border:
         )
 
     @contextmanager
-    def errors(self, doing: str, *needs: Need) -> Iterator[None]:
-        """Translate every KafkaException of the block into a `ClusterError` that names the cluster and the operation."""
+    def during(self, doing: str, *needs: Need) -> Iterator[None]:
+        """Translate every KafkaException of the block."""
         try:
             yield
         except KafkaException as error:
             problem = error.args[0]
             if not isinstance(problem, KafkaError):
                 raise ClusterError(f"cluster {self.alias} could not {doing}: {problem}", alias=self.alias) from error
-            raise self.error(problem, doing, *needs) from error
+            raise self.own(problem, doing, *needs) from error
 
 
 def patiently(passing: Collection[int]) -> Retrying:
-    """Return the attempts of a call whose errors with these codes are transient; the last one is raised.
-
-    Example:
-        >>> for attempt in patiently({KafkaError.NOT_COORDINATOR}):  # doctest: +SKIP
-        ...     with attempt:
-        ...         found = consumer.committed(partitions)
-    """
+    """Return the attempts of a call whose errors with these codes are transient; the last one is raised."""
     return Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, KafkaException) and error.args[0].code() in passing),
         stop=stop_after_delay(_PATIENCE_S),

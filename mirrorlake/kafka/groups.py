@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import TIMEOUT_S
-from mirrorlake.kafka.errors import Border, Need, client_log, patiently
+from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 from mirrorlake.model.flow import TopicPartition
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
@@ -47,26 +47,17 @@ class Committed:
 
 
 class Groups:
-    """Reach the consumer groups of one cluster.
-
-    Args:
-        alias: the cluster's alias, for messages.
-        options: librdkafka options of a consumer that reaches it.
-    """
+    """Reach the consumer groups of one cluster with the librdkafka options of a consumer."""
 
     def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self._options = dict(options)
-        self._border = Border.of(alias, options)
+        self._errors = ClientErrors.of(alias, options)
         self._client = AdminClient(self._options, logger=client_log)
 
     def states(self) -> dict[str, str]:
-        """Return every group that commits offsets to Kafka, of any protocol, with its state in Kafka's words.
-
-        Raises:
-            ClusterError: the cluster does not answer, or does not allow the look.
-        """
-        with self._border.errors("list consumer groups", _group("DESCRIBE", "*")):
+        """Return every group that commits offsets to Kafka, of any protocol, with its state in Kafka's words."""
+        with self._errors.during("list consumer groups", _group("DESCRIBE", "*")):
             # Asking every broker for its groups waits without an end for a first broker to ask (librdkafka 2.16.1).
             self._client.list_topics(timeout=TIMEOUT_S)
             found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
@@ -82,40 +73,30 @@ class Groups:
     def committed(
         self, groups: Iterable[str], partitions: Iterable[TopicPartition]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Read what each group committed on the partitions; where it committed nothing there is no entry.
-
-        Raises:
-            ClusterError: a coordinator does not answer, or does not allow the look.
-        """
+        """Read what each group committed on the partitions; where it committed nothing there is no entry."""
         wanted = set(partitions)
         return self.committed_each(dict.fromkeys(groups, wanted))
 
     def committed_each(
         self, asked: Mapping[str, Iterable[TopicPartition]]
     ) -> dict[str, dict[TopicPartition, Committed]]:
-        """Read what each group committed on its own partitions; one request a group, eight at a time.
-
-        Raises:
-            ClusterError: a coordinator does not answer, or does not allow the look.
-        """
-
-        def one(item: tuple[str, Iterable[TopicPartition]]) -> dict[TopicPartition, Committed]:
-            group, partitions = item
-            wanted = [ClientPartition(tp.topic, tp.partition) for tp in sorted(set(partitions))]
-            return self._committed(group, wanted) if wanted else {}
-
+        """Read what each group committed on its own partitions; one request a group, eight at a time."""
         names = sorted(asked)
         with ThreadPoolExecutor(max_workers=8, thread_name_prefix="groups") as pool:
-            return dict(zip(names, pool.map(one, ((name, asked[name]) for name in names)), strict=True))
+            found = pool.map(self._committed, names, [asked[name] for name in names])
+            return dict(zip(names, found, strict=True))
 
-    def _committed(self, group: str, wanted: Sequence[ClientPartition]) -> dict[TopicPartition, Committed]:
+    def _committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
+        wanted = [ClientPartition(tp.topic, tp.partition) for tp in sorted(set(partitions))]
+        if not wanted:
+            return {}
         # Never subscribed, so it never joins; closing it leaves nothing behind.
         consumer = Consumer({**self._options, "group.id": group, "enable.auto.commit": "false"}, logger=client_log)
         try:
-            with self._border.errors(f"read the positions of group {group}", _group("DESCRIBE", group)):
+            with self._errors.during(f"read the positions of group {group}", _group("DESCRIBE", group)):
                 for attempt in patiently(_PASSING):
                     with attempt:
-                        found = consumer.committed(list(wanted), timeout=TIMEOUT_S)
+                        found = consumer.committed(wanted, timeout=TIMEOUT_S)
         finally:
             consumer.close()
         return {
@@ -129,7 +110,6 @@ class Groups:
 
         Raises:
             GroupActive: the group has members; the coordinator refused and nothing was changed.
-            ClusterError: the cluster does not answer or does not allow it.
         """
         entries = [
             ClientPartition(tp.topic, tp.partition, position.offset, metadata=position.metadata)
@@ -137,7 +117,7 @@ class Groups:
         ]
         if not entries:
             return
-        with self._border.errors(f"set the positions of group {group}", _group("READ", group)):
+        with self._errors.during(f"set the positions of group {group}", _group("READ", group)):
             for attempt in patiently(_PASSING):
                 with attempt:
                     self._alter(group, entries)
@@ -161,12 +141,10 @@ class Groups:
                     alias=self.alias,
                     group=group,
                 )
-            raise self._border.error(problem, doing, _group("READ", group), *_reading(entries))
+            topics = sorted({tp.topic for tp in entries})
+            needs = [Need(operation="READ", resource="TOPIC", name=topic) for topic in topics]
+            raise self._errors.own(problem, doing, _group("READ", group), *needs)
 
 
 def _group(operation: str, name: str) -> Need:
     return Need(operation=operation, resource="GROUP", name=name)
-
-
-def _reading(partitions: Iterable[ClientPartition]) -> list[Need]:
-    return [Need(operation="READ", resource="TOPIC", name=topic) for topic in sorted({tp.topic for tp in partitions})]

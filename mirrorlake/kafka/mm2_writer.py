@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Producer
 
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.errors import Border, Need, client_log
+from mirrorlake.kafka.errors import ClientErrors, Need, client_log
 from mirrorlake.kafka.options import librdkafka_options
 from mirrorlake.kafka.record_reader import RawRecord, RecordReader
 from mirrorlake.model.groups import GroupPlan
@@ -37,7 +37,7 @@ _PARTITION = 0
 # Flows of a target write `heartbeats` in turns, and it says the same thing over and over: its last records are enough.
 _BEATS = 1_000
 # topic, key, value, timestamp in ms
-_Outgoing = tuple[str, bytes | None, bytes | None, int]
+_Record = tuple[str, bytes | None, bytes | None, int]
 
 
 def mm2_topic(name: str, replication_factor: int | None = None) -> TopicSpec:
@@ -62,13 +62,6 @@ class Mm2Writer:
     """Write heartbeats, checkpoints and offset syncs of one flow on its target.
 
     What a topic says already is not written again, so a step that is repeated adds nothing (law G). One thread at a time.
-
-    Args:
-        flow: the flow.
-        target: the target's admin.
-        producer_options: librdkafka options of a producer that reach the target.
-        reader_options: the same for a consumer.
-        now_ms: the clock, milliseconds since 1970.
     """
 
     def __init__(
@@ -91,6 +84,7 @@ class Mm2Writer:
         self._checkpoints: dict[tuple[str, str, int], Checkpoint] | None = None
         self._syncs: dict[tuple[str, int], OffsetSync] | None = None
         self._beaten_ms: int | None = None
+        self._refused: KafkaError | None = None
 
     def write_heartbeats(
         self, landed_ms: int, *, relayed: Iterable[tuple[str, RawRecord]] = (), is_mirrored: bool = False
@@ -114,7 +108,7 @@ class Mm2Writer:
             self._beaten_ms = max((one.timestamp_ms for one in held if one.key() == own.key()), default=-1)
         if landed_ms <= self._beaten_ms:
             return 0
-        records: list[_Outgoing] = [(HEARTBEATS, own.key(), own.value(), landed_ms)]
+        records: list[_Record] = [(HEARTBEATS, own.key(), own.value(), landed_ms)]
         if not is_mirrored:
             records.append((self._names.remote_heartbeats(flow.source), back.key(), back.value(), landed_ms))
         for topic, record in relayed:
@@ -132,18 +126,13 @@ class Mm2Writer:
         MirrorMaker emits a checkpoint when it is the first of its group and partition, when the group went back on the
         source, or when it got further on the target (`MirrorCheckpointTask.checkpointIsMoreRecent`); here every change
         is written, because the map is exact and never moves back by itself (law B).
-
-        Args:
-            checkpoints: translated positions; topics are the target's names.
         """
         topic = self._names.checkpoints(self._flow.source)
         if self._checkpoints is None:
             held = self._load(topic, Checkpoint.from_record)
             self._checkpoints = {(c.group, c.topic, c.partition): c for c in held}
         known = self._checkpoints
-        new = {
-            (c.group, c.topic, c.partition): c for c in checkpoints if known.get((c.group, c.topic, c.partition)) != c
-        }
+        new = {key: c for c in checkpoints if known.get(key := (c.group, c.topic, c.partition)) != c}
         now = self._now_ms()
         count = self._write([(topic, c.key(), c.value(), now) for c in new.values()])
         known.update(new)
@@ -153,10 +142,8 @@ class Mm2Writer:
         """Write the offset syncs that come after those that the topic holds; return how many.
 
         Readers forget everything when a sync goes back upstream (`OffsetSyncStore`), so one that was written before is
-        not repeated. A topic that was created again starts over upstream and goes on downstream: that is a newer one.
-
-        Args:
-            syncs: in the order of their records, per partition.
+        not repeated. A topic that was created again starts over upstream and goes on downstream: that is a newer one. Of one
+        partition, syncs come in the order of their records.
         """
         topic = self._names.offset_syncs(self._flow.source)
         if self._syncs is None:
@@ -165,11 +152,10 @@ class Mm2Writer:
         new = []
         for sync in syncs:
             last = reached.get((sync.topic, sync.partition))
-            if (
-                last is None
-                or sync.upstream_offset > last.upstream_offset
-                or sync.downstream_offset > last.downstream_offset
-            ):
+            is_newer = last is None or (
+                sync.upstream_offset > last.upstream_offset or sync.downstream_offset > last.downstream_offset
+            )
+            if is_newer:
                 reached[(sync.topic, sync.partition)] = sync
                 new.append(sync)
         now = self._now_ms()
@@ -206,28 +192,25 @@ class Mm2Writer:
             client_log.warning("mm2.skipped flow=%s count=%s record=%s", self._flow.name, len(found.skipped), skipped)
         return found.values
 
-    def _write(self, records: Sequence[_Outgoing]) -> int:
+    def _write(self, records: Sequence[_Record]) -> int:
         """Write records and wait until all are confirmed."""
         if not records:
             return 0
-        alias = self._flow.target
-        errors: list[KafkaError] = []
-
-        def on_delivery(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                errors.append(error)
-
-        doing, border = f"write {records[0][0]}", Border.of(alias, self._producer_options)
+        alias, doing = self._flow.target, f"write {records[0][0]}"
+        errors = ClientErrors.of(alias, self._producer_options)
+        self._refused = None
         need = Need(operation="WRITE", resource="TOPIC", name=records[0][0])
         try:
-            with border.errors(doing, need):
-                producer = self._connected()
+            with errors.during(doing, need):
+                # Not by its truth: a producer is as long as its queue.
+                if self._producer is None:
+                    self._producer = Producer(self._producer_options, logger=client_log)
                 for topic, key, value, timestamp in records:
-                    producer.produce(topic, value, key, _PARTITION, timestamp=timestamp, on_delivery=on_delivery)
-                    producer.poll(0)
-                left = producer.flush(_FLUSH_S)
-            if errors:
-                raise border.error(errors[0], doing, need)
+                    self._producer.produce(topic, value, key, _PARTITION, timestamp=timestamp, on_delivery=self._heard)
+                    self._producer.poll(0)
+                left = self._producer.flush(_FLUSH_S)
+            if self._refused is not None:
+                raise errors.own(self._refused, doing, need)
             if left:
                 raise ClusterUnreachable(
                     f"cluster {alias} did not confirm {left} records of MirrorMaker 2's topics within {_FLUSH_S:.0f} s",
@@ -243,15 +226,8 @@ class Mm2Writer:
             raise
         return len(records)
 
-    def _connected(self) -> Producer:
-        if self._producer is None:
-            try:
-                self._producer = Producer(self._producer_options, logger=client_log)
-            except KafkaException as error:
-                raise Border.of(self._flow.target, self._producer_options).error(
-                    error.args[0], "start a producer"
-                ) from error
-        return self._producer
+    def _heard(self, error: KafkaError | None, _: object) -> None:
+        self._refused = self._refused or error
 
 
 def mm2_writer(

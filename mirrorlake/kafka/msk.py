@@ -23,11 +23,7 @@ _VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 class MskToken:
     """Sign a token whenever librdkafka calls; can be sent to Spark's workers, and holds no credentials.
 
-    Attributes:
-        region: the brokers' AWS region.
-        profile: of AWS's shared configuration; None for the default chain.
-        role: the ARN of a role to assume, instead of a profile.
-        session: the name of the role's session.
+    `profile` is one of AWS's shared configuration, None for the default chain; `role` the ARN of a role to assume instead.
     """
 
     region: str
@@ -49,13 +45,7 @@ class MskToken:
 
 
 def msk_token(spec: str, servers: str, *, file: str, place: str) -> MskToken:
-    """Return the call-back for a cluster.
-
-    Args:
-        spec: who logs in (`config.client_msk.token_spec`).
-        servers: `host:port,…`; MSK's host names hold the region, for others the environment says it.
-        file: the settings file, for errors.
-        place: the cluster in it, for errors.
+    """Return the call-back for a cluster; `spec` says who logs in, `servers` or the environment the region.
 
     Raises:
         ConfigError: the signer is not installed, or the region is not known.

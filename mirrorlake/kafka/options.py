@@ -66,24 +66,11 @@ _JAVA = {
 def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make the options of confluent-kafka for a cluster: texts, and the call-back that signs tokens where MSK asks for them.
 
-    Args:
-        cluster: from the settings.
-        role: admin, consumer or producer; each takes its own options and defaults.
-        extra: a flow's `producer` section, which beats the cluster's `client`.
+    `extra` is a flow's `producer` section, which beats the cluster's `client`.
 
     Raises:
         ConfigError: a reference cannot be resolved, a PEM file cannot be read, a resolved value does not fit, or MSK's
             signer is missing.
-
-    Example:
-        >>> from mirrorlake.config.load import loads
-        >>> config = loads('''
-        ... lake: {root: ./lake}
-        ... clusters: {east: {bootstrap_servers: "e:9092"}, west: {bootstrap_servers: "w:9092"}}
-        ... flows: [{source: east, target: west, topics: orders}]
-        ... ''')
-        >>> librdkafka_options(config.cluster("east"), role="admin")["bootstrap.servers"]
-        'e:9092'
     """
     own = _options(cluster, cluster.client).librdkafka_for(role)
     more = _options(cluster, extra or {}, section="producer").librdkafka_for(role)
@@ -95,11 +82,9 @@ def librdkafka_options(cluster: ClusterConfig, *, role: Role, extra: Mapping[str
 
 
 def java_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
-    """Build the options of Java's consumer inside Spark for a cluster, without Spark's prefix.
+    """Build the options of Java's consumer inside Spark, without Spark's prefix.
 
-    Args:
-        cluster: from the settings.
-        shaded: whether Kafka's classes carry Databricks' prefix `kafkashaded.`.
+    `shaded` says that Kafka's classes carry Databricks' prefix `kafkashaded.`.
 
     Raises:
         ConfigError: as `librdkafka_options`.
@@ -109,20 +94,12 @@ def java_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, s
 
 
 def spark_options(cluster: ClusterConfig, *, shaded: bool = False) -> dict[str, str]:
-    """Return the same for `spark.readStream.format("kafka").options(...)`: every name with the prefix `kafka.`.
-
-    Raises:
-        ConfigError: as `librdkafka_options`.
-    """
+    """Return the same for `spark.readStream.format("kafka").options(...)`: every name with the prefix `kafka.`."""
     return {f"kafka.{name}": value for name, value in java_options(cluster, shaded=shaded).items()}
 
 
 def secret_values(cluster: ClusterConfig) -> tuple[str, ...]:
-    """Return every resolved value of the cluster that nobody should read, for `config.secrets.redact`.
-
-    Raises:
-        ConfigError: a reference cannot be resolved.
-    """
+    """Return every resolved value of the cluster that nobody should read, for `config.secrets.redact`."""
     found: set[str] = set()
 
     def note(key: str, text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.kafka.errors import Border, Need, client_log, patiently
+from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 
 _POLL_S = 30.0
 # A person looks at a few records: without these, librdkafka fetches 64 MiB ahead, of which nobody reads a byte.
@@ -43,20 +43,14 @@ class RawRecord:
 class RecordReader:
     """Read one cluster's records; close it, or use it in a `with` block.
 
-    Args:
-        alias: the cluster's alias, for messages.
-        options: librdkafka options of a consumer that reach it.
-        committed: whether aborted and open transactions are left out (`read_committed`).
-
-    Attributes:
-        unread: how many offsets the last `read` left before the partition's high watermark: those since the first
-            transaction that is open.
+    `committed` leaves aborted and open transactions out. `unread` counts the offsets that the last `read` left before the
+    partition's high watermark: those since the first transaction that is open.
     """
 
     def __init__(self, alias: str, options: Mapping[str, Any], *, committed: bool = True) -> None:
         self.alias = alias
         self.unread = 0
-        self._border = Border.of(alias, options)
+        self._errors = ClientErrors.of(alias, options)
         self._consumer = Consumer(
             {
                 **options,
@@ -83,21 +77,16 @@ class RecordReader:
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset that is held and the one after the last that this reader sees."""
-        with self._border.errors(f"read the ends of {topic}", _reading(topic)):
+        with self._errors.during(f"read the ends of {topic}", _reading(topic)):
             for attempt in patiently(_LEADER_UNKNOWN):
                 with attempt:
                     low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_POLL_S)
         return int(low), int(high)
 
     def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
-        """Yield the records from an offset to the partition's end as it is when the reader comes there.
-
-        Raises:
-            ClusterUnreachable: nothing was delivered for 30 s.
-            ClusterError: the cluster refused.
-        """
+        """Yield the records from an offset to the partition's end as it is when the reader comes there."""
         doing = f"read {topic}-{partition}"
-        with self._border.errors(doing, _reading(topic)):
+        with self._errors.during(doing, _reading(topic)):
             self._consumer.assign([TopicPartition(topic, partition, start)])
             while True:
                 message = self._consumer.poll(_POLL_S)
@@ -124,7 +113,7 @@ class RecordReader:
                     self.unread = max(0, int(high) - int(message.offset()))
                     return
                 elif not problem.retriable():
-                    raise self._border.error(problem, doing, _reading(topic))
+                    raise self._errors.own(problem, doing, _reading(topic))
 
 
 def _reading(topic: str) -> Need:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, LaneFenced, LedgerLost, MirrorlakeError
-from mirrorlake.kafka.errors import Border, Need
+from mirrorlake.kafka.errors import ClientErrors, Need
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.model.flow import ledger_topic, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
@@ -102,7 +102,7 @@ class Faults:
         """The target answered with an error."""
         needs = [Need(operation="WRITE", resource="TOPIC", name=topic) for topic in topics]
         needs += [Need(operation="WRITE", resource="TRANSACTIONAL_ID", name=transactional_id(self._flow, self._lane))]
-        return Border.of(self._task.target, self._task.options).error(problem, doing, *needs)
+        return ClientErrors.of(self._task.target, self._task.options).own(problem, doing, *needs)
 
     def refused(self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None) -> ClusterError:
         """The target did not take a ledger record."""
