@@ -1,13 +1,10 @@
 """What a checkpoint location has skipped: a stream may go on there only if it carries nothing that was skipped.
 
-A stream's checkpoint location says how far it has read the relay, for all topics at once. Rows of a topic that the flow
-did not carry at that time lie before it. Where the flow carries that topic later, because its selection was edited or a
-pause ended, they would never be seen again. So the ledger keeps, beside the number of the checkpoint location and in the
-same transaction, what was carried there; a flow that carries more begins a new checkpoint location with a backfill, and
-the ledger's positions keep everything else from being sent twice (laws E and F).
-
-A crash at any instruction is harmless: until the claim is written the old words stand, and from then on the new checkpoint
-location has no progress, which is the sign that its backfill is still due.
+A checkpoint location says how far the relay was read, for all topics at once. Rows of a topic that the flow did not carry
+then lie before it, and would never be seen again where the flow carries that topic later. So a claim holds the scope of its
+checkpoint location; a flow that carries more begins a new one with a backfill, and the ledger's positions keep everything
+else from being sent twice (laws E and F). After a crash, a new checkpoint location without progress says that its backfill is
+still due.
 """
 
 from __future__ import annotations
@@ -17,16 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CheckpointScope:
-    """What a flow carries.
-
-    Attributes:
-        selection: the fingerprint of everything that decides which topics are carried.
-        without: topics of the selection that are left out for now.
-
-    Example:
-        >>> CheckpointScope("1f0c", frozenset({"orders"})).text
-        '1f0c orders'
-    """
+    """What a flow carries: the fingerprint of all that selects topics, and topics of the selection left out for now."""
 
     selection: str = ""
     without: frozenset[str] = frozenset()

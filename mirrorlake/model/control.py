@@ -27,11 +27,7 @@ STREAM = "stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What an intention is about: `settings`, a `cluster`, a `flow`, a `topic` or `remote` topic of a flow, or a `stream`.
-
-    >>> print(Subject(kind="topic", name="orders", flow="east->west"))
-    topic orders of east->west
-    """
+    """What an intention is about: `settings`, a `cluster`, a `flow`, a `topic` or `remote` topic of a flow, or a `stream`."""
 
     kind: str
     name: str = ""
@@ -42,11 +38,7 @@ class Subject:
 
     @property
     def options(self) -> str:
-        """The options of `mirrorlake pause` and `resume` that name it.
-
-        >>> Subject(kind="topic", name="orders", flow="east->west").options
-        "--topic orders --flow 'east->west'"
-        """
+        """The options of `mirrorlake pause` and `resume` that name it."""
         flow = f" --flow '{self.flow}'" if self.flow else ""
         name = f"'{self.name}'" if self.kind == "flow" else self.name
         return f"--{self.kind} {name}{flow}"
@@ -95,11 +87,9 @@ class Pause(Shown):
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """What holds now.
+    """What holds now: the newest `apply`, what is paused, what was chosen for lost remote topics, and the parked streams.
 
-    `applied` is the newest `apply`, None where there never was one; `pauses` what is paused; `choices` what was chosen for
-    remote topics that were lost; `parked` the streams that failed; `resumed` when a person last asked for a parked stream,
-    of those that did not fail again after that.
+    `resumed` says when a person last asked for a parked stream, of those that did not fail again after that.
     """
 
     applied: Intention | None = None
@@ -109,7 +99,7 @@ class ControlState:
     resumed: Mapping[str, datetime] = field(default_factory=dict)
 
     def of_cluster(self, alias: str) -> Pause | None:
-        """Return the pause of a cluster, None where it is not paused."""
+        """Return the pause of a cluster."""
         return self.pauses.get(Subject(kind="cluster", name=alias))
 
     def of_stream(self, flow: str, target: str) -> Pause | None:
@@ -127,21 +117,15 @@ class ControlState:
 
     def topics_of(self, flow: str) -> dict[str, Pause]:
         """Return the paused topics of a flow."""
-        return {s.name: pause for s, pause in sorted(self._topics(flow), key=lambda item: item[0].name)}
-
-    def _topics(self, flow: str) -> list[tuple[Subject, Pause]]:
-        return [(s, pause) for s, pause in self.pauses.items() if (s.kind, s.flow) == ("topic", flow)]
+        paused = {s.name: pause for s, pause in self.pauses.items() if (s.kind, s.flow) == ("topic", flow)}
+        return dict(sorted(paused.items()))
 
 
 NOTHING_ASKED = ControlState()
 
 
 def state_of(intentions: Iterable[Intention]) -> ControlState:
-    """Fold intentions, given in any order, into the state that they leave in force.
-
-    >>> state_of([]).applied is None
-    True
-    """
+    """Fold intentions, given in any order, into the state that they leave in force."""
     newest: dict[Subject, Intention] = {}
     for intention in sorted(intentions, key=lambda one: one.at):
         newest[intention.subject] = intention

@@ -23,10 +23,6 @@ def next_epoch(known: Iterable[int], now: datetime) -> int:
     """Return the epoch after the latest known one; epochs that nobody can have reached do not count.
 
     Law F: the epoch of a later owner is above that of every earlier one, whatever their clocks said.
-
-    Example:
-        >>> next_epoch([7, 2**60], datetime(1970, 1, 1, tzinfo=timezone.utc))
-        8
     """
     return max([int(now.timestamp()), *(epoch + 1 for epoch in known if is_possible(epoch))])
 
@@ -40,20 +36,12 @@ def table_version(epoch: int, append: int) -> int:
     """Make the transaction version of an owner's append to a table, counted from 0; Delta keeps it in 63 bits.
 
     Law F: a later owner's versions are above all of an earlier one's, so that what a zombie appends is dropped.
-
-    Example:
-        >>> table_version(3, 5) < table_version(4, 0), table_version(2**33 - 1, 2**30 - 1) < 2**63
-        (True, True)
     """
     return epoch * _APPENDS + append
 
 
 def refuse_absurd_clock(now: datetime, *, flow: str) -> None:
-    """Stop before anything is written under a clock that cannot be right.
-
-    Raises:
-        SafetyError: it stands before 2025 or after 2099.
-    """
+    """Raise `SafetyError` under a clock that stands before 2025 or after 2099."""
     if not _EARLIEST <= now < _LATEST:
         raise SafetyError(
             f"the clock of this machine says {now:%Y-%m-%d %H:%M} UTC",

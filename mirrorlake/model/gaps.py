@@ -38,17 +38,7 @@ class Gap:
 
 
 def expired_ranges(positions: Mapping[SourcePartition, int], earliest: Mapping[SourcePartition, int]) -> list[Gap]:
-    """List the offsets still to be landed that the source no longer holds.
-
-    Args:
-        positions: next offset to land of each partition that was landed before.
-        earliest: first offset that the source still holds.
-
-    Example:
-        >>> orders = SourcePartition("orders", 1, 0)
-        >>> [(gap.first_offset, gap.last_offset) for gap in expired_ranges({orders: 10}, {orders: 25})]
-        [(10, 24)]
-    """
+    """List the offsets still to be landed, from `positions` on, that the source no longer holds, up to `earliest`."""
     return [
         Gap(
             source=source,

@@ -1,8 +1,4 @@
-"""Lane assignment: which lane of a flow carries a source partition.
-
-A lane is a fixed set of source partitions, so that one transactional id, one ledger partition and one order belong to
-each of them (DESIGN 9).
-"""
+"""Which lane of a flow carries a source partition (DESIGN 9)."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ from mirrorlake.model.flow import SourcePartition
 def lane_of(topic: str, partition: int, *, lanes: int) -> int:
     """Return the lane, `0 <= lane < lanes`, that carries `partition` of `topic`.
 
-    Depends on nothing but its arguments, so it is the same on every machine and after every restart. The partitions of
-    one topic are dealt in turn: 8 partitions on 2 lanes are 4 and 4, which a hash of topic and partition would not promise.
+    The partitions of one topic are dealt in turn: 8 on 2 lanes are 4 and 4, which a hash would not promise.
 
     Example:
         >>> [lane_of("orders", partition, lanes=2) for partition in range(4)]

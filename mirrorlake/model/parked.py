@@ -9,28 +9,19 @@ from typing import Any
 
 from mirrorlake.render import Sheet, Shown, badge, clean
 
+_SAID = ("error", "cause", "remedy", "exit_code", "is_retried")
+
 
 def landing(source: str) -> str:
-    """Return the name of the stream that lands a source; a flow's stream has the flow's name.
-
-    >>> landing("east")
-    'land east'
-    """
+    """Return the name of the stream that lands a source; a flow's stream has the flow's name."""
     return f"land {source}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked(Shown):
-    """A stream that failed, since when, and why.
+    """A stream that failed: `land east`, or a flow's name; `error` is the class of the error, as `--json` names it.
 
-    Attributes:
-        stream: `land east`, or a flow's name.
-        since: time of the failure.
-        error: class of the error, as `--json` names it.
-        cause: what was found.
-        remedy: the next step.
-        exit_code: that of the error.
-        is_retried: the mirror starts it again by itself, with growing pauses; otherwise it waits for a person.
+    `is_retried` says that the mirror starts it again by itself, with growing pauses; otherwise it waits for a person.
     """
 
     stream: str
@@ -43,7 +34,7 @@ class Parked(Shown):
 
     @property
     def next_step(self) -> str:
-        """What to do, and what brings the stream back after that."""
+        """What to do, and what starts the stream after that."""
         if self.is_retried:
             return f"{self.remedy} (it is tried again by itself)"
         return f"{self.remedy}; then {self.resume_command}, or apply edited settings"
@@ -63,13 +54,7 @@ class Parked(Shown):
 
     def said(self) -> dict[str, Any]:
         """Write it as the table `control` holds it."""
-        return {
-            "error": self.error,
-            "cause": self.cause,
-            "remedy": self.remedy,
-            "exit_code": self.exit_code,
-            "is_retried": self.is_retried,
-        }
+        return {name: getattr(self, name) for name in _SAID}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document."""
@@ -90,12 +75,11 @@ class Parked(Shown):
 
 
 def parked_of(stream: str, since: datetime, said: Mapping[str, Any]) -> Parked:
-    """Return a parked stream as the table `control` tells it; columns of later releases are left out."""
-    known = {key: said[key] for key in ("error", "cause", "remedy", "exit_code", "is_retried") if key in said}
-    return Parked(stream=stream, since=since, **known)
+    """Read a parked stream from the table `control`; columns of later releases are left out."""
+    return Parked(stream=stream, since=since, **{name: said[name] for name in _SAID if name in said})
 
 
 def worst(parked: Iterable[Parked]) -> Parked | None:
-    """Return the one whose exit code the command takes: refused for safety before a failure, that before bad settings."""
+    """Return the one whose exit code the command takes: safety before a failure, that before bad settings."""
     order = (3, 4, 2, 1)
     return min(parked, key=lambda one: order.index(one.exit_code) if one.exit_code in order else -1, default=None)

@@ -38,21 +38,12 @@ class Remote:
 
 
 def known_id(topic_id: object) -> str:
-    """Return a topic id as text, empty where the cluster gives topics none.
-
-    >>> known_id("AAAAAAAAAAAAAAAAAAAAAA")
-    ''
-    """
-    text = str(topic_id)
-    return "" if text in _NO_IDS else text
+    """Return a topic id as text, empty where the cluster gives topics none."""
+    return "" if str(topic_id) in _NO_IDS else str(topic_id)
 
 
 def is_other(known: str, found: str) -> bool:
-    """Tell whether two ids are those of two topics; an empty one tells nothing.
-
-    >>> is_other("x1", "x2"), is_other("x1", "x1"), is_other("", "x1")
-    (True, False, False)
-    """
+    """Tell whether two ids are those of two topics; an empty one tells nothing."""
     return bool(known and found and known != found)
 
 
@@ -60,7 +51,7 @@ def is_other(known: str, found: str) -> bool:
 class HeldTopic(JsonShown):
     """A remote topic that is not the one the flow's ledger knows; `topics` are the source topics that wait for it.
 
-    `known` is the id in the ledger, empty from before ids were kept; `found` the one on the target, None where it is gone.
+    `known` is the id in the ledger, empty from before ids were kept; `found` that on the target, None where it is gone.
     """
 
     flow: str
@@ -92,7 +83,7 @@ class HeldTopic(JsonShown):
         )
 
     def sheet(self) -> Sheet:
-        """Say what happened, and the two ways on."""
+        """What happened, and the two ways on."""
         return Sheet(title=self.remote, badge=badge("held"), facts=(self.cause,), parts=(self.remedy,))
 
     def __str__(self) -> str:
@@ -110,13 +101,7 @@ def held_topics(
 ) -> list[HeldTopic]:
     """Return the remote topics with positions in the ledger that are gone or are others than the ledger knows.
 
-    Args:
-        flow: the flow.
-        target: the alias of its target.
-        known: the remote topic of each source topic by the ledger.
-        positions: the source partitions of which something was sent.
-        found: the ids of the remote topics that are there.
-        remote_topic: the name of a source topic's remote topic.
+    `known` is the remote topic of each source topic by the ledger, `found` the ids of the remote topics that exist.
 
     Example:
         >>> sent = [SourcePartition("orders", 1, 0)]
@@ -135,15 +120,9 @@ def held_topics(
         renamed = all(topic in known and known[topic].name != remote for topic in topics)
         now = found.get(remote)
         if (now is None and not renamed) or any(is_other(one, now or "") for one in ids):
+            lost = min(ids - {now or ""}, default="")
             held.append(
-                HeldTopic(
-                    flow=flow,
-                    target=target,
-                    remote=remote,
-                    topics=tuple(sorted(topics)),
-                    known=min(ids - {now or ""}, default=""),
-                    found=now,
-                )
+                HeldTopic(flow=flow, target=target, remote=remote, topics=tuple(sorted(topics)), known=lost, found=now)
             )
     return held
 
@@ -199,14 +178,9 @@ def settle(
     A topic that waits keeps the id that the ledger knows, so that it is still found to be lost at the next start; where the
     ledger knows none, it is claimed as one that no topic can be.
     """
-    chosen, waiting = [], []
-    choices = list(choices)
-    for one in held:
-        choice = next((choice for choice in choices if choice.settles(one)), None)
-        if choice is None:
-            waiting.append(one)
-        else:
-            chosen.append((one, choice))
+    held, choices = list(held), list(choices)
+    chosen = [(one, choice) for one in held for choice in choices if choice.settles(one)]
+    waiting = [one for one in held if not any(choice.settles(one) for choice in choices)]
     again = {topic for one, choice in chosen if choice.action == SEND_AGAIN for topic in one.topics}
     stays = {topic for one in waiting for topic in one.topics}
     remotes = {topic: Remote(one.remote, _NO_TOPIC) for one in waiting for topic in one.topics} | dict(known)

@@ -46,11 +46,7 @@ class Withheld:
 
 
 def ranges_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return ascending offsets as `(first, length)`.
-
-    >>> ranges_of([5, 6, 9])
-    ((5, 2), (9, 1))
-    """
+    """Return ascending offsets as `(first, length)`."""
     ranges: list[list[int]] = []
     for offset in offsets:
         if ranges and ranges[-1][0] + ranges[-1][1] == offset:

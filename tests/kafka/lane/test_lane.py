@@ -27,7 +27,7 @@ from mirrorlake.model.withheld import Withheld, ranges_of
 from mirrorlake.rules.view import Viewed
 from mirrorlake.sandbox import KafkaCluster
 from tests.builders import batch_of
-from tests.flow.kit import consume, create_topic, delete_topic, new_topic, send_transactions, topic_name
+from tests.flow.kit import consume, create_topic, delete_topic, new_topic, send, send_transactions, topic_name
 
 SOURCE = SourcePartition("orders", 1, 0)
 # Older records would fall to the broker's retention at once.
@@ -43,7 +43,7 @@ def task(central: KafkaCluster) -> LaneTask:
         target="central",
         **both,
     )
-    ClusterAdmin("central", options).create(ledger_spec(ledger_topic(start.flow), 1))
+    ClusterAdmin("central", options).create(ledger_spec(ledger_topic(start.claim.flow), 1))
     return start
 
 
@@ -152,10 +152,10 @@ def test_offsets_stay_exact_where_another_producer_writes_in_between(
         for start in range(0, 5000, 500):
             yield batch(remote, range(start, start + 500))
 
-    send = Transaction.send
+    send_batch = Transaction.send
 
     def disturbed(self: Transaction, one: Batch) -> None:
-        send(self, one)
+        send_batch(self, one)
         self._producer.flush(20)
         send(central, remote.topic, [(b"stranger", None, 0)])
 
