@@ -100,15 +100,6 @@ class CopiedSpans:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What a reader has read of one origin, as it stands on the target: as in `mirrorlake.model.groups.Contribution`."""
-
-    origin: TopicPlace
-    last_read: int | None
-    first_unread: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class ResumePoint:
     """Where a reader goes on, None where no record is known; `again` records before it in other logs are read once more."""
 
@@ -138,21 +129,20 @@ class Interleaved:
         Law A: a record of any origin that the reader could have read, and has not, is at or past the position. Records may be
         missing in the maps from the offset `known_to` on the target on.
         """
-        found: list[Standing] = []
+        last_read: list[int] = []
+        limits: list[tuple[int, TopicPlace]] = []
         unread: dict[TopicPlace, list[Span]] = {}
         for origin in {start for start, end in self._ways if end == target} | {target}:
             spans = self._unread(origin, read)
             if spans is not None:
                 unread[origin] = spans
-                found.append(self._standing(origin, target, spans, read, known_to))
-        position = goes_on(
-            (one.last_read for one in found if one.last_read is not None),
-            (one.first_unread for one in found if one.first_unread is not None),
-        )
+                last, first = self._standing(origin, target, spans, read, known_to)
+                last_read += [] if last is None else [last]
+                limits += [] if first is None else [(first, origin)]
+        position = goes_on(last_read, (first for first, _ in limits))
         if position is None:
             return ResumePoint(None, 0, None)
         position = min(position, known_to)
-        limits = [(one.first_unread, one.origin) for one in found if one.first_unread is not None]
         again = sum(self._again(origin, target, spans, read, position) for origin, spans in unread.items())
         return ResumePoint(position, again, min(limits)[1] if limits else None)
 
@@ -196,7 +186,8 @@ class Interleaved:
 
     def _standing(
         self, origin: TopicPlace, target: TopicPlace, unread: list[Span], read: Mapping[TopicPlace, int], known_to: int
-    ) -> Standing:
+    ) -> tuple[int | None, int | None]:
+        """Find the last record of an origin that was read, and the first that was not, as they stand on the target."""
         hops = self._hops(origin, target) or []
         # What is read lies before the last, endless span.
         until = unread[-1][0] if unread else END
@@ -205,14 +196,14 @@ class Interleaved:
             before = self._first_hop(target, read)
             mine = (self._own(target, span) for span in before.sent_before(until)) if before is not None else iter(())
             last_own = next((spans[-1][1] - 1 for spans in mine if spans), None)
-            return Standing(origin, last_own, first_own)
+            return last_own, first_own
         first = next((own for span in unread for sent in hops[0].sent(span) for own in self._own(origin, sent)), None)
-        first_unread = None if first is None else _along(hops, first[0])
-        last_read: int | None = until
+        first_unread: int | None = None if first is None else first[0]
+        last_read: int | None = until - 1
         for hop in hops:
-            last_read = None if last_read is None else hop.place_before(last_read)
-            last_read = None if last_read is None else last_read + 1
-        return Standing(origin, None if last_read is None else last_read - 1, first_unread)
+            first_unread = None if first_unread is None else hop.place(first_unread)
+            last_read = None if last_read is None else hop.place_before(last_read + 1)
+        return last_read, first_unread
 
     def _first_hop(self, origin: TopicPlace, read: Mapping[TopicPlace, int]) -> CopiedSpans | None:
         """Find the flow that first takes the records of an origin to where the reader reads."""
@@ -259,13 +250,6 @@ class Interleaved:
         for hop in hops:
             spans = [copy for span in spans for copy in hop.copies(span)]
         return sum(last - first for first, last in spans)
-
-
-def _along(hops: Sequence[CopiedSpans], offset: int) -> int | None:
-    place: int | None = offset
-    for hop in hops:
-        place = None if place is None else hop.place(place)
-    return place
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
