@@ -632,8 +632,9 @@ class Mirror(Shown):
             UsageError, TopicDenied, ClusterError: as `browse`, of the anchor's side.
         """
         where = TopicPartition(topic, partition)
-        seek: dict[str, Any] = {"anchor": anchor, "offset": offset, "at": at, "count": count}
-        return read_side_by_side(self.lake, self.config.flow(flow), where, browse=self.browse, **seek)
+        return read_side_by_side(
+            self.lake, self.config.flow(flow), where, browser=self, anchor=anchor, offset=offset, at=at, count=count
+        )
 
     def passport(
         self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None

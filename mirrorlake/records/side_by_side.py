@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from pyspark.sql import functions as F
 
@@ -17,7 +16,23 @@ from mirrorlake.offsets.translate import translate_back, translate_table
 from mirrorlake.records.record import Page, SideBySide
 
 Anchor = Literal["source", "relay", "target"]
-Browse = Callable[..., Page]
+
+
+class Browser(Protocol):
+    """What reads a page of a cluster or of its relay, as `Mirror` does."""
+
+    def browse(
+        self,
+        cluster: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int | None = None,
+        at: datetime | None = None,
+        relay: bool = False,
+        count: int = 20,
+    ) -> Page:
+        """Return a page (see `Mirror.browse`)."""
 
 
 def read_side_by_side(
@@ -25,11 +40,11 @@ def read_side_by_side(
     flow: FlowConfig,
     where: TopicPartition,
     *,
-    browse: Browse,
-    anchor: Anchor = "source",
-    offset: int | None = None,
-    at: datetime | None = None,
-    count: int = 20,
+    browser: Browser,
+    anchor: Anchor,
+    offset: int | None,
+    at: datetime | None,
+    count: int,
 ) -> SideBySide:
     """Seek on one side and return that stretch on all of them (see `Mirror.side_by_side`).
 
@@ -42,7 +57,7 @@ def read_side_by_side(
     pages: dict[str, Page] = {}
     remote = flow.remote_topic(where.topic)
     if anchor == "target":
-        pages["target"] = browse(flow.target, remote, where.partition, offset=offset, at=at, count=count)
+        pages["target"] = browser.browse(flow.target, remote, where.partition, offset=offset, at=at, count=count)
         source = _upstream(lake, flow, pages["target"])
         if source is None:
             return SideBySide(
@@ -50,7 +65,7 @@ def read_side_by_side(
             )
         upstream, start = source
     else:
-        page = browse(
+        page = browser.browse(
             flow.source, where.topic, where.partition, offset=offset, at=at, count=count, relay=anchor == "relay"
         )
         pages[anchor] = page
@@ -61,7 +76,7 @@ def read_side_by_side(
     def attempt(side: str, alias: str, topic: str, partition: int, first: int) -> None:
         if side not in pages:
             try:
-                pages[side] = browse(alias, topic, partition, offset=first, count=count, relay=side == "relay")
+                pages[side] = browser.browse(alias, topic, partition, offset=first, count=count, relay=side == "relay")
             except MirrorlakeError as error:
                 notes.append(f"{side}: {error.cause}")
 

@@ -16,6 +16,7 @@ from mirrorlake.lake.relay_files import COLUMNS
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.view import View
+from mirrorlake.verify.cut import Relays
 
 Views = Mapping[str, View]
 Batches = Iterator[pa.RecordBatch]
@@ -37,21 +38,21 @@ class Expected:
     placed: DataFrame | None
 
 
-def expected_records(relay: Callable[[str], DataFrame], runs: DataFrame, views: Views) -> Expected | None:
+def expected_records(relays: Relays, runs: DataFrame, views: Views) -> Expected | None:
     """Derive the records that one target must hold from its runs; None where there are none.
 
-    `relay` gives the records of a source cluster, `runs` are rows of `offset_map` with `source`, the alias of that cluster.
+    `runs` are rows of `offset_map` with `source`, the alias of the source cluster.
     """
     records: list[DataFrame] = []
     placed: list[DataFrame] = []
     for row in runs.select("flow", "source", "view").distinct().collect():
         mine = runs.where((F.col("flow") == row.flow) & F.col("view").eqNullSafe(row.view))
-        rows = with_downstream(relay(row.source), mine)
+        rows = with_downstream(relays.records(row.source), mine)
         view = views.get(row.flow)
         if row.view is None:
             records.append(rows.select(*_PLACE, *_CONTENT))
         elif view is not None and view.version == row.view:
-            records.append(through(rows, view))
+            records.append(rows.mapInArrow(_job(view), _SCHEMA))
         else:
             placed.append(rows.select(*_PLACE))
     if not records and not placed:
@@ -61,11 +62,6 @@ def expected_records(relay: Callable[[str], DataFrame], runs: DataFrame, views: 
         records=reduce(DataFrame.unionByName, records, nothing),
         placed=reduce(DataFrame.unionByName, placed) if placed else None,
     )
-
-
-def through(rows: DataFrame, view: View) -> DataFrame:
-    """Give records at their place the content that a view makes of them."""
-    return rows.mapInArrow(_job(view), _SCHEMA)
 
 
 def _job(view: View) -> Callable[[Batches], Batches]:

@@ -212,7 +212,7 @@ def _against_target(
     ranges = {tp: span for tp, span in spans.items() if span is not None and span[0] < span[1]}
     held = held_by(lake, target, ranges)
     runs = cut.maps.runs.where(F.col("target_topic").isin(sorted({tp.topic for tp in ranges})))
-    expected = None if held is None else expected_records(relays.records, runs, views)
+    expected = None if held is None else expected_records(relays, runs, views)
     if held is None or expected is None:
         return gone
     bounds = F.broadcast(
