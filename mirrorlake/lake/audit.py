@@ -37,11 +37,7 @@ class Audit:
 
     def __init__(self, lake: Lake, *, now: Callable[[], datetime]) -> None:
         self._lake = lake
-        self._now = now
-
-    def now(self) -> datetime:
-        """Return the time by the mirror's clock."""
-        return self._now()
+        self.now = now
 
     def record(self, changes: Sequence[Change], *, command: str, plan: Plan | None = None) -> None:
         """Append changes that were carried out; `plan` is the one they were shown in, themselves by default."""
@@ -51,7 +47,7 @@ class Audit:
             AUDIT,
             [
                 {
-                    "at": self._now(),
+                    "at": self.now(),
                     "who": by,
                     "command": command,
                     "plan_hash": digest,
@@ -68,13 +64,12 @@ class Audit:
 
     def entries(self, where: str, kind: str) -> list[Entry]:
         """List the actions on objects of a kind on a cluster, oldest first; empty before the table exists."""
-        if not self._lake.exists(self._lake.meta_location(AUDIT)):
-            return []
         rows = self._lake.ask(
             "SELECT object, action, flow, before, after FROM {audit} "
             "WHERE `where` = :cluster AND startswith(object, :kind) ORDER BY at",
             cluster=where,
             kind=f"{kind} ",
+            missing_ok=True,
         )
         return [
             Entry(

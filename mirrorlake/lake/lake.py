@@ -143,6 +143,7 @@ class Lake:
         relay: str = "",
         part: RelayPart | None = None,
         tables: Mapping[str, pa.Table] = MappingProxyType({}),
+        missing_ok: bool = False,
         **values: Any,
     ) -> list[Any]:
         """Answer a question about tables as they are now, without Spark where the lake is a folder of this machine.
@@ -153,6 +154,7 @@ class Lake:
             relay: the alias of the source whose relay is meant.
             part: the part of it that matters; files without a record of it are not read.
             tables: what else the question names in braces.
+            missing_ok: a table that does not exist has no rows to answer with: the answer is empty.
             values: the values.
 
         Example:
@@ -164,6 +166,8 @@ class Lake:
             name: self.relay_location(relay) if table is RELAY else self.meta_location(table)
             for name, table in asked.items()
         }
+        if missing_ok and not all(self.exists(place) for place in places.values()):
+            return []
         if all(self._needs_no_spark(place) for place in places.values()):
             datasets = {
                 name: self._folder.dataset(places[name], arrow_types(table), part if table is RELAY else None)

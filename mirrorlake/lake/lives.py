@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame
 
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.lake.lake import Lake, quote
-from mirrorlake.lake.schema import METADATA
 from mirrorlake.lake.times import micros
 from mirrorlake.model.remotes import HeldTopic
 
@@ -32,14 +31,12 @@ class Life:
 
 def recorded_lives(lake: Lake, flows: Iterable[FlowConfig]) -> dict[tuple[str, str], Life]:
     """Read the remote topics that were deleted or created again, by the target's alias and name; most lakes know none."""
-    location = lake.meta_location(METADATA)
-    if not lake.exists(location):
-        return {}
     targets = sorted({flow.target for flow in flows})
     # A row for each change of a remote topic: few enough to be looked at here, without a shuffle.
     rows = lake.ask(
         "SELECT cluster, topic, topic_id, present, observed_at FROM {metadata} "
         "WHERE array_contains(:targets, cluster) AND role = 'target' AND kind = 'topic' ORDER BY observed_at",
+        missing_ok=True,
         targets=targets,
     )
     seen: dict[tuple[str, str], list[Any]] = {}

@@ -75,8 +75,8 @@ class KnownTopic:
         return next((c.first_offset for c in self.cuts if (c.partition, c.generation) == (partition, newest)), 0)
 
 
-def newest_topics(lake: Lake, cluster: str, role: Role) -> dict[str, KnownTopic]:
-    """Return the last state of every topic that was seen of a cluster."""
+def newest_topics(lake: Lake, cluster: str, role: Role, *, missing_ok: bool = False) -> dict[str, KnownTopic]:
+    """Return the last state of every topic that was seen of a cluster; with `missing_ok` none before the lake is made."""
     return {
         row.topic: KnownTopic(
             name=row.topic,
@@ -88,7 +88,7 @@ def newest_topics(lake: Lake, cluster: str, role: Role) -> dict[str, KnownTopic]
             epochs=dict(row.leader_epochs or {}),
             present=row.present,
         )
-        for row in lake.ask(_NEWEST_TOPICS, cluster=cluster, role=role)
+        for row in lake.ask(_NEWEST_TOPICS, missing_ok=missing_ok, cluster=cluster, role=role)
     }
 
 
@@ -99,8 +99,6 @@ def newest_acls(lake: Lake, cluster: str) -> set[Acl]:
 
 def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datetime | None = None) -> list[Seen]:
     """Return every observation, oldest first; only of `clusters` and up to `until`, where given."""
-    if not lake.exists(lake.meta_location(METADATA)):
-        return []
     chosen: list[str] = []
     values: dict[str, Any] = {}
     if clusters is not None:
@@ -123,7 +121,7 @@ def read_seen(lake: Lake, *, clusters: Iterable[str] | None = None, until: datet
             acl=None if row.acl is None else Acl(**row.acl),
             present=row.present,
         )
-        for row in lake.ask(f"SELECT * FROM {{metadata}} {where} ORDER BY observed_at", **values)  # noqa: S608
+        for row in lake.ask(f"SELECT * FROM {{metadata}} {where} ORDER BY observed_at", missing_ok=True, **values)  # noqa: S608
     ]
 
 
@@ -152,9 +150,7 @@ def acl_row(cluster: str, acl: Acl, at: datetime, *, present: bool) -> Row:
 
 def carried_topics(lake: Lake, flow: FlowConfig) -> list[str]:
     """List the topics of the source that were ever seen and that a flow carries; none before the lake is made."""
-    if not lake.exists(lake.meta_location(METADATA)):
-        return []
-    return [name for name in newest_topics(lake, flow.source, "source") if flow.carries(name)]
+    return [name for name in newest_topics(lake, flow.source, "source", missing_ok=True) if flow.carries(name)]
 
 
 class HasConfigs(Protocol):

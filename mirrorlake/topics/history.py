@@ -9,7 +9,6 @@ from mirrorlake.errors import UsageError
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import read_seen
-from mirrorlake.lake.schema import POSITIONS
 from mirrorlake.lake.times import micros
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
@@ -96,13 +95,11 @@ class History:
         return history.state_of((one for one in seen if one.role != "source"), groups=groups)
 
     def _groups(self, time: datetime) -> Mapping[GroupPlace, int]:
-        location = self._lake.meta_location(POSITIONS)
-        if not self._lake.exists(location):
-            return {}
         rows = self._lake.ask(
             "SELECT source, group_id, topic, partition, max_by(position, observed_at) AS position FROM {positions} "
             "WHERE kind = 'group' AND unix_micros(observed_at) <= :until AND position IS NOT NULL "
             "GROUP BY source, group_id, topic, partition",
+            missing_ok=True,
             until=micros(time),
         )
         return {GroupPlace(row.source, row.group_id, row.topic, row.partition): row.position for row in rows}

@@ -11,7 +11,6 @@ from mirrorlake.kafka.admin import TopicState
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, newest_topics
 from mirrorlake.lake.publish_log import PublishLog
-from mirrorlake.lake.schema import METADATA
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.patterns import TopicPattern
@@ -119,5 +118,4 @@ class LakeTopics:
         return {tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions}
 
     def _recorded(self) -> dict[str, KnownTopic]:
-        exists = self._lake.exists(self._lake.meta_location(METADATA))
-        return newest_topics(self._lake, self.alias, "source") if exists else {}
+        return newest_topics(self._lake, self.alias, "source", missing_ok=True)
