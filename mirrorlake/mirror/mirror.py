@@ -175,10 +175,7 @@ class Mirror(Shown):
     def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
         """Plan how to give `target` the merged topics of `like` in their recorded order, without changing anything (law G).
 
-        Args:
-            like: the target whose order is recorded.
-            target: the target that gets it.
-            recorded: take the order from the lake alone, where `like` is lost.
+        With `recorded` the order comes from the lake alone, where `like` is lost.
 
         Raises:
             UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
@@ -199,11 +196,7 @@ class Mirror(Shown):
         A paused cluster is neither read nor written by streams; what the relay holds of it still goes to other clusters.
         Of a paused flow or topic landing goes on, and what it lands is sent after `resume`, without a gap or a repeat.
 
-        Args:
-            cluster: a cluster, by its alias; or
-            flow: a flow, with `topic` only that source topic of it.
-            topic: see `flow`.
-            reason: shown wherever the pause is.
+        Name a `cluster` by its alias, or a `flow`, or a `flow` and a source `topic` of it; `reason` is shown with the pause.
 
         Raises:
             UsageError: neither or both are named, or the settings do not know it.
@@ -248,7 +241,7 @@ class Mirror(Shown):
             flow: one flow; all of them without it.
             once: drain and return.
             stop: set it to return after the batches under way.
-            metrics_port: serve metrics there while it runs (docs/metrics.md); `metrics.port` of the settings without it.
+            metrics_port: serve metrics there (docs/metrics.md), instead of at `metrics.port` of the settings.
 
         Raises:
             MirrorlakeError: the worst reason, once every stream is parked and none has a chance by itself.
@@ -454,13 +447,10 @@ class Mirror(Shown):
         return self[flow].lag
 
     def create_views(self, *, days: int = 7) -> list[str]:
-        """Create the SQL views `lag`, `latency` and `rpo` and return their names; on a path they last as long as the session.
-
-        Args:
-            days: how far back they reach.
+        """Create the SQL views `lag`, `latency` and `rpo` over some days; on a path they last as long as the session.
 
         Example:
-            >>> mirror.create_views()  # doctest: +SKIP
+            >>> mirror.create_views(days=30)  # doctest: +SKIP
             >>> spark.sql("SELECT * FROM lag WHERE hop = 'republished' ORDER BY observed_at DESC")  # doctest: +SKIP
         """
         return self.lag.create_views(days=days)
@@ -468,12 +458,7 @@ class Mirror(Shown):
     def report(self, *, since: str | timedelta = "24h", flow: str | None = None, verify: bool = False) -> Report:
         """Report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
 
-        It holds the last verification of this `Mirror`, where there was one.
-
-        Args:
-            since: how far back it goes.
-            flow: one flow; all of them without it.
-            verify: compare source, relay and target first.
+        It holds the last verification of this `Mirror`, if any; `verify` compares source, relay and target first.
 
         Raises:
             UsageError: the settings have no such flow, or `since` is not a time.
@@ -512,9 +497,7 @@ class Mirror(Shown):
         Flows send such a record once in any case; counts, questions and proofs see it twice. A lander that runs meanwhile
         stops with `LanderReplaced`: start it again.
 
-        Args:
-            source: the alias of the source cluster.
-            check: only look.
+        With `check` it only looks.
 
         Raises:
             UsageError: nothing of the source was landed.
@@ -623,7 +606,7 @@ class Mirror(Shown):
             flow: the flow's name.
             topic: the source topic.
             partition: the partition on the anchor's side.
-            anchor: source, relay or target: the side that `offset` or `at` is meant on.
+            anchor: the side that `offset` or `at` is meant on: source, relay or target.
             offset: first offset wanted there; the newest records without it and without `at`.
             at: or the first record at or after a time.
             count: the most records of each side, 1 to 1 000.
@@ -641,12 +624,8 @@ class Mirror(Shown):
     ) -> Passport:
         """Return where one record stands everywhere, or why it does not, from its coordinates on any side (law E).
 
-        Args:
-            cluster: the alias of the cluster on which the coordinates hold: a source, or a target.
-            topic: the topic, as it is called there.
-            partition: its partition.
-            offset: the record's offset.
-            generation: the life of a source topic that was created again; None for the newest that holds the offset.
+        The coordinates hold on `cluster`, a source or a target, where the topic may have another name. `generation` is the life
+        of a source topic that was created again; None is the newest that holds the offset.
 
         Raises:
             UsageError: the settings have no such cluster.
@@ -663,9 +642,7 @@ class Mirror(Shown):
     def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:
         """Return the records with one key that two regions wrote within a time, in pairs.
 
-        Args:
-            topic: the topic, as it is called on the sources where its records were produced.
-            within: the most time between the timestamps of two records.
+        `topic` is its name on the sources where its records were produced; `within` bounds the time between two timestamps.
 
         Raises:
             UsageError: fewer than two sources of the settings carry the topic, or `within` is not a time.
@@ -682,9 +659,7 @@ class Mirror(Shown):
         `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. They are temporary views of the
         session, which hide a table of yours with the same name.
 
-        Args:
-            query: the query; `:topic` in it stands for the argument `topic`.
-            **values: what such markers stand for.
+        A marker `:topic` in the query stands for the argument `topic` of `values`.
 
         Raises:
             UsageError: a table does not exist yet.
@@ -721,12 +696,7 @@ class Mirror(Shown):
 def load(
     path: str | Path, *, spark: SparkSession | None = None, display: Callable[[], Display | None] = display_here
 ) -> Mirror:
-    """Read a settings file and return its mirror; connects to nothing yet.
-
-    Args:
-        path: the YAML file.
-        spark: see `Mirror`.
-        display: see `Mirror`.
+    """Read a YAML file of settings and return its mirror; connects to nothing yet (`spark`, `display`: see `Mirror`).
 
     Raises:
         ConfigError: the file has faults; all of them are named.
@@ -740,12 +710,7 @@ def from_settings(
     spark: SparkSession | None = None,
     display: Callable[[], Display | None] = display_here,
 ) -> Mirror:
-    """Return the mirror of settings given as a dictionary of the same shape as the file.
-
-    Args:
-        settings: the settings.
-        spark: see `Mirror`.
-        display: see `Mirror`.
+    """Return the mirror of settings given as a dictionary of the same shape as the file (see `load`).
 
     Raises:
         ConfigError: the settings have faults; all of them are named.
