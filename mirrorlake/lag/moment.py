@@ -98,7 +98,7 @@ def all_known(add: Callable[[Collection[int]], int], values: Iterable[int | None
     return None if len(known) < len(found) else add(known) if known else 0
 
 
-class Standing(NamedTuple):
+class FlowPosition(NamedTuple):
     """How far a flow stands in a source partition: next offsets, and the partition's end."""
 
     source: SourcePartition
@@ -108,7 +108,13 @@ class Standing(NamedTuple):
 
 
 def time_lags(
-    lake: Lake, alias: str, flow: str, rows: Collection[Standing], *, held: Mapping[SourcePartition, int], now: datetime
+    lake: Lake,
+    alias: str,
+    flow: str,
+    rows: Collection[FlowPosition],
+    *,
+    held: Mapping[SourcePartition, int],
+    now: datetime,
 ) -> dict[SourcePartition, int | None]:
     """Look up the time lags of a flow's positions, in milliseconds; None where the oldest record that waits is not landed.
 
@@ -128,7 +134,7 @@ def time_lags(
             "observed_at": pa.array([now] * len(asked), pa.timestamp("us", "UTC")),
         }
         part = RelayPart({**held, **{source: row.republished for source, row in asked.items()}})
-        for row in lake.ask(_WAITING, relay=alias, part=part, tables={"standing": pa.table(columns)}, flow=flow):
+        for row in lake.ask(_WAITING, relay=alias, part=part, tables={"flow_positions": pa.table(columns)}, flow=flow):
             found[SourcePartition(row.topic, row.generation, row.partition)] = row.time_lag_ms
     return found
 
@@ -138,14 +144,14 @@ _WAITING = f"""
         SELECT topic, generation, partition, stretch.first AS first_offset, stretch.first + stretch.length AS next_offset
         FROM (
             SELECT w.topic, w.generation, w.partition, explode(w.ranges) AS stretch
-            FROM {{withheld}} AS w JOIN {{standing}} AS s
+            FROM {{withheld}} AS w JOIN {{flow_positions}} AS s
                 ON w.topic = s.topic AND w.generation = s.generation AND w.partition = s.partition
             WHERE w.flow = :flow AND w.last_offset >= s.position
         )
     ),
     waiting AS (
         SELECT s.topic, s.generation, s.partition, min_by(r.timestamp, r.`offset`) AS waiting_since
-        FROM {{relay}} AS r JOIN {{standing}} AS s
+        FROM {{relay}} AS r JOIN {{flow_positions}} AS s
             ON r.topic = s.topic AND r.generation = s.generation AND r.partition = s.partition
         WHERE r.`offset` >= s.position AND r.`offset` < s.known_end AND NOT EXISTS (
             SELECT 1 FROM withheld_stretches AS w
@@ -155,7 +161,7 @@ _WAITING = f"""
     )
     SELECT topic, generation, partition, {TIME_LAG} AS time_lag_ms
     FROM (
-        SELECT s.*, w.waiting_since FROM {{standing}} AS s LEFT JOIN waiting AS w
+        SELECT s.*, w.waiting_since FROM {{flow_positions}} AS s LEFT JOIN waiting AS w
             ON s.topic = w.topic AND s.generation = w.generation AND s.partition = w.partition
     )
 """  # noqa: S608  no value enters the text

@@ -20,7 +20,7 @@ from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.lag.moment import Standing
+from mirrorlake.lag.moment import FlowPosition
 from mirrorlake.lag.unreachable import Round, Unreachable
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since, read_to, standing
@@ -68,12 +68,12 @@ class SampledMoment:
         """Every position that was seen."""
         return {key: offset for look in self.looks for key, offset in look.positions.items()}
 
-    def standing(self, flow: FlowConfig) -> dict[TopicPartition, Standing]:
+    def positions_of(self, flow: FlowConfig) -> dict[TopicPartition, FlowPosition]:
         """Tell how far a flow has come in the newest life of each partition that it carries."""
         positions = self.positions
         # Sorted by topic and life: a partition keeps the newest it has.
         return {
-            TopicPartition(key.topic, key.partition): Standing(
+            TopicPartition(key.topic, key.partition): FlowPosition(
                 source=SourcePartition(key.topic, key.generation, key.partition),
                 republished=offset,
                 landed=positions[key._replace(flow=None, kind="reached")],

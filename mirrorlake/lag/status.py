@@ -224,7 +224,7 @@ def read_status(
     Raises:
         ClusterError: a target does not answer.
     """
-    at, standing = moment.observed_at, {flow.name: moment.standing(flow) for flow in flows}
+    at, positions = moment.observed_at, {flow.name: moment.positions_of(flow) for flow in flows}
     lags = {
         (flow.name, source): lag
         for flow in flows
@@ -232,7 +232,7 @@ def read_status(
             lake,
             flow.source,
             flow.name,
-            standing[flow.name].values(),
+            positions[flow.name].values(),
             held=moment.landed[flow.source].reached,
             now=at,
         ).items()
@@ -242,7 +242,7 @@ def read_status(
         {
             (flow.source, row.source): row.landed
             for flow in flows
-            for row in standing[flow.name].values()
+            for row in positions[flow.name].values()
             if lags[flow.name, row.source] is None
         },
     )
@@ -253,7 +253,7 @@ def read_status(
         waiting = {topic for one in held for topic in one.topics}
         paused = state.covering(flow.name, flow.source, flow.target)
         rows = []
-        for tp, row in sorted(standing[flow.name].items()):
+        for tp, row in sorted(positions[flow.name].items()):
             offset_lag, time_lag = max(0, row.end - row.republished), lags[flow.name, row.source]
             if time_lag is None and (flow.source, row.source) in unlanded:
                 time_lag = age_ms(unlanded[flow.source, row.source], at)

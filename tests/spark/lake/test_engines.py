@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.mirror import FlowConfig, LakeConfig
 from mirrorlake.groups.records import GroupRecords, newest_positions
-from mirrorlake.lag.moment import Standing, time_lags
+from mirrorlake.lag.moment import FlowPosition, time_lags
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.control import Control
@@ -196,7 +196,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
     "time lag": lambda lake: [
         time_lags(lake, "east", "a->b", [row], held={row.source: 13}, now=AT + TICK * 5_000_000)
-        for row in (Standing(SourcePartition(LONG + "a", 1, 0), offset, 13, end) for offset, end in _STANDINGS)
+        for row in (FlowPosition(SourcePartition(LONG + "a", 1, 0), offset, 13, end) for offset, end in _STANDINGS)
     ],
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),

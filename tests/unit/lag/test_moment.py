@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.errors import ClusterUnreachable
-from mirrorlake.lag.moment import _WAITING, Standing, Total, age_ms, first_unlanded, time_lags, total
+from mirrorlake.lag.moment import _WAITING, FlowPosition, Total, age_ms, first_unlanded, time_lags, total
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.ask import answer_from_files
 from mirrorlake.lake.lake import Lake
@@ -80,7 +80,7 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
     offsets: set[int], kept_back: set[int], position: int, unlanded: int, now: int
 ) -> None:
     landed = max(offsets, default=-1) + 1
-    standing = {
+    flow_position = {
         **KEY,
         "position": position,
         "landed": landed,
@@ -97,7 +97,7 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
                 withheld(0, 12, range(13), flow="east->west"),
             ],
         ),
-        "standing": pa.Table.from_pylist([standing]),
+        "flow_positions": pa.Table.from_pylist([flow_position]),
     }
     [found] = answer_from_files(_WAITING, tables, {"flow": FLOW})
     assert found.time_lag_ms == expected(sorted(offsets), kept_back, position, landed, landed + unlanded, now)
@@ -108,14 +108,14 @@ def test_time_lags_are_read_from_the_lake_without_spark(tmp_path: Path) -> None:
         raise AssertionError("Spark is not asked")
 
     lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
-    row = Standing(ORDERS, republished=1, landed=4, end=6)
+    row = FlowPosition(ORDERS, republished=1, landed=4, end=6)
     for table, place in ((RELAY, lake.relay_location("east")), (WITHHELD, lake.meta_location(WITHHELD))):
         lake._folder.create(place, table)
     assert time_lags(lake, "east", FLOW, [row], held={}, now=NOON) == {ORDERS: None}, "nothing was ever landed"
     lake._folder.append(lake.relay_location("east"), arrow_table(RELAY, [record(offset) for offset in range(4)]))
     lake.append_rows(WITHHELD, [withheld(1, 1, [1])])
     idle = SourcePartition("idle", 1, 0)
-    rows = [row, Standing(idle, republished=9, landed=9, end=9)]
+    rows = [row, FlowPosition(idle, republished=9, landed=9, end=9)]
     assert time_lags(lake, "east", FLOW, rows, held={ORDERS: 4, idle: 9}, now=at(10)) == {ORDERS: 8000, idle: 0}
     sent = [row._replace(republished=4)]
     assert time_lags(lake, "east", FLOW, sent, held={ORDERS: 4}, now=at(10)) == {ORDERS: None}
