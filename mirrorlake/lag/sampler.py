@@ -336,6 +336,12 @@ class Sampler:
     def _ends_of(self, sites: SampleSites, alias: str) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         source = sites.sources[alias]
         partitions = [TopicPartition(n, p) for n, topic in self._living[alias].items() for p in range(topic.partitions)]
+        if alias not in sites.admins:
+            # What is published is landed, also between two questions.
+            reached = self._landed.get(alias, LandedPositions({}, {})).reached
+            return dict.fromkeys(partitions, 0), {
+                tp: reached.get(SourcePartition(tp.topic, 1, tp.partition), 0) for tp in partitions
+            }
         return source.earliest(partitions), source.latest(partitions)
 
     def _tell(self, look: Look) -> None:
