@@ -1,5 +1,30 @@
 """Every error that mirrorlake raises on purpose, as one tree.
 
+```
+MirrorlakeError            exit   .cause .consequence .remedy
+├── ConfigError              2    .faults: file, path, value, remedy; all of them at once
+├── UsageError               2    a name or an argument that does not exist
+├── SafetyError              3    refused, because going on could lose or repeat records
+│   ├── CheckpointLost            .location      checkpoint location and table disagree
+│   ├── LedgerLost                .flow          the ledger lacks what its copy in the lake holds
+│   ├── SourceGap                 .gaps          records that left the source before they were landed (law E)
+│   ├── LaneFenced                .flow          another republisher owns the flow now
+│   ├── LanderReplaced            .alias         another lander lands the source now
+│   ├── OtherCluster              .alias         another cluster answers under the alias
+│   ├── TakeoverRefused           .flow          another mirror's place is not known, or it still runs
+│   ├── GroupActive               .alias .group  a group with members is never moved
+│   ├── TopicConflict             .topic         the remote topic exists and does not fit
+│   ├── RemoteTopicLost           .flow .topic   a remote topic that records were sent to was deleted or created again
+│   ├── TopicDenied               .flow .topic   the source's settings say that the topic never leaves
+│   └── UnsendableRecord          .topic .partition .offset   the target cannot hold this record unchanged (law C)
+├── ClusterError             4    .alias
+│   ├── ClusterUnreachable
+│   ├── NotAuthorized
+│   └── RecordTooLarge            .topic .partition .offset
+├── StoreError               4    the lake could not be read or written
+└── SandboxError             4    a local broker could not be started or stopped
+```
+
 Each message names the cause, the consequence and the next command; a front end prints `str(error)` and exits with
 `error.exit_code`, never with a traceback.
 """
@@ -107,55 +132,55 @@ class SafetyError(MirrorlakeError):
 
 
 class CheckpointLost(SafetyError):
-    """Refuse a checkpoint location that disagrees with the table or the ledger it belongs to; `.location`."""
+    """Refuse a checkpoint location that disagrees with the table or the ledger it belongs to."""
 
 
 class LedgerLost(SafetyError):
-    """Refuse a ledger that lacks what the offset map already holds; `.flow`."""
+    """Refuse a ledger that lacks what the offset map already holds."""
 
 
 class SourceGap(SafetyError):
-    """Stop because records left the source before they were landed (law E); `.gaps`."""
+    """Stop because records left the source before they were landed (law E)."""
 
 
 class LaneFenced(SafetyError):
-    """Stop because another republisher owns the flow now; `.flow`."""
+    """Stop because another republisher owns the flow now."""
 
 
 class LanderReplaced(SafetyError):
-    """Stop because another lander lands the source now; `.alias`."""
+    """Stop because another lander lands the source now."""
 
 
 class OtherCluster(SafetyError):
-    """Refuse a cluster that is not the one whose records the lake holds under its alias; `.alias`."""
+    """Refuse a cluster that is not the one whose records the lake holds under its alias."""
 
 
 class TakeoverRefused(SafetyError):
-    """Refuse to go on where another mirror ended: it still runs, or its place is not known; `.flow`."""
+    """Refuse to go on where another mirror ended: it still runs, or its place is not known."""
 
 
 class GroupActive(SafetyError):
-    """Refuse to set the positions of a group that has members; `.alias`, `.group`."""
+    """Refuse to set the positions of a group that has members."""
 
 
 class TopicConflict(SafetyError):
-    """Refuse a remote topic that exists and does not fit its source; `.topic`."""
+    """Refuse a remote topic that exists and does not fit its source."""
 
 
 class RemoteTopicLost(SafetyError):
-    """Send nothing to a remote topic that was deleted, or created again, until a person chooses; `.flow`, `.topic`."""
+    """Send nothing to a remote topic that was deleted, or created again, until a person chooses."""
 
 
 class TopicDenied(SafetyError):
-    """Stop before a topic that may never leave its cluster is sent; `.flow`, `.topic`."""
+    """Stop before a topic that may never leave its cluster is sent."""
 
 
 class UnsendableRecord(SafetyError):
-    """Stop at a record that no client library can send unchanged (law C); `.topic`, `.partition`, `.offset`."""
+    """Stop at a record that no client library can send unchanged (law C)."""
 
 
 class ClusterError(MirrorlakeError):
-    """Report an operation that a cluster refused or did not answer; `.alias`."""
+    """Report an operation that a cluster refused or did not answer."""
 
 
 class ClusterUnreachable(ClusterError):
@@ -167,7 +192,7 @@ class NotAuthorized(ClusterError):
 
 
 class RecordTooLarge(ClusterError):
-    """Report a record that the target topic does not accept because of its size; `.topic`, `.partition`, `.offset`."""
+    """Report a record that the target topic does not accept because of its size."""
 
 
 class StoreError(MirrorlakeError):
