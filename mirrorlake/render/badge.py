@@ -10,7 +10,7 @@ from mirrorlake.render.content import clean, escape
 Mood = Literal["good", "note", "warn", "bad", "off"]
 
 _SIGNS: dict[Mood, str] = {"good": "✓", "note": "·", "warn": "!", "bad": "✗", "off": "‖"}
-# JupyterLab's own colours, which follow its theme; the fallbacks can be told from white and from black.
+# JupyterLab's own colours, which follow its theme; the fallbacks differ from white and from black.
 _COLOURS: dict[Mood, str] = {
     "good": "var(--jp-success-color1,#3d9a50)",
     "note": "var(--jp-info-color1,#2f8fb8)",
@@ -38,14 +38,14 @@ class Badge:
         return f"{_SIGNS[self.mood]} {clean(self.word)}"
 
     def html(self) -> str:
-        """Return the badge as HTML; the word keeps the colour of the text around it, so it can be read in any theme."""
+        """Return the badge as HTML; the word keeps the colour of the text around it, to be readable in any theme."""
         colour = _COLOURS[self.mood]
         style = f"white-space:nowrap;border:1px solid {colour};border-left-width:4px;border-radius:3px;padding:0 .4em"
         return f'<span style="{style}">{escape(str(self))}</span>'
 
 
 def badge(word: str, mood: Mood | None = None) -> Badge:
-    """Return a badge; words that mirrorlake uses for verdicts bring their mood, others are a note.
+    """Make a badge; words that mirrorlake uses for verdicts bring their mood, others are a note.
 
     >>> print(badge("in_step"), badge("behind"), badge("lost", "bad"))
     ✓ in_step ! behind ✗ lost

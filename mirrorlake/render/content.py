@@ -19,7 +19,7 @@ _MUTED = "font-style:italic;color:var(--jp-ui-font-color2,inherit)"
 
 
 def clean(text: str) -> str:
-    r"""Return a text with every character visible that would move the cursor, change the direction or end the line.
+    r"""Make every character visible that would move the cursor, change the direction or end the line.
 
     >>> clean("a\x1b[31m\tb\u202ec")
     'a␛[31m␉b‹U+202E›c'
@@ -37,7 +37,7 @@ def _visible(char: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text for HTML, between tags or in a quoted attribute; control characters become visible.
+    """Escape a text for HTML, between tags or in a quoted attribute; control characters become visible.
 
     >>> escape("<b> & 'x'")
     '&lt;b&gt; &amp; &#x27;x&#x27;'
@@ -46,7 +46,7 @@ def escape(text: str) -> str:
 
 
 def brief(text: str, limit: int | None) -> str:
-    """Return a text cut at `limit` characters, with a word on how long it is.
+    """Cut a text at `limit` characters, and say how long it is.
 
     >>> brief("abcdef", 3), brief("abc", 3)
     ('abc… (6 characters)', 'abc')
@@ -55,14 +55,10 @@ def brief(text: str, limit: int | None) -> str:
 
 
 def payload(data: bytes | None, limit: int | None = 120) -> str:
-    r"""Return the content of a key, a value or a header value.
+    r"""Show a key, a value or a header value: at most `limit` bytes of it.
 
-    UTF-8 text without control characters (other than tab and line ends) is shown as text, anything else in hexadecimal. Null
-    and empty are told apart, and both from a text that says so.
-
-    Args:
-        data: the bytes; None for null.
-        limit: the most bytes to show; None for all.
+    UTF-8 text without control characters (other than tab and line ends) is shown as text, anything else in hexadecimal. Null,
+    empty, and a text that says so differ.
 
     Example:
         >>> payload(b'{"id": 7}'), payload(None), payload(b""), payload(b"\x00\x00\x00\x07")
@@ -94,7 +90,7 @@ def payload_html(data: bytes | None, limit: int | None = 120) -> str:
 
 
 def headers(pairs: Iterable[tuple[str, bytes | None]] | None, limit: int | None = 120) -> str:
-    """Return the headers of a record in their order, duplicates included; `limit` bytes of each value.
+    """Show the headers of a record in their order, duplicates included; `limit` bytes of each value.
 
     >>> headers([("trace", b"a1"), ("trace", None)]), headers([])
     ('trace=a1, trace=‹null›', '–')

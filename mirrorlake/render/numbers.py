@@ -10,7 +10,7 @@ NOTHING = "–"
 
 
 def count(value: float | None) -> str:
-    """Return a quantity with its digits in groups of three; a fraction keeps three significant digits.
+    """Group the digits of a quantity by three; a fraction keeps three significant digits.
 
     Offsets, partitions and ids are not quantities: people copy them into commands, so print them as they are.
 
@@ -27,7 +27,7 @@ def count(value: float | None) -> str:
 
 
 def plural(number: int, word: str) -> str:
-    """Return a number of things.
+    """Count things.
 
     >>> plural(1, "record"), plural(1200, "record")
     ('1 record', '1 200 records')
@@ -36,7 +36,7 @@ def plural(number: int, word: str) -> str:
 
 
 def duration(value: float | timedelta | None) -> str:
-    """Return a duration, given in milliseconds or as a timedelta, in its two largest units.
+    """Show a duration, given in milliseconds or as a timedelta, in its two largest units.
 
     >>> duration(320), duration(3210), duration(252_000), duration(timedelta(hours=27)), duration(0)
     ('320 ms', '3.2 s', '4 min 12 s', '1 d 3 h', '0 ms')
@@ -61,7 +61,7 @@ def duration(value: float | timedelta | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Return a number of bytes; 1 kB is 1000 B.
+    """Show a number of bytes; 1 kB is 1000 B.
 
     >>> size(999), size(1234), size(12_345_678), size(None)
     ('999 B', '1.2 kB', '12 MB', '–')
@@ -81,13 +81,7 @@ def size(value: float | None) -> str:
 def moment(
     value: datetime | None, *, zone: tzinfo | None = None, precision: Literal["s", "ms"] = "s", date: bool = True
 ) -> str:
-    """Return a time in a zone, with its distance from UTC, and in UTC.
-
-    Args:
-        value: a time that knows its zone.
-        zone: the zone to show it in; the machine's without one.
-        precision: seconds, or milliseconds as Kafka's timestamps have.
-        date: False leaves the date out.
+    """Show a time in a zone (the machine's by default) with its distance from UTC, and in UTC.
 
     Raises:
         ValueError: the time does not know its zone; it is never guessed.

@@ -17,7 +17,6 @@ from mirrorlake.render.numbers import count
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4")
 MARKERS = ("●", "■", "▲", "◆", "×")
-# More cannot be told apart in one picture.
 MOST_LINES = 12
 MOST_POINTS = 240
 
@@ -46,23 +45,20 @@ class Frame:
     top: float
 
     def x(self, at: datetime) -> float:
-        """Return the place of a time, in pixels from the left."""
+        """Place a time, in pixels from the left."""
         span = (self.end - self.start) / timedelta(microseconds=1) or 1.0
         part = (at - self.start) / timedelta(microseconds=1) / span
         return _LEFT + part * (_WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        """Return the place of a value, in pixels from the top."""
+        """Place a value, in pixels from the top."""
         return _HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM)
 
 
 def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = count) -> str:
-    """Return lines over time as SVG with a legend; the highest twelve, as many more could not be told apart.
+    """Draw lines over time as SVG with a legend, times in UTC; the twelve highest, as more could not be distinguished.
 
-    Args:
-        title: what is shown; read out by screen readers.
-        lines: the lines; times know their zone and are shown in UTC. Where points are too many, the highest of neighbours stay.
-        unit: makes a value readable, such as `duration` or `count`.
+    `unit` makes a value readable. Of too many points, the highest of neighbours stay.
 
     Example:
         >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

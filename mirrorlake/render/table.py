@@ -47,12 +47,7 @@ class Table:
         return self.html()
 
     def text(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
-        """Return the table as lines of text, one a row.
-
-        Args:
-            zone: the zone of times; the machine's without one.
-            rows: the most rows; None shows all of them, and every cell whole.
-        """
+        """Return the table as lines of text: at most `rows` (None: all, every cell whole), times in `zone` or the machine's."""
         shown = self.rows[:rows]
         cells = [[cell(value, zone=zone, whole=rows is None) for value in row] for row in shown]
         lines = [[clean(column) for column in self.columns], *cells] if shown else []
@@ -104,7 +99,7 @@ class Table:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Any], *, folded: bool = False) -> Table:
-    """Return a table of rows, or of objects with an attribute for each column; everything is made safe when it is shown.
+    """Make a table of rows, or of objects with an attribute for each column; cells are made safe when they are shown.
 
     Cells: an int or float is a quantity (`1 234`), a timedelta a duration (`3.2 s`), a datetime a local and UTC time, bytes a
     payload, a mapping `key=value` pairs, a `Badge` itself, None a dash. Offsets, partitions and ids are given as text, so that
@@ -213,7 +208,7 @@ class JsonShown(Shown):
 
 
 def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
-    """Return one cell as text (see `table`); `whole` cuts nothing."""
+    """Show one cell as text (see `table`); `whole` cuts nothing."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -232,7 +227,7 @@ def cell(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
 
 
 def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) -> str:
-    """Return one cell as HTML (see `table`); `whole` cuts nothing."""
+    """Show one cell as HTML (see `table`); `whole` cuts nothing."""
     if isinstance(value, Badge):
         return value.html()
     if isinstance(value, bytes | bytearray):
@@ -241,7 +236,7 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
 
 
 def _words(value: Any) -> str:
-    """Return a plan's `before` and `after` and their like without Python's quotes and braces."""
+    """Show a plan's `before` and `after` without Python's quotes and braces."""
     if value is None:
         return NOTHING
     if isinstance(value, Mapping):
@@ -268,7 +263,7 @@ def _cell_style(at_right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns a terminal gives to a text."""
+    """Count the columns that a terminal gives to a text."""
     if text.isascii():
         return len(text)
     return sum(0 if category(c) in ("Mn", "Me", "Cf") else 2 if east_asian_width(c) in "WF" else 1 for c in text)

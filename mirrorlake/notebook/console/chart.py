@@ -20,14 +20,9 @@ def figure(name: str) -> Any:
 
 
 def draw(chart: Any, frame: Any, *, measure: Measure) -> None:
-    """Change a chart in place to what the frame says, in one message to the browser.
+    """Change a chart of `figure` in place to a frame of `lag_chart`, in one message to the browser.
 
     Lines that stay are changed, new ones added; a chart that was zoomed stays zoomed.
-
-    Args:
-        chart: from `figure`.
-        frame: as `lag_chart` takes it; an empty one empties the chart.
-        measure: what the lines say.
     """
     found = lag_chart(frame, measure=measure) if len(frame) else None
     wanted = {trace.name: trace for trace in found.data} if found is not None else {}
