@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.client import jaas
@@ -27,6 +27,7 @@ from mirrorlake.kafka.options import java_options, librdkafka_options, secret_va
 
 PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+PLAIN_LINE = f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'
 LOGIN = {"sasl.username": "u", "sasl.password": "p"}
 URL = "sasl.oauthbearer.token.endpoint.url"
 IAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}
@@ -87,9 +88,7 @@ def test_false_friends_are_read_as_java_means_them() -> None:
 
 LOGINS = [
     pytest.param({**PLAIN, **LOGIN}, id="plain, librdkafka"),
-    pytest.param(
-        {**PLAIN, "sasl.jaas.config": f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'}, id="plain, java"
-    ),
+    pytest.param({**PLAIN, "sasl.jaas.config": PLAIN_LINE}, id="plain, java"),
 ]
 
 
@@ -97,7 +96,7 @@ LOGINS = [
 def test_a_password_login_is_spelled_for_both(client: dict[str, str]) -> None:
     options = both(client)
     assert options.librdkafka == {**PLAIN, **LOGIN}
-    assert options.java["sasl.jaas.config"] == f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'
+    assert options.java["sasl.jaas.config"] == PLAIN_LINE
 
 
 def test_an_oidc_login_is_spelled_for_both() -> None:
@@ -211,10 +210,7 @@ WRONG = [
     ({**IAM, "security.protocol": "SASL_PLAINTEXT"}, "over TLS only"),
     ({**OAUTH, "sasl.client.callback.handler.class": "org.acme.Handler"}, "cannot serve librdkafka"),
     ({**PLAIN, "sasl.username": "u"}, "add sasl.password"),
-    (
-        {**PLAIN, **LOGIN, "sasl.jaas.config": f'{jaas.MODULES["PLAIN"]} required username="u" password="p";'},
-        "given twice",
-    ),
+    ({**PLAIN, **LOGIN, "sasl.jaas.config": PLAIN_LINE}, "given twice"),
     (
         {**PLAIN, "sasl.jaas.config": f'{jaas.MODULES["SCRAM-SHA-256"]} required username="u" password="p";'},
         "not the module",
@@ -417,9 +413,8 @@ def test_the_edge_adds_what_the_laws_need() -> None:
 
 def test_pem_files_are_read_at_the_edge(tmp_path: Path) -> None:
     (tmp_path / "c.crt").write_text(PEM, encoding="utf-8")
-    client = (
-        f"{{security.protocol: SSL, ssl.certificate.location: {tmp_path}/c.crt, ssl.key.location: {tmp_path}/k.key}}"
-    )
+    tls = f"ssl.certificate.location: {tmp_path}/c.crt, ssl.key.location: {tmp_path}/k.key"
+    client = f"{{security.protocol: SSL, {tls}}}"
     with pytest.raises(ConfigError, match=r"clusters.east.client: the PEM file .*k.key cannot be read"):
         java_options(config_of(client).cluster("east"))
     (tmp_path / "k.key").write_text(PEM, encoding="utf-8")
@@ -444,7 +439,6 @@ connections = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(connections, tuning)
 def test_translation_is_stable_from_either_side(connection: dict[str, str], options: dict[str, str]) -> None:
     once = both({**connection, **options})
@@ -452,14 +446,12 @@ def test_translation_is_stable_from_either_side(connection: dict[str, str], opti
     assert both(dict(once.librdkafka)) == once, "java -> librdkafka -> java gives the same settings"
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(string.ascii_letters + "_", min_size=1, max_size=8), printable, max_size=4))
 def test_any_value_survives_the_login_line(options: dict[str, str]) -> None:
     login = jaas.Login("a.b.Module", options)
     assert jaas.parse(jaas.build(login)) == login, "a password can never become part of the line's syntax"
 
 
-@settings(deadline=None)
 @given(printable, st.characters(max_codepoint=31) | st.just("\x7f"), printable)
 def test_a_control_character_is_refused_and_not_shown(before: str, control: str, after: str) -> None:
     with pytest.raises(jaas.JaasError) as caught:
@@ -467,7 +459,6 @@ def test_a_control_character_is_refused_and_not_shown(before: str, control: str,
     assert "the value of password holds a control character" in caught.value.problem
 
 
-@settings(deadline=None)
 @given(printable)
 def test_a_secret_inside_a_login_line_stays_a_value(secret: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -482,11 +473,8 @@ def test_a_secret_inside_a_login_line_stays_a_value(secret: str) -> None:
 def test_a_whole_login_line_may_be_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "s").mkdir()
     monkeypatch.setenv("MIRRORLAKE_SECRETS_DIR", str(tmp_path))
-    (tmp_path / "s" / "line").write_text(
-        f'{jaas.MODULES["PLAIN"]} required username="u" password="p";\n', encoding="utf-8"
-    )
-    cluster = config_of(
-        '{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.jaas.config: "${secret:s/line}"}'
-    ).cluster("east")
+    (tmp_path / "s" / "line").write_text(f"{PLAIN_LINE}\n", encoding="utf-8")
+    client = '{security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.jaas.config: "${secret:s/line}"}'
+    cluster = config_of(client).cluster("east")
     assert librdkafka_options(cluster, role="admin")["sasl.password"] == "p"
     assert "p" in secret_values(cluster), "also the password inside the line is one that nobody should read"

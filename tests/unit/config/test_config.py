@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -448,7 +448,6 @@ places = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(places, plain)
 def test_whatever_stands_in_the_file_is_settings_or_a_config_error(place: tuple[str | int, ...], value: object) -> None:
     data: Any = yaml.safe_load(BASE + "flows: [{source: east, target: central, topics: a, sync: {}}]")

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config import secrets
@@ -142,7 +142,6 @@ visible = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_c
 )
 
 
-@settings(deadline=None)
 @given(visible)
 def test_a_password_in_the_file_is_never_printed(password: str) -> None:
     quoted = "'" + password.replace("$", "$$").replace("'", "''") + "'"
@@ -163,7 +162,6 @@ def test_a_password_in_the_file_is_never_printed(password: str) -> None:
     assert password not in repr(caught.value.as_dict())
 
 
-@settings(deadline=None)
 @given(st.lists(visible, min_size=1, max_size=3), st.text(max_size=10))
 def test_redaction_leaves_nothing_of_a_secret(values: list[str], noise: str) -> None:
     text = noise + " ".join(f'{value} password="{value}" {value!r}' for value in values)

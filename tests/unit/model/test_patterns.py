@@ -6,7 +6,7 @@ import re
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema.selection import NameMatcher, TopicMatcher
@@ -93,20 +93,17 @@ def test_an_empty_exclusion_excludes_nothing() -> None:
     assert TopicMatcher(parse_patterns("a"), parse_patterns("", required=False)).matches("a")
 
 
-@settings(deadline=None)
 @given(st.lists(expressions, min_size=1, max_size=4), st.sampled_from([",", "|", " , ", " | ", ",,", "|,"]))
 def test_separators_and_lists_are_equivalent(items: list[str], separator: str) -> None:
     assert parse_patterns(separator.join(items)) == parse_patterns(items), "one selection, one meaning"
 
 
-@settings(deadline=None)
 @given(expressions)
 def test_a_canonical_value_is_read_as_itself(expression: str) -> None:
     canonical = parse_patterns(expression)
     assert parse_patterns(list(canonical.expressions)) == canonical
 
 
-@settings(deadline=None)
 @given(names, names)
 def test_a_plain_name_selects_itself_and_nothing_else_up_to_the_dot(name: str, other: str) -> None:
     matcher = NameMatcher(parse_patterns(name))
@@ -116,7 +113,6 @@ def test_a_plain_name_selects_itself_and_nothing_else_up_to_the_dot(name: str, o
     assert not matcher.matches(name + "x"), "the whole name must match"
 
 
-@settings(deadline=None)
 @given(st.lists(expressions, min_size=1, max_size=3), st.lists(expressions, max_size=2), names)
 def test_the_matcher_agrees_with_a_full_match_of_python(include: list[str], exclude: list[str], name: str) -> None:
     matcher = NameMatcher(parse_patterns(include), parse_patterns(exclude, required=False))
@@ -124,7 +120,6 @@ def test_the_matcher_agrees_with_a_full_match_of_python(include: list[str], excl
     assert matcher.matches(name) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(expressions, min_size=1, max_size=3), st.lists(expressions, max_size=2), names)
 def test_spark_subscribes_to_exactly_what_the_flow_selects(include: list[str], exclude: list[str], name: str) -> None:
     matcher = TopicMatcher(parse_patterns(include), parse_patterns(exclude, required=False))
@@ -132,7 +127,6 @@ def test_spark_subscribes_to_exactly_what_the_flow_selects(include: list[str], e
     assert found == matcher.matches(name), "the lander and the rest must select the same topics"
 
 
-@settings(deadline=None)
 @given(look_arounds, names)
 def test_what_re2_lacks_is_matched_as_java_does(expression: str, name: str) -> None:
     assert NameMatcher(parse_patterns(expression)).matches(name) == bool(re.fullmatch(expression, name))
@@ -223,14 +217,12 @@ def test_five_thousand_names_are_one_selection() -> None:
     assert matcher.matches("team-4999.orders-4999")
 
 
-@settings(deadline=None)
 @given(expressions, expressions, names)
 def test_two_expressions_that_share_a_name_have_shapes_that_meet(left: str, right: str, name: str) -> None:
     if re.fullmatch(left, name) and re.fullmatch(right, name):
         assert shape_of(left).meet(shape_of(right)) is not None, "a cycle must never be overlooked (DESIGN 9)"
 
 
-@settings(deadline=None)
 @given(names)
 def test_the_shape_of_an_escaped_name_is_that_name(name: str) -> None:
     assert shape_of(re.escape(name)).literal == name

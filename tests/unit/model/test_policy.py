@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.model.loops.cycles import round_trips
@@ -33,7 +33,6 @@ policies: st.SearchStrategy[ReplicationPolicy] = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(aliases, aliases, topics.filter(lambda name: name.strip(".")))
 def test_the_default_policy_reads_back_what_it_wrote(source: str, target: str, topic: str) -> None:
     policy = DefaultPolicy()
@@ -43,7 +42,6 @@ def test_the_default_policy_reads_back_what_it_wrote(source: str, target: str, t
     assert policy.original_topic(remote) == policy.original_topic(topic)
 
 
-@settings(deadline=None)
 @given(policies, aliases, aliases, topics, topics)
 def test_two_topics_of_one_source_stay_two(
     policy: ReplicationPolicy, source: str, target: str, one: str, two: str
@@ -54,7 +52,6 @@ def test_two_topics_of_one_source_stay_two(
     assert same == (one == two), "a policy with {topic} is injective for each source"
 
 
-@settings(deadline=None)
 @given(st.lists(aliases, min_size=1, max_size=5, unique=True), topics.filter(lambda name: name.strip(".")))
 def test_a_topic_is_a_cycle_for_every_cluster_it_has_been_on(path: list[str], topic: str) -> None:
     policy, name = DefaultPolicy(), topic
@@ -195,7 +192,6 @@ def test_a_full_mesh_is_answered_in_bounded_time() -> None:
     assert not round_trips([*mesh[:12], flow("a>b", "x.*", "identity")])
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.builds(

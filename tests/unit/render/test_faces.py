@@ -102,7 +102,7 @@ def test_every_kind_of_value_that_shows_itself_is_tried_here() -> None:
     assert names == {type(value).__name__ for value in every("x")}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text() | st.sampled_from(ATTACKS) | st.text(alphabet="<>\"'&;=/!-x \n\x1b\u202e"))
 def test_nothing_that_others_wrote_gets_out_of_a_value(text: str) -> None:
     for value in every(text):
