@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import pytest
-
 from mirrorlake.tracking.run import runs_frame
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker
@@ -47,10 +45,6 @@ def test_one_process_of_mirrormaker_has_a_flow_to_each_target_and_none_between_t
     for target in ("central", "central2"):
         assert found[f"{target}.producer.batch.size"] == "1000000"
         assert found[f"{target}.exactly.once.source.support"] == "enabled"
-
-
-# SQLAlchemy of its own accord, in MLflow's tables.
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
 
 
 def test_figures_of_two_benchmarks_can_be_laid_side_by_side(database: Path) -> None:

@@ -18,9 +18,6 @@ from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker, make_tracker
 from tests.unit.tracking.test_tracking import NOON, lines, run_of, settings
 
-# SQLAlchemy of its own accord, in MLflow's tables.
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
-
 
 @pytest.fixture
 def silent_server() -> Iterator[str]:

@@ -23,9 +23,6 @@ from tests.servers.lakes import Pair
 
 RECORDS = 120
 
-# SQLAlchemy of its own accord, in MLflow's tables.
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
-
 
 class Memory:
     """A display that remembers which threads it was drawn by."""
