@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from mirrorlake.config.faults import SettingsFault, did_you_mean
+from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.model.flow import kafka_name
-from mirrorlake.model.loops.collisions import ProvenanceLike, Survey, survey
-from mirrorlake.model.loops.cycles import FlowLike
+from mirrorlake.model.loops.collisions import Survey, survey
 from mirrorlake.model.patterns import shape_of
 from mirrorlake.model.policy import DefaultPolicy
 
@@ -29,12 +29,9 @@ class End(NamedTuple):
 def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection[str] = ()) -> list[SettingsFault]:
     """Check aliases and names across the file."""
     known = tuple(aliases)
+    remedy = "use letters, digits, _ and -, not - in front; a dot parts remote topic names"
     found = [
-        SettingsFault(
-            ("clusters", alias),
-            f"'{alias}' is not an alias",
-            "use letters, digits, _ and -, not - in front; a dot parts remote topic names",
-        )
+        SettingsFault(("clusters", alias), f"'{alias}' is not an alias", remedy)
         for alias in known
         if not _ALIAS.fullmatch(alias)
     ]
@@ -42,11 +39,8 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
     for end in ends:
         for key, alias in (("source", end.source), ("target", end.target)):
             if alias not in known:
-                found.append(
-                    SettingsFault(
-                        ("flows", end.position, key), f"there is no cluster '{alias}'", did_you_mean(alias, known)
-                    )
-                )
+                problem = f"there is no cluster '{alias}'"
+                found.append(SettingsFault(("flows", end.position, key), problem, did_you_mean(alias, known)))
         if end.source == end.target:
             problem = f"source and target are both '{end.source}'"
             found.append(SettingsFault(("flows", end.position, "target"), problem, "mirror to another cluster"))
@@ -63,28 +57,24 @@ def check_ends(ends: Sequence[End], aliases: Iterable[str], *, lakes: Collection
     return found
 
 
-class DeniedLike(FlowLike, Protocol):
-    """A flow that knows what may not leave its source."""
-
-    def denies(self, topic: str) -> bool:
-        """Return whether the topic may never leave the source."""
+Placed = Sequence[tuple[int, FlowConfig]]
+"""Each flow that is valid in itself, and its position in the file."""
 
 
-def check_denied(flows: Sequence[tuple[int, DeniedLike]]) -> list[SettingsFault]:
+def check_denied(flows: Placed) -> list[SettingsFault]:
     """Return the flows that select nothing but topics that may never leave their source."""
     found = []
     for index, flow in flows:
         names = [shape_of(expression).meant for expression in flow.topics.expressions]
         if all(name is not None and flow.denies(name) for name in names):
             shown = ", ".join(f"'{name}'" for name in names)
-            problem = (
-                f"{shown} may never leave {flow.source} (clusters.{flow.source}.never_leave), so nothing is mirrored"
-            )
-            found.append(SettingsFault(("flows", index, "topics"), problem, "remove the flow, or the denial"))
+            problem = f"{shown} may never leave {flow.source} (clusters.{flow.source}.never_leave)"
+            remedy = "remove the flow, or the denial"
+            found.append(SettingsFault(("flows", index, "topics"), f"{problem}, so nothing is mirrored", remedy))
     return found
 
 
-def check_routes(flows: Sequence[tuple[int, ProvenanceLike]]) -> tuple[Survey, list[SettingsFault]]:
+def check_routes(flows: Placed) -> tuple[Survey, list[SettingsFault]]:
     """Return which flows write where records have been, and where flows go round or meet without intent (DESIGN 9, Loops)."""
     if unreadable := _unreadable_names(flows):
         return Survey(), [unreadable]
@@ -96,7 +86,7 @@ def check_routes(flows: Sequence[tuple[int, ProvenanceLike]]) -> tuple[Survey, l
     ]
 
 
-def _unreadable_names(flows: Sequence[tuple[int, FlowLike]]) -> SettingsFault | None:
+def _unreadable_names(flows: Placed) -> SettingsFault | None:
     """Return why names of the default policy would not tell every hop, which is what ends cycles."""
     first: str | None = None
     for index, flow in flows:

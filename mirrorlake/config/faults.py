@@ -75,21 +75,13 @@ def findings_of(error: ValidationError, model: type[BaseModel], data: Any) -> li
     return found
 
 
-def shown(data: Any, place: Place) -> str:
-    """Return the value at a place as it is printed: quoted and cut.
+def shown(value: Any) -> str:
+    """Return a value as it is printed: quoted and cut.
 
     Sections of client options, which hold secrets, are checked by validators of their own that print no value.
     """
-    value = data
-    if not place:
-        return "the whole"
-    for key in place:
-        try:
-            value = value[key]
-        except (KeyError, IndexError, TypeError):
-            return "nothing"
     if isinstance(value, dict):
-        return "a mapping"
+        return f"a mapping with {', '.join(map(str, value))[:60] or 'nothing in it'}"
     if isinstance(value, list | tuple):
         return "a list"
     if value is None:
@@ -100,9 +92,18 @@ def shown(data: Any, place: Place) -> str:
     return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
 
 
+def _at(data: Any, place: Place) -> Any:
+    for key in place:
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
 def _finding(detail: ErrorDetails, model: type[BaseModel], data: Any) -> SettingsFault:
     place, kind, context = detail["loc"], detail["type"], detail.get("ctx", {})
-    value = shown(data, place)
+    value = shown(_at(data, place)) if place else "the whole"
     if kind == "missing":
         return SettingsFault(place[:-1], f"'{place[-1]}' is missing", _describe(model, place))
     if kind == "extra_forbidden":
@@ -118,9 +119,8 @@ def _finding(detail: ErrorDetails, model: type[BaseModel], data: Any) -> Setting
     if kind in ("list_type", "tuple_type"):
         return SettingsFault(place, f"{value} stands where a list is expected", "begin each item with `- `")
     if kind == "string_type":
-        return SettingsFault(
-            place, f"{value} is not text", "quote it; YAML reads words such as no, on and 1 as something else"
-        )
+        remedy = "quote it; YAML reads words such as no, on and 1 as something else"
+        return SettingsFault(place, f"{value} is not text", remedy)
     return SettingsFault(place, f"{value} does not fit", detail["msg"].replace("Input should", "it should"))
 
 

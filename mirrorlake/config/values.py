@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error, shown
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.config.secrets import has_reference
 from mirrorlake.errors import UsageError
@@ -41,7 +41,7 @@ def size(value: Any) -> int:
     number = _quantity(value.lower() if isinstance(value, str) else value, _BYTES)
     if number is None or int(number) <= 0:
         remedy = 'write a number and a unit, like "64 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
-        raise fault_error(f"{_show(value)} is not a size", remedy)
+        raise fault_error(f"{shown(value)} is not a size", remedy)
     return int(number)
 
 
@@ -50,7 +50,7 @@ def interval(value: Any) -> timedelta:
     seconds = _quantity(value, _SECONDS)
     if seconds is None:
         remedy = 'write a number and a unit, like "0s", "500ms", "15m" (ms, s, m, h, d)'
-        raise fault_error(f"{_show(value)} is not an interval", remedy)
+        raise fault_error(f"{shown(value)} is not an interval", remedy)
     return timedelta(seconds=seconds)
 
 
@@ -89,7 +89,7 @@ def _time(text: Any) -> datetime:
 def _texts(value: Any, what: str, remedy: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise fault_error(f"{_show(value)} is not {what}", remedy)
+        raise fault_error(f"{shown(value)} is not {what}", remedy)
     return list(texts)
 
 
@@ -135,7 +135,7 @@ def auto_or_flag(value: Any) -> Literal["auto", True, False]:
         return value
     if value == "auto":
         return "auto"
-    raise fault_error(f"{_show(value)} is none of auto, true and false", "write auto, true or false")
+    raise fault_error(f"{shown(value)} is none of auto, true and false", "write auto, true or false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +170,15 @@ def start(value: Any) -> Start:
     if not isinstance(value, dict) or set(value) != {"timestamp"}:
         if isinstance(value, str) and value[:1] in "el":
             remedy = did_you_mean(value, ["earliest", "latest"])
-        raise fault_error(f"{_show(value)} is not a start", remedy)
+        raise fault_error(f"{shown(value)} is not a start", remedy)
     text = value["timestamp"]
     try:
         found = _time(text)
     except ValueError:
-        raise fault_error(f"{_show(text)} is not an ISO 8601 time", remedy) from None
+        raise fault_error(f"{shown(text)} is not an ISO 8601 time", remedy) from None
     if found.tzinfo is None:
         remedy = f"write {found.isoformat()}Z for UTC, or an offset such as +01:00"
-        raise fault_error(f"{_show(text)} has no time zone", remedy)
+        raise fault_error(f"{shown(text)} has no time zone", remedy)
     return Start("timestamp", found.astimezone(timezone.utc))
 
 
@@ -222,7 +222,7 @@ def policy(value: Any) -> PolicyChoice:
     if not isinstance(value, dict) or set(value) != {"template"} or not isinstance(value["template"], str):
         hint = did_you_mean(value, ["default", "identity"]) if isinstance(value, str) else ""
         remedy = hint if hint.startswith("did") else 'write default, identity or {template: "all.{topic}"}'
-        raise fault_error(f"{_show(value)} is not a replication policy", remedy)
+        raise fault_error(f"{shown(value)} is not a replication policy", remedy)
     try:
         TemplatePolicy(value["template"])
     except TopicNameError as error:
@@ -233,20 +233,10 @@ def policy(value: Any) -> PolicyChoice:
 def _with_separator(choice: PolicyChoice, separator: Any) -> PolicyChoice:
     remedy = "write one or a few of . _ -"
     if choice.template is not None or not isinstance(separator, str) or not is_legal_topic(f"a{separator}b"):
-        raise fault_error(f"{_show(separator)} is not a separator", f"{remedy} beside name: default or identity")
+        raise fault_error(f"{shown(separator)} is not a separator", f"{remedy} beside name: default or identity")
     if not separator:
         raise fault_error("the separator is empty", remedy)
     return PolicyChoice(choice.kind, separator=separator)
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"a mapping with {', '.join(map(str, value)) or 'nothing in it'}"
-    if isinstance(value, list | tuple):
-        return "a list"
-    if value is None:
-        return "nothing"
-    return f"'{str(value).lower() if isinstance(value, bool) else value}'"
 
 
 def filled(value: Any) -> Any:
@@ -268,7 +258,7 @@ def flag(value: Any) -> bool:
         return value
     if isinstance(value, str) and value.lower() in words:
         return words[value.lower()]
-    raise fault_error(f"{_show(value)} is neither true nor false", "write true or false")
+    raise fault_error(f"{shown(value)} is neither true nor false", "write true or false")
 
 
 def options(value: Any) -> dict[str, str]:
