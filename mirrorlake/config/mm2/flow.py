@@ -87,8 +87,7 @@ class Mm2Flow:
     def _sync(self) -> None:
         # Where MirrorMaker's default is another one, it is written.
         sync: dict[str, Any] = {}
-        groups = self._flag("sync.group.offsets.enabled", "sync.groups", default=False)
-        if not groups:
+        if not self._flag("sync.group.offsets.enabled", "sync.groups", default=False):
             sync["groups"] = False
             self.notes.append(
                 "group positions are not written to the target, as MirrorMaker was configured or by its default; "
@@ -97,32 +96,29 @@ class Mm2Flow:
         if not self._flag("sync.topic.configs.enabled", "sync.configs", default=True):
             sync["configs"] = False
         acls = "sync.topic.acls.enabled"
-        if acls in self.given and self._flag(acls, "sync.acls", default=True):
-            sync["acls"] = True
-        elif acls not in self.given:
+        if acls not in self.given:
             self.notes.append("ACLs are not copied unless sync.acls: true is set; MirrorMaker copies them by default")
+        elif self._flag(acls, "sync.acls", default=True):
+            sync["acls"] = True
         for key in ("config.properties.exclude", "config.properties.blacklist"):
             if key in self.given:
-                sync["configs_exclude"] = list(parse_patterns(self.given[key], required=False).expressions)
-                self.translated[key] = "sync.configs_exclude"
-        for key, place in (
-            ("sync.topic.configs.interval.seconds", "interval"),
-            ("sync.group.offsets.interval.seconds", "groups_interval"),
-            ("emit.checkpoints.interval.seconds", "groups_interval"),
-        ):
-            if key in self.given and place not in sync:
-                sync[place] = f"{self.given[key]}s"
-                self.translated[key] = f"sync.{place}"
+                text = self._take(key, "sync.configs_exclude")
+                sync["configs_exclude"] = list(parse_patterns(text, required=False).expressions)
+        if seconds := self._take("sync.topic.configs.interval.seconds", "sync.interval"):
+            sync["interval"] = f"{seconds}s"
+        for key in ("sync.group.offsets.interval.seconds", "emit.checkpoints.interval.seconds"):
+            if "groups_interval" not in sync and (seconds := self._take(key, "sync.groups_interval")):
+                sync["groups_interval"] = f"{seconds}s"
         if sync:
             self.entry["sync"] = sync
 
     def _mm2(self) -> None:
-        """Go on writing the topics that clients of MirrorMaker read, as far as they stand on the target."""
+        """Go on writing the topics that clients of MirrorMaker read, as far as the target has them."""
         mm2: dict[str, Any] = {}
-        for key, place in (("emit.heartbeats.enabled", "heartbeats"), ("emit.checkpoints.enabled", "checkpoints")):
-            if self._flag(key, f"mm2.{place}", default=True):
+        for place in ("heartbeats", "checkpoints"):
+            if self._flag(f"emit.{place}.enabled", f"mm2.{place}", default=True):
                 mm2[place] = True
-        on_target = self._take("offset-syncs.topic.location", "mm2.offset_syncs", "source") == "target"
+        on_target = self._take("offset-syncs.topic.location", "mm2.offset_syncs") == "target"
         if self._flag("emit.offset-syncs.enabled", "mm2.offset_syncs", default=True):
             if on_target:
                 mm2["offset_syncs"] = True
@@ -130,12 +126,11 @@ class Mm2Flow:
                 self.notes.append(
                     "offset syncs are not written to the source (law H); mm2.offset_syncs: true writes them to the target"
                 )
-        if "emit.heartbeats.interval.seconds" in self.given and mm2.get("heartbeats"):
-            mm2["heartbeat_interval"] = f"{self.given['emit.heartbeats.interval.seconds']}s"
-            self.translated["emit.heartbeats.interval.seconds"] = "mm2.heartbeat_interval"
+        interval = "emit.heartbeats.interval.seconds"
+        if "heartbeats" in mm2 and (seconds := self._take(interval, "mm2.heartbeat_interval")):
+            mm2["heartbeat_interval"] = f"{seconds}s"
         if "offset.lag.max" in self.given:
-            mm2["offset_lag_max"] = max(1, self._number("offset.lag.max", 100))
-            self.translated["offset.lag.max"] = "mm2.offset_lag_max"
+            mm2["offset_lag_max"] = max(1, self._number("offset.lag.max", 100, "mm2.offset_lag_max"))
         separator = "replication.policy.internal.topic.separator.enabled"
         if not self._flag(separator, "mm2.separator_in_internal", default=True):
             mm2["separator_in_internal"] = False
@@ -153,11 +148,9 @@ class Mm2Flow:
         if "start" in self.entry:
             self.notes.append("start: latest; for `mirrorlake takeover` set it to earliest")
         if "tasks.max" in self.given:
-            self.entry["lanes"] = min(_MOST_LANES, max(1, self._number("tasks.max", 1)))
-            self.translated["tasks.max"] = "lanes"
+            self.entry["lanes"] = min(_MOST_LANES, max(1, self._number("tasks.max", 1, "lanes")))
         for key in ("target.exactly.once.source.support", "exactly.once.source.support"):
-            if key in self.given:
-                self.translated[key] = "delivery: exactly_once, the default"
+            self._take(key, "delivery: exactly_once, the default")
         if self.given.get("target.exactly.once.source.support", "disabled") != "enabled":
             self.notes.append(f"records reach {target} exactly once; MirrorMaker, as it was set, at least once")
         isolation = [self.given.get(key) for key in ("consumer.isolation.level", "source.consumer.isolation.level")]
@@ -175,14 +168,13 @@ class Mm2Flow:
     def _factor(self) -> None:
         # -1 is the broker's default in both.
         for key in FACTORS:
-            if key in self.given:
-                self.translated[key] = "replication_factor"
+            self._take(key, "replication_factor")
         if "replication.factor" not in self.given:
             self.notes.append("topics get the target's default replication factor; MirrorMaker's default is 2")
         elif self.given["replication.factor"].isdigit():
-            self.entry["replication_factor"] = self._number("replication.factor", 0)
+            self.entry["replication_factor"] = int(self.given["replication.factor"])
 
-    def _take(self, key: str, place: str, default: str) -> str:
+    def _take(self, key: str, place: str, default: str = "") -> str:
         if key in self.given:
             self.translated[key] = place
         return self.given.get(key, default).strip()
@@ -195,8 +187,8 @@ class Mm2Flow:
             )
         return text == "true"
 
-    def _number(self, key: str, default: int) -> int:
-        text = self.given[key].strip()
+    def _number(self, key: str, default: int, place: str) -> int:
+        text = self._take(key, place)
         if not text.isdigit():
             self.notes.append(f"{key} is not a number; {default} was written")
             return default
