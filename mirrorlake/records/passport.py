@@ -41,19 +41,11 @@ class Registry:
 
         `generation` is the life of a source topic; None for the newest that holds the offset.
         """
-        origins = tuple(self._origins(cluster, where, offset))
         if self._is_source(cluster, where.topic):
-            return self._of_source(cluster, where, offset, generation, origins)
-        if origins:
-            first = origins[0]
+            return self._of_source(cluster, where, offset, generation)
+        for first in self._origins(cluster, where, offset):
             upstream = TopicPartition(first.source.topic, first.source.partition)
-            return self._of_source(
-                first.cluster,
-                upstream,
-                first.offset,
-                first.source.generation,
-                tuple(self._origins(first.cluster, upstream, first.offset)),
-            )
+            return self._of_source(first.cluster, upstream, first.offset, first.source.generation)
         into = [flow.name for flow in self.flows if flow.target == cluster]
         why = (
             f"none of {', '.join(into)} wrote it: another writer's record, a transaction's marker, or not known yet"
@@ -77,25 +69,25 @@ class Registry:
             return False
         return bool(self.lake.relay(cluster).where(F.col("topic") == topic).limit(1).count())
 
-    def _origins(self, cluster: str, where: TopicPartition, offset: int) -> Iterator[Origin]:
+    def _origins(self, cluster: str, where: TopicPartition, offset: int) -> tuple[Origin, ...]:
         flows = [flow for flow in self.flows if flow.target == cluster]
-        runs = lives_of(self.lake, flows).standing(self.lake.meta(OFFSET_MAP)) if flows else None
-        found = [] if runs is None else list(_standing(flows, runs, where, offset))
+        if not flows:
+            return ()
+        runs = lives_of(self.lake, flows).standing(self.lake.meta(OFFSET_MAP))
+        found = tuple(_standing(flows, runs, where, offset))
         # The newest runs may stand in the ledgers only (DESIGN 9).
-        if flows and not found and (known := self._known(flows)) is not None:
-            found = list(_standing(flows, known.runs, where, offset))
-        yield from found
+        if not found and (known := self._known(flows)) is not None:
+            found = tuple(_standing(flows, known.runs, where, offset))
+        return found
 
     def _known(self, flows: Sequence[FlowConfig]) -> KnownMaps | None:
         try:
             return known_maps(self.lake, flows, self._clusters)
         except ClusterError:
-            # A target that is away: what the tables hold is still true, only perhaps not the newest.
+            # A target does not answer: what the tables hold is still true, only perhaps not the newest.
             return None
 
-    def _of_source(
-        self, alias: str, where: TopicPartition, offset: int, generation: int | None, origins: tuple[Origin, ...]
-    ) -> Passport:
+    def _of_source(self, alias: str, where: TopicPartition, offset: int, generation: int | None) -> Passport:
         row, source = self._landed(alias, where, offset, generation)
         missing = None if row is not None else self._why_missing(alias, source, offset)
         flows = [flow for flow in self.flows if flow.source == alias]
@@ -109,7 +101,7 @@ class Registry:
             landed=None if row is None else LandedIn(file=row.file, landed_at_ms=row.landed_at_ms),
             missing=missing,
             outcomes=outcomes,
-            came_from=origins,
+            came_from=self._origins(alias, where, offset),
         )
 
     def _landed(
