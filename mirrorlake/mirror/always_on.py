@@ -1,9 +1,9 @@
 """The streams of a running mirror, which follow what a person wants of it.
 
-Every few seconds the table `control` is looked at: paused streams are stopped between two batches, resumed ones started;
-when newer settings were applied, they are read from the mirror's own file, and only the streams that they change are
-stopped and started again. Positions live in the ledger and the relay, so a stream that is stopped and started anywhere goes
-on exactly where it was (law F). A stream that fails is parked (see `Supervisor`), and the table says so to everyone.
+Every few seconds they follow the table `control`: paused streams stop between two batches, resumed ones start. Newly applied
+settings are read from the mirror's own file, and only the streams that they change start again. Positions live in the ledger
+and the relay, so a stream that stops here and starts anywhere goes on exactly where it was (law F). A stream that fails is
+parked (see `Supervisor`), and the table shows it to everyone.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class AlwaysOn:
         try:
             made_of = identify()
         except MirrorlakeError as error:
-            # Settings that one stream cannot be made of, such as a key of a rule that is gone, are that stream's trouble.
+            # Settings that one stream cannot be made of, such as a missing key of a rule, park that stream only.
             made_of, call = f"fault: {error}", partial(_refuse, error)
         return Stream(name=name, made_of=made_of, resumed=self._watch.state.resumed.get(name), call=call)
 

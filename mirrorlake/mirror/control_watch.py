@@ -36,7 +36,7 @@ class ControlWatch:
         try:
             self.state = self.control.state()
         except Exception as error:
-            # The streams have their own ways to meet a store that fails; this look is not the place to end them.
+            # The streams retry a store that fails by themselves; this look does not end them.
             self._say(f"the table control cannot be read: {type(error).__name__}: {str(error)[:200]}")
             return self.state
         applied = self.state.applied

@@ -19,13 +19,13 @@ from mirrorlake.model.parked import Parked
 
 log = logging.getLogger(__name__)
 
-# A cluster that is away from the start is a mistake in the settings more often than an outage.
+# A cluster that never answered is a mistake in the settings more often than an outage.
 FIRST_S = 60.0
-# A stream that has run so long has got over its last failure.
+# A stream that has run so long has recovered from its last failure.
 HEALTHY_S = 60.0
-# A cluster that answers again is found soon; a store, or a worker that dies each time, is not asked so often.
+# A cluster that answers again is found soon; a store, or a worker that dies each time, is tried less often.
 _MOST_S = {ClusterUnreachable: 10.0, ClusterError: 300.0, StoreError: 300.0}
-# The first new start mends most of what it can mend: what is gone a second later is not news.
+# The first new start repairs most of what it can: a failure that lasts a second is not news.
 _PUBLISHED_FROM = 2
 
 
@@ -45,9 +45,9 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkingPlace:
-    """Where a failed stream waits: `retry_at` on the monotonic clock, None for a person.
+    """Where a failed stream waits until `retry_at` (monotonic clock), or for a person where that is None.
 
-    `never_came` where a cluster was not there in the first minute: most likely a wrong address.
+    `never_came`: its cluster did not answer in the first minute, most likely because of a wrong address.
     """
 
     stream: Stream
@@ -78,7 +78,7 @@ def place_of(
     stream: Stream, error: Exception, before: ParkingPlace | None, *, now: Callable[[], datetime], never_came: bool
 ) -> ParkingPlace:
     """Park a stream that `error` ended, and log it; `before` is where it waited before this start, if it never ran well."""
-    failure = _as_own_error(stream.name, error)
+    failure = _as_mirrorlake_error(stream.name, error)
     kind = next((kind for kind in _MOST_S if _is_retried(failure, kind)), None)
     attempts = before.attempts + 1 if before is not None else 1
     pause = None if kind is None else pause_s(attempts, most_s=_MOST_S[kind])
@@ -115,7 +115,7 @@ def _is_retried(error: MirrorlakeError, kind: type[MirrorlakeError]) -> bool:
     return type(error) is kind if kind is ClusterError else isinstance(error, kind)
 
 
-def _as_own_error(name: str, error: Exception) -> MirrorlakeError:
+def _as_mirrorlake_error(name: str, error: Exception) -> MirrorlakeError:
     if isinstance(error, MirrorlakeError):
         return error
     return StoreError(

@@ -62,7 +62,7 @@ class Runner:
         self._connections.lake.create_all(sorted({one.source for one in flows}))
         if once:
             return self._drain(sorted({one.source for one in flows} - {*config.lake_clusters}), flows, stop)
-        # Who runs a part of the flows does not look at all: `mirrorlake sample` does, once for every part.
+        # A process that runs a part of the flows does not sample: `mirrorlake sample` does, once for all parts.
         duties = Duties("mirror", self._duties() if flow is None else ())
         duties.start()
         try:
@@ -76,7 +76,7 @@ class Runner:
         with self._connections.board() as board:
             land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
             landed, failures = drain({landing(name): partial(land, name) for name in sources}, tick=board.tick)
-            # Also where landing failed: what the relay holds is sent.
+            # What the relay holds is sent where landing failed, too.
             send = partial(self._republish_once, state=state, stop=stop, tell=board.tell)
             sent, more = drain({one.name: partial(send, one) for one in flows}, tick=board.tick)
         for failure in (*failures, *more):

@@ -1,4 +1,4 @@
-"""Measure a mirror for as long as it runs; where no port is named, nothing is loaded, started or counted."""
+"""Serve the metrics of a running mirror; without a port nothing is loaded, started or counted."""
 
 from __future__ import annotations
 
