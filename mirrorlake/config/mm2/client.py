@@ -63,22 +63,19 @@ class Clients:
 
     def with_options(self, pair: Pair, entry: dict[str, Any]) -> dict[str, Any]:
         """Return a flow's entry with its producer options."""
-        _, target = pair
-        written: dict[str, tuple[str, str]] = {}
-        for start, settings in (
-            (f"{target}.producer.", _below(self.of_clusters[target], "producer.")),
-            (f"{pair[0]}->{target}.producer.override.", _below(self.of_flows[pair], "producer.override.")),
-            (f"{pair[0]}->{target}.target.producer.", _below(self.of_flows[pair], "target.producer.")),
+        source, target = pair
+        values: dict[str, str] = {}
+        places: dict[str, str] = {}
+        for owner, start, settings in (
+            (target, "producer.", self.of_clusters[target]),
+            (f"{source}->{target}", "producer.override.", self.of_flows[pair]),
+            (f"{source}->{target}", "target.producer.", self.of_flows[pair]),
         ):
-            for key, value in settings.items():
+            for key, text in _below(settings, start).items():
                 if not _CONNECTION.match(key):
-                    written[key] = (start + key, value)
-        options = self._checked(
-            {key: self._value(text, f"{target}_producer_{key}") for key, (_, text) in written.items()},
-            {key: where for key, (where, _) in written.items()},
-            check=check_producer,
-            place="producer",
-        )
+                    values[key], places[key] = text, f"{owner}.{start}{key}"
+        values = {key: self._value(text, f"{target}_producer_{key}") for key, text in values.items()}
+        options = self._checked(values, places, check=check_producer, place="producer")
         return {**entry, "producer": options} if options else entry
 
     def _cluster(self, alias: str) -> dict[str, Any]:
@@ -102,9 +99,7 @@ class Clients:
                 values |= login
                 places |= dict.fromkeys(login, where)
             else:
-                values[key] = (
-                    self._secret(value, f"{alias}_{key}") if looks_secret(key) else self._value(value, f"{alias}_{key}")
-                )
+                values[key] = (self._secret if looks_secret(key) else self._value)(value, f"{alias}_{key}")
         return self._checked(values, places, check=check_client, place=f"clusters.{alias}.client")
 
     def _tuning(self, alias: str) -> dict[str, Pair]:
@@ -157,9 +152,7 @@ class Clients:
             dropped = set()
             for finding in findings:
                 key = str(finding.place[0])
-                self.refused[places.get(key, key)] = (
-                    f"{finding.problem}; {finding.remedy}" if finding.remedy else finding.problem
-                )
+                self.refused[places.get(key, key)] = "; ".join(filter(None, (finding.problem, finding.remedy)))
                 if key in values and not _is_security(key):
                     dropped.add(key)
             if not dropped:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mirrorlake.config.mm2.read import Mm2File, text_of
+from mirrorlake.config.mm2.properties import Mm2File, text_of
 from mirrorlake.errors import ConfigError, Fault
 
 Config = tuple[str, Mapping[str, Any]]

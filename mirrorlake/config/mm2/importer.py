@@ -20,7 +20,8 @@ from mirrorlake.config.edit.yaml_text import sections
 from mirrorlake.config.mm2.client import Clients, Pair
 from mirrorlake.config.mm2.flow import Mm2Flow
 from mirrorlake.config.mm2.names import TRANSLATED, why_not
-from mirrorlake.config.mm2.read import PropertyLine, Status, read
+from mirrorlake.config.mm2.properties import PropertyLine, Status
+from mirrorlake.config.mm2.read import read
 from mirrorlake.errors import ConfigError, Fault
 
 Fate = tuple[Status, str]

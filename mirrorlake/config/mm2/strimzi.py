@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mirrorlake.config.mm2.connect import complete
-from mirrorlake.config.mm2.read import Mm2File
+from mirrorlake.config.mm2.properties import Mm2File
 from mirrorlake.errors import ConfigError, Fault
 
 _PATTERNS = {
