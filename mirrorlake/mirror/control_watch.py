@@ -25,7 +25,7 @@ class ControlWatch:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self.control = connections.control()
+        self._control = connections.control()
         self._known: Intention | None = None
         self._has_looked = False
         self._said = ""
@@ -34,7 +34,7 @@ class ControlWatch:
     def look(self) -> ControlState:
         """Read the state that holds now, and adopt newly applied settings."""
         try:
-            self.state = self.control.state()
+            self.state = self._control.state()
         except Exception as error:
             # The streams retry a store that fails by themselves; this look does not end them.
             self._say(f"the table control cannot be read: {type(error).__name__}: {str(error)[:200]}")

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.lake.audit import Audit
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.plan import Change, Plan
@@ -107,7 +106,7 @@ def test_empty_topics_are_made_beside_the_records_and_lost_ones_are_not(
     state = central.describe([remote])[remote]
     assert (state.partitions, state.replicas) == (2, 1)
     assert central.configs([remote])[remote] == {"segment.ms": "60000"}
-    [entry] = Audit(mirror.lake, now=mirror._now).entries("central", "topic")
+    [entry] = mirror._connections.audit().entries("central", "topic")
     assert (entry.object, entry.action, entry.after["replication_factor"]) == (remote, "create", 1)
     assert not [finding for finding in mirror.doctor() if finding.layer == "replication"]
     add_partitions(east, topic, 3)
@@ -222,7 +221,7 @@ def test_law_f_an_interrupted_apply_neither_loses_an_acl_nor_takes_anothers(
     intended = Change(
         where="central", kind="acl", name=str(made), action=INTENDED, after=made.as_dict(), flow="east->central"
     )
-    Audit(mirror.lake, now=mirror._now).record([intended], command="apply")
+    mirror._connections.audit().record([intended], command="apply")
     set_acls(central, add=[made])
     assert [change.action for change in mirror.plan().changes] == ["adopt"]
     set_acls(east, remove=[grant])
