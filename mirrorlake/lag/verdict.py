@@ -226,6 +226,11 @@ class LagVerdict(Shown):
         found = [hop for hop in self.hops if hop.at_risk]
         return tuple(sorted(found, key=lambda hop: (hop.retention and hop.retention.left_ms) or 0))
 
+    @property
+    def is_fine(self) -> bool:
+        """Whether no hop is worse than OK, and retention overtakes none."""
+        return self.verdict <= Verdict.OK and not self.at_risk
+
     def of(self, flow: str, hop: str) -> list[HopVerdict]:
         """List the verdicts on one hop of a flow."""
         return [one for one in self.hops if (one.place.flow, one.place.hop) == (flow, hop)]

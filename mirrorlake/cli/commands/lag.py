@@ -13,7 +13,6 @@ from mirrorlake.cli.command import Flow, Invocation, command
 from mirrorlake.cli.output import Output
 from mirrorlake.cli.stopping import in_background
 from mirrorlake.errors import UsageError
-from mirrorlake.lag.verdict import Verdict
 
 if TYPE_CHECKING:
     from mirrorlake.lag.sampler import SampledMoment
@@ -58,7 +57,7 @@ def lag(
     if verdict:
         judged = known.verdict()
         cli.answer(judged)
-        return 0 if judged.verdict <= Verdict.OK and not judged.at_risk else 1
+        return 0 if judged.is_fine else 1
     frame = known.now() if since is None else known.over(since)
     rows = sorted(
         frame.collect(), key=lambda r: (r.flow, r.topic, r.generation, r.partition, _HOPS[r.hop], r.group_id or "")
@@ -146,5 +145,4 @@ def report(
     path = found.write(out)
     cli.document(found.as_dict() | {"path": str(path)})
     cli.say(f"{found}\nwritten to {path}")
-    is_well = found.verdict.verdict <= Verdict.OK and not found.verdict.at_risk
-    return 0 if is_well and all(one.equal for one in found.verifications) else 1
+    return 0 if found.verdict.is_fine and all(one.equal for one in found.verifications) else 1
