@@ -53,10 +53,7 @@ def suspects(
 ) -> list[TopicPartition]:
     """Return the partitions whose log may have gone back since it was looked at.
 
-    Args:
-        known: the source's topics, with the leader epochs at which all that was landed was there.
-        ends: the end and the leader epoch of each partition now.
-        landed: the next offset to land of partitions of which something was landed.
+    `ends` are end and leader epoch of each partition now, `landed` the next offsets to land.
     """
     return [
         tp
@@ -73,13 +70,7 @@ def gap_of(topic: KnownTopic, cut: Cut, landed: int) -> Gap:
 
 
 class CutFinder:
-    """Compare a relay with what its source holds now.
-
-    Args:
-        lake: the lake.
-        alias: the source.
-        reader_options: librdkafka options of a consumer that reaches it.
-    """
+    """Compare a relay with what its source holds now."""
 
     def __init__(self, lake: Lake, alias: str, reader_options: Mapping[str, Any]) -> None:
         self._lake = lake
@@ -168,7 +159,7 @@ class _Search:
         return low
 
     def _spread(self, low: int, high: int) -> list[int]:
-        """Return some landed offsets between two, the newest among them."""
+        """Return some landed offsets from `low` to before `high`, the newest among them."""
         if low >= high:
             return []
         bucket = F.floor((F.col("offset") - low) * _PROBES / (high - low))

@@ -38,14 +38,8 @@ def start_landing(
 ) -> StreamingQuery:
     """Start a query over the topics of a source.
 
-    Args:
-        spark: the session.
-        name: the query's name.
-        options: how the source is reached, and which of its topics are read.
-        checkpoint_location: Spark's progress folder.
-        each_batch: lands a batch.
-        start: the first offset of each partition; None to resume where the checkpoint location ends.
-        trigger: time between two batches, None to end where the source ends now.
+    `start` is the first offset of each partition, None to resume where the checkpoint location ends; `trigger` the time
+    between two batches, None to end where the source ends now.
     """
     starting = "earliest"
     if start:

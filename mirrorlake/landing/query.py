@@ -22,10 +22,7 @@ GRACE_S = 20.0
 def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[[], None] = lambda: None) -> None:
     """Wait until the query has ended or, after `stop` was set, has been stopped between two batches.
 
-    Args:
-        query: a started query.
-        stop: set it to end the query; a batch under way is given 20 s to finish.
-        tick: called about five times a second, for the caller's own bookkeeping.
+    A batch under way is given 20 s to finish. `tick` is called about five times a second.
 
     Raises:
         StreamingQueryException: the query failed.

@@ -50,9 +50,6 @@ def await_retry(
         attempts: how many starts have failed in a row.
         once: whether the run is to end soon.
         stop: ends the pause.
-
-    Raises:
-        MirrorlakeError: a new start would fail in the same way.
     """
     alias, text = source.alias, str(error)
     if met_another(text):

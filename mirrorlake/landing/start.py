@@ -25,13 +25,14 @@ def next_offsets(
     """Return the next offset to read of every partition that was landed, or planned, before.
 
     The relay may stand before the checkpoint location where a batch ended in control records, and after it where
-    the last batch was written but not yet committed: the further one is right in both cases.
+    the last batch was written but not yet committed: the further one is right in both cases. A life that a cut began goes on
+    at the cut.
 
     Args:
         current: the partitions of the source, each in its present life.
         landed: the next offset to land, by the relay.
         resumed: the next offset to read, by the checkpoint location.
-        known: the topics; a life that a cut began goes on there.
+        known: the source's topics.
     """
     positions = {}
     for tp, source in current.items():
@@ -54,31 +55,20 @@ def refuse_if_lost(
     number: int,
     topics: SourceTopics,
 ) -> None:
-    """Check that the checkpoint location knows all that the relay holds of it.
+    """Raise `CheckpointLost` where the checkpoint location does not know all that the relay holds of it.
 
-    Args:
-        alias: the source.
-        known: the checkpoint location.
-        landed: the next offset to land, by the relay.
-        signed: the newest batch that the relay holds.
-        number: the number of the checkpoint location.
-        topics: the source's topics.
-
-    Raises:
-        CheckpointLost: it does not.
+    `landed` is the next offset to land by the relay, `signed` the newest batch that it holds.
     """
     if signed is None or signed.checkpoint != number:
         return
     planned = kafka_positions(known.planned or {})
-    ahead = [
-        source
+    is_ahead = any(
+        position > planned.get(TopicPartition(source.topic, source.partition), position)
         for source, position in landed.items()
         if source.topic in topics.known
         and source.generation == topics.known[source.topic].generation_of(source.partition)
-        and TopicPartition(source.topic, source.partition) in planned
-        and position > planned[TopicPartition(source.topic, source.partition)]
-    ]
-    if signed.batch <= known.last_planned and not ahead:
+    )
+    if signed.batch <= known.last_planned and not is_ahead:
         return
     what = (
         f"plans end at batch {known.last_planned}" if known.has_progress else "holds no offsets/ and commits/ any more"
@@ -94,15 +84,9 @@ def refuse_if_lost(
 
 
 def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
-    """Check that the relay's records come from the cluster that answers now.
+    """Raise `OtherCluster` where the relay's records come from another cluster, whose offsets mean something else.
 
-    Args:
-        alias: the source.
-        recorded: the cluster's id as the relay has it; None where nothing was landed by a release that records it.
-        found: the id of the cluster that answers.
-
-    Raises:
-        OtherCluster: they come from another one, whose offsets mean something else.
+    `recorded` is None where nothing was landed by a release that records the id.
     """
     if recorded in (None, found):
         return
@@ -118,16 +102,11 @@ def refuse_other_cluster(alias: str, recorded: str | None, found: str) -> None:
 
 
 def source_gap(alias: str, lost: Sequence[Gap], gone: Sequence[Gap]) -> SourceGap:
-    """Return the refusal to step over what left a source, or over where its log went back.
-
-    Args:
-        alias: the source.
-        lost: what it no longer holds and was never landed.
-        gone: what was landed and no longer stands there.
-    """
+    """Return the refusal to step over what left a source (`lost`), or over where its log went back (`gone`)."""
     causes, consequences = [], []
     if lost:
-        causes.append(f"records left {alias} before they were landed: {', '.join(map(_range, lost))}")
+        ranges = ", ".join(f"{gap.source} {gap.first_offset}..{gap.last_offset}" for gap in lost)
+        causes.append(f"records left {alias} before they were landed: {ranges}")
         consequences.append("they are gone from the source")
     if gone:
         places = ", ".join(
@@ -144,7 +123,3 @@ def source_gap(alias: str, lost: Sequence[Gap], gone: Sequence[Gap]) -> SourceGa
         + (" (what the source holds from the cut on is then landed as a generation of its own)" if gone else ""),
         gaps=(*lost, *gone),
     )
-
-
-def _range(gap: Gap) -> str:
-    return f"{gap.source} {gap.first_offset}..{gap.last_offset}"

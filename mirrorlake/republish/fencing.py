@@ -116,12 +116,7 @@ class FencedLanes:
         claims leaves a ledger that knows no less than before, whatever the number of lanes was and becomes. The workers'
         records carry their own lane's positions again: no worker sends before all claims stand.
 
-        Args:
-            settled: the remote topics and positions that the new owner goes on from.
-            checkpoint_location: the number of the one that it uses.
-            scope: what the flow carries.
-            held: the newest ledger record of each lane that the lake's tables hold.
-            held_epoch: the newest epoch that they hold.
+        `held` is the newest ledger record of each lane that the lake's tables hold, `held_epoch` the newest epoch.
 
         Raises:
             LaneFenced: another republisher started at the same moment.

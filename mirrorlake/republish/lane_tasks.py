@@ -37,9 +37,8 @@ _Rows = Iterator[pa.RecordBatch]
 class LaneWork:
     """One lane's part of a batch: who sends, which files hold the records, and where each partition goes.
 
-    `at_most_s` ends the work after the chunk that is under way then; what is left is sent next time.
-    `skip_before_ms` drops the leading records of partitions that have no position yet and that are older (a flow's
-    `start`). `view` is what the flow makes of its records, None where they go out as they are.
+    `at_most_s` ends the work after the chunk that is under way then; what is left is sent next time. `skip_before_ms` drops
+    the leading records that are older (a flow's `start`), of partitions without a position.
     """
 
     task: LaneTask
@@ -53,13 +52,10 @@ class LaneWork:
 def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame | None = None) -> list[LedgerRecord]:
     """Send a batch and return the ledger records that were committed, in order per lane.
 
-    Args:
-        spark: the session whose workers send.
-        work: the lanes; lanes without records are left out.
-        frame: the batch itself, for the feeder `spark`; None where the workers read the files.
+    `frame` is the batch itself for the feeder `spark`, None where the workers read the files.
 
     Raises:
-        MirrorlakeError: what a lane raised, after the other lanes came to their end.
+        LanesFailed: a lane stopped, after the other lanes came to their end.
     """
     if not work:
         return []

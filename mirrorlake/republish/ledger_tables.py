@@ -43,13 +43,7 @@ _NEWEST = """
 
 
 class LedgerCopy:
-    """Keep the copies of one flow's ledger.
-
-    Args:
-        lake: the lake.
-        flow: the flow's name.
-        source: the alias of its source, whose relay holds the bytes of quarantined records.
-    """
+    """Keep the copies of one flow's ledger; the relay of its source holds the bytes of quarantined records."""
 
     def __init__(self, lake: Lake, flow: str, source: str) -> None:
         self._lake = lake

@@ -101,12 +101,7 @@ class OwnedFlow:
         return self.due(rows, shared=bool(positions))
 
     def due(self, rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
-        """Return the files that hold something for this flow that its ledger does not know, in upstream order.
-
-        Args:
-            rows: rows of the relay with their `file`.
-            shared: rows were left out, so that a file may hold more source partitions than can be seen here.
-        """
+        """Return the files of rows of the relay that hold something for this flow that its ledger does not know."""
         without = self.claims.claim.scope.without
         carried = (
             file

@@ -16,11 +16,7 @@ from mirrorlake.republish.settling import look_at_remotes
 
 
 def held_now(flow: FlowConfig, *, target: ClusterAdmin, ledger: LedgerReader) -> list[HeldTopic]:
-    """Find the remote topics of a flow that are not those its ledger knows.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
+    """Find the remote topics of a flow that are not those its ledger knows."""
     last = read_lanes(ledger, target, flow.ledger_topic)
     return look_at_remotes(flow, target, merged_remotes(last), merged_positions(last))[0]
 
@@ -30,15 +26,8 @@ def choose(
 ) -> HeldTopic | None:
     """Write down what a person chose for a lost remote topic; the flow's next start, or one that runs, does it.
 
-    Args:
-        control: the table of intentions.
-        flow: the flow.
-        topic: the remote topic, or a source topic that goes there.
-        held: the flow's lost remote topics.
-        send_again: send everything again from the relay; otherwise it starts empty.
-
-    Returns:
-        The topic, None where the same choice was made before and is done.
+    `topic` is the remote topic, or a source topic that goes there. Returns None where the same choice was made before and is
+    done.
 
     Raises:
         UsageError: no topic is named, or it was not lost.

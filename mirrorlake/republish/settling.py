@@ -33,11 +33,7 @@ Positions = Mapping[SourcePartition, int]
 def look_at_remotes(
     flow: FlowConfig, target: ClusterAdmin, known: Mapping[str, Remote], positions: Positions
 ) -> tuple[list[HeldTopic], dict[str, TopicState]]:
-    """Return the remote topics that were lost, and those that exist, of what the flow carries and has sent.
-
-    Raises:
-        ClusterError: the target does not answer.
-    """
+    """Return the remote topics that were lost, and those that exist, of what the flow carries and has sent."""
     sent = [source for source, at in positions.items() if at > 0 and flow.carries(source.topic)]
     states = describe_surely(target, {flow.remote_topic(source.topic) for source in sent})
     held = held_topics(
@@ -65,21 +61,8 @@ def settle_remotes(
 ) -> Settled:
     """Decide what a new owner of the flow claims; lost topics that a person has chosen for exist afterwards.
 
-    The lake learns of a new life before the ledger does: what is known of the old one no longer counts in between.
-
-    Args:
-        lake: records new lives, so that look-ups leave earlier ones out.
-        target: the target's admin.
-        flow: the flow.
-        known: the remote topics by the ledger.
-        positions: the positions by the ledger.
-        choices: what a person chose.
-        remotes: makes the remote topics that are missing.
-        topics: the source's topics.
-        at: the time.
-
-    Raises:
-        ClusterError: the target does not answer, or refuses to make a topic.
+    The lake learns of a new life before the ledger does: what is known of the old one no longer counts in between. `known`
+    and `positions` are those of the ledger; `remotes` makes what is missing.
     """
     choices = tuple(choices)
     held, states = look_at_remotes(flow, target, known, positions)

@@ -43,15 +43,10 @@ class LedgerReader:
         self._records.close()
 
     def last(self, lane: int, *, epoch: int = 0) -> LedgerRecord | None:
-        """Return the lane's newest committed record, None when there never was one.
+        """Return the lane's newest committed record, None when there never was one; that of `epoch` or a later one.
 
         Walks backwards from the end in growing steps: the last offsets of a lane are a record and its commit marker, but
-        aborted chunks may stand after them.
-
-        Args:
-            lane: the lane.
-            epoch: looks back for a record of this epoch or a later one. Without transactions, records of owners that were
-                replaced may stand after those of the newest (`supersedes`).
+        aborted chunks may stand after them, and without transactions records of owners that were replaced (`supersedes`).
         """
         low, high = self.ends(lane)
         step = 4

@@ -32,13 +32,10 @@ _STALLED_S = 10.0
 
 
 class Transaction:
-    """One attempt at a chunk.
+    """One attempt at a chunk, by a producer that holds the lane.
 
-    Args:
-        producer: a producer that holds the lane.
-        task: the lane.
-        dense: topics of which each record is asked for its downstream offset.
-        is_named: each record says which one it is, so that `refused` holds those that are too large.
+    Of the topics in `dense`, each record is asked for its downstream offset; with `is_named`, each says which one it is, so
+    that `refused` holds those that are too large.
     """
 
     def __init__(
