@@ -28,6 +28,11 @@ def test_importing_starts_nothing() -> None:
     assert json.loads(result.stdout) == []
 
 
+def test_the_command_line_loads_no_spark_before_a_command_needs_it() -> None:
+    code = "import sys, mirrorlake.cli; print([m for m in ('pyspark', 'pandas', 'ipywidgets') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
 def test_the_error_tree_that_is_drawn_is_the_one_that_is_there() -> None:
     classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     for error in classes:
