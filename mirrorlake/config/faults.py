@@ -36,6 +36,12 @@ def finding_error(*findings: SettingsFault) -> PydanticCustomError:
     return PydanticCustomError("findings", "{count} finding(s)", {"count": len(findings), "findings": findings})
 
 
+def raise_any(findings: Iterable[SettingsFault]) -> None:
+    """Raise what was found, if anything was."""
+    if found := list(findings):
+        raise finding_error(*found)
+
+
 def fault_error(problem: str, remedy: str = "") -> PydanticCustomError:
     """Return the error that a validator of one value raises."""
     return finding_error(SettingsFault((), problem, remedy))

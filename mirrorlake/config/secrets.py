@@ -46,6 +46,11 @@ def is_reference(text: str) -> bool:
     return match is not None and match.group(1) is not None
 
 
+def is_bare_reference(text: str) -> bool:
+    """Return whether the text is one reference without a default, which would be the secret itself."""
+    return is_reference(text) and ":-" not in text
+
+
 def has_secret(text: str) -> bool:
     """Return whether the text holds a reference to a secret store."""
     return any(_SECRET.fullmatch(match.group(1) or "") for match in _REFERENCE.finditer(text))
@@ -127,7 +132,7 @@ def keep_for_session(reference: str, value: str) -> None:
         BadReferenceError: the text is not such a reference.
     """
     check(reference)
-    if not is_reference(reference) or ":-" in reference:
+    if not is_bare_reference(reference):
         raise BadReferenceError(f"'{reference}' is not a reference", "write ${env:NAME} or ${secret:scope/key}")
     _TYPED[reference[2:-1]] = value
 

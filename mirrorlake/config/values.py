@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error, shown
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, raise_any, shown
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.config.secrets import has_reference
 from mirrorlake.errors import UsageError
@@ -270,6 +270,5 @@ def options(value: Any) -> dict[str, str]:
         for key, item in value.items()
         if not isinstance(item, str | int | float | bool)
     ]
-    if findings:
-        raise finding_error(*findings)
+    raise_any(findings)
     return {str(key): str(item).lower() if isinstance(item, bool) else str(item) for key, item in value.items()}

@@ -18,7 +18,7 @@ from mirrorlake.config.edit.yaml_text import YamlText, append, put, put_below, r
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.config.secrets import is_reference, variable
+from mirrorlake.config.secrets import is_bare_reference, variable
 from mirrorlake.errors import UsageError
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS, PatternError, parse_patterns
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
@@ -116,7 +116,7 @@ class ClusterDraft:
         if not self.logs_in:
             return dict.fromkeys(("sasl.mechanism", "sasl.username", "sasl.password"), "")
         password = self.password or self.usual_reference
-        if not is_reference(password) or ":-" in password:
+        if not is_bare_reference(password):
             raise UsageError(
                 f"the password of {self.alias} is not a reference",
                 consequence="it is not kept: a settings file is not the place for a password",

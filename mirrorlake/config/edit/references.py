@@ -6,7 +6,7 @@ from typing import Any
 
 from mirrorlake.config.client import jaas
 from mirrorlake.config.edit.yaml_text import YamlText
-from mirrorlake.config.secrets import is_reference, looks_secret, variable
+from mirrorlake.config.secrets import is_bare_reference, looks_secret, variable
 
 
 def without_secrets(text: str) -> tuple[str, dict[str, str]]:
@@ -44,11 +44,6 @@ def _may_be_shown(key: str, value: Any) -> bool:
         try:
             options = jaas.parse(text).options
         except jaas.JaasError:
-            return _is_plain_reference(text)
-        return all(_is_plain_reference(value) for name, value in options.items() if looks_secret(name))
-    return _is_plain_reference(text)
-
-
-def _is_plain_reference(text: str) -> bool:
-    # A default of ${env:NAME:-default} would be the secret itself.
-    return is_reference(text) and ":-" not in text
+            return is_bare_reference(text)
+        return all(is_bare_reference(value) for name, value in options.items() if looks_secret(name))
+    return is_bare_reference(text)

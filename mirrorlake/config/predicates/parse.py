@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, raise_any
 from mirrorlake.config.predicates.engine import engine
 from mirrorlake.model.json_path import Index, Name, Path, PathError, parse_path
 
@@ -88,8 +88,7 @@ def declared_fields(fields: Mapping[str, str]) -> dict[Path, str]:
             findings.append(SettingsFault((name,), f"'{type_name}' is not a type", did_you_mean(type_name, known)))
         else:
             found[path] = declared
-    if findings:
-        raise finding_error(*findings)
+    raise_any(findings)
     return found
 
 

@@ -20,7 +20,7 @@ from pydantic import (
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client.options import check_producer
-from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, fault_error, finding_error, raise_any
 from mirrorlake.config.schema.placement import Placement, read_placement
 from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import RuleConfig, check_names, named
@@ -137,8 +137,7 @@ class FlowConfig(Settings):
     @field_validator("producer")
     @classmethod
     def _known_options(cls, producer: dict[str, str]) -> dict[str, str]:
-        if findings := check_producer(producer):
-            raise finding_error(*findings)
+        raise_any(check_producer(producer))
         return producer
 
     @model_validator(mode="after")

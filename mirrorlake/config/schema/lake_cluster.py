@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Count, Settings
-from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
 from mirrorlake.config.schema.selection import TopicMatcher
 from mirrorlake.config.schema.sync import unknown_settings
 from mirrorlake.model.patterns import TopicPattern
@@ -34,8 +33,7 @@ def topic_fault(name: str) -> tuple[str, str] | None:
 def _topic_settings(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise fault_error("a mapping is expected", "write {retention.ms: 604800000}")
-    if findings := unknown_settings(value):
-        raise finding_error(*findings)
+    raise_any(unknown_settings(value))
     return values.options(value)
 
 
@@ -56,12 +54,5 @@ def topics_by_name(value: Any) -> Any:
     """
     if not isinstance(value, dict):
         raise fault_error("a mapping is expected", "write {orders: {partitions: 6}}")
-    if findings := list(_name_findings(value)):
-        raise finding_error(*findings)
+    raise_any(SettingsFault((name,), *fault) for name in value if (fault := topic_fault(str(name))))
     return {name: {} if topic is None else topic for name, topic in value.items()}
-
-
-def _name_findings(names: Iterable[Any]) -> Iterable[SettingsFault]:
-    for name in names:
-        if fault := topic_fault(str(name)):
-            yield SettingsFault((name,), *fault)

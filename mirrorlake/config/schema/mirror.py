@@ -13,7 +13,7 @@ from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.client.options import check_client
-from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
 from mirrorlake.config.schema.flow import FlowConfig, Mm2Config
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
 from mirrorlake.config.schema.metrics import MetricsConfig
@@ -61,8 +61,7 @@ class LakeConfig(Settings):
         elif not self.root:
             missing = [key for key, value in named.items() if not value]
             findings = [SettingsFault((), f"'{key}' is missing", f"add `{key}:` beside {given[0]}") for key in missing]
-        if findings:
-            raise finding_error(*findings)
+        raise_any(findings)
         return self
 
     def location(self) -> str | None:
@@ -137,20 +136,17 @@ class ClusterConfig(Settings):
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> ClusterConfig:
-        other = {
-            "lake": {"client": bool(self.client), "land": self.land != LandConfig()},
-            "kafka": {"partitions": self.partitions != 1, "topics": bool(self.topics)},
-        }[self.kind]
-        why = {
-            "lake": ("means nothing on a lake cluster, which has no brokers", "leave it out"),
-            "kafka": (
+        if self.is_lake:
+            other = {"client": bool(self.client), "land": self.land != LandConfig()}
+            why, remedy = "means nothing on a lake cluster, which has no brokers", "leave it out"
+        else:
+            other = {"partitions": self.partitions != 1, "topics": bool(self.topics)}
+            why, remedy = (
                 "is for lake clusters: a Kafka cluster has its own topics",
                 "leave it out, or write `kind: lake`",
-            ),
-        }[self.kind]
-        findings = [SettingsFault((key,), f"'{key}' {why[0]}", why[1]) for key, given in other.items() if given]
-        if findings:
-            raise finding_error(*findings)
+            )
+        findings = [SettingsFault((key,), f"'{key}' {why}", remedy) for key, given in other.items() if given]
+        raise_any(findings)
         return self
 
     @property
@@ -166,8 +162,7 @@ class ClusterConfig(Settings):
     @field_validator("client")
     @classmethod
     def _known_options(cls, client: dict[str, str]) -> dict[str, str]:
-        if findings := check_client(client):
-            raise finding_error(*findings)
+        raise_any(check_client(client))
         return client
 
     @property
@@ -243,8 +238,7 @@ class MirrorConfig(Settings):
             findings.append(
                 SettingsFault(("tracking", "uri"), no_place, "write the tracking URI of a server, or databricks")
             )
-        if findings:
-            raise finding_error(*findings)
+        raise_any(findings)
         self.read_from(None)
         return self
 

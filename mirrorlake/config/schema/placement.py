@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mirrorlake.config import values
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error, raise_any
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
 
@@ -110,8 +110,7 @@ def _by_key(value: Mapping[Any, Any]) -> Placement:
     if not _is_partition(count) or count == 0:
         what = "'count' is missing" if count is None else "'count' is not a number of partitions"
         findings.append(SettingsFault(("count",), what, f"write the remote topic's partitions, 1 to {MOST_PARTITIONS}"))
-    if findings:
-        raise finding_error(*findings)
+    raise_any(findings)
     return Placement("key", count=count)
 
 
@@ -140,8 +139,7 @@ def _maps(value: Any) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
             if not _is_partition(source) or not _is_partition(target)
         ]
         maps.append((str(topics), tuple(found.items())))
-    if findings:
-        raise finding_error(*findings)
+    raise_any(findings)
     return tuple((topics, tuple(sorted(pairs))) for topics, pairs in maps)
 
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, field
 
 from mirrorlake.config import secrets
 from mirrorlake.config.base import Exclusion, Flag, Selection, Settings
-from mirrorlake.config.faults import SettingsFault, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
 from mirrorlake.config.predicates.parse import Predicate, compile_predicate, declared_fields
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.json_path import Path, PathError, parse_path, path_text
@@ -35,8 +35,7 @@ def _paths(value: Any) -> tuple[Path, ...]:
             found.append(text if isinstance(text, tuple) else () if text.strip() == "$" else parse_path(text))
         except PathError as error:
             findings.append(SettingsFault((place,) if isinstance(value, list) else (), error.problem, error.remedy))
-    if findings:
-        raise finding_error(*findings)
+    raise_any(findings)
     return tuple(found)
 
 
@@ -72,8 +71,7 @@ class HashConfig(Settings):
     @property
     def shown_key(self) -> str:
         """Return the reference to the key; a key written in place is masked."""
-        # A default of ${env:NAME:-default} would be the key itself.
-        return self.key if secrets.is_reference(self.key) and ":-" not in self.key else secrets.MASK
+        return self.key if secrets.is_bare_reference(self.key) else secrets.MASK
 
     def __repr_args__(self) -> Any:
         for name, value in super().__repr_args__():
@@ -164,8 +162,7 @@ class RuleConfig(Settings):
         findings += self._read_predicate()
         if not findings:
             findings += self._unused_keys()
-        if findings:
-            raise finding_error(*findings)
+        raise_any(findings)
         return self
 
     def _read_predicate(self) -> list[SettingsFault]:
@@ -260,12 +257,10 @@ def named(value: Any) -> Any:
 
 def check_names(rules: tuple[RuleConfig, ...]) -> tuple[RuleConfig, ...]:
     """Return the rules, refusing two of one name."""
-    names = [rule.name for rule in rules]
-    findings = [
-        SettingsFault((place, "name"), f"a second rule '{name}'", "give each rule of the flow a name of its own")
+    names, remedy = [rule.name for rule in rules], "give each rule of the flow a name of its own"
+    raise_any(
+        SettingsFault((place, "name"), f"a second rule '{name}'", remedy)
         for place, name in enumerate(names)
         if name in names[:place]
-    ]
-    if findings:
-        raise finding_error(*findings)
+    )
     return rules

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from mirrorlake.config import values
 from mirrorlake.config.base import Exclusion, Flag, Interval, Settings, at_least
-from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, finding_error
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, raise_any
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.model.topic_configs import DEFAULT_EXCLUDE_CONFIGS, RULES, ConfigSync
@@ -37,8 +37,7 @@ def _overrides(value: Any) -> dict[str, dict[str, str]]:
             SettingsFault((pattern, *item.place), item.problem, item.remedy) for item in unknown_settings(settings)
         ]
         found[str(pattern)] = values.options(settings)
-    if findings:
-        raise finding_error(*findings)
+    raise_any(findings)
     return found
 
 
@@ -86,8 +85,7 @@ class SyncConfig(Settings):
             for name in (source, target)
             if not _PRINCIPAL.fullmatch(name)
         ]
-        if findings:
-            raise finding_error(*findings)
+        raise_any(findings)
         return principals
 
     @cached_property

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mirrorlake.config.edit.draft import MECHANISMS, SECURITY, ClusterDraft, check_cluster
-from mirrorlake.config.secrets import is_reference, keep_for_session
+from mirrorlake.config.secrets import is_bare_reference, keep_for_session
 from mirrorlake.doctor.try_cluster import Tried, try_cluster
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
@@ -122,7 +122,7 @@ class ClustersView:
     def _check_reference(self) -> None:
         """Empty the field of anything but a reference: who types a password there must not find it in the notebook."""
         text = self.reference.value.strip()
-        if text and (not is_reference(text) or ":-" in text):
+        if text and not is_bare_reference(text):
             self.reference.value = ""
             raise UsageError(
                 "the field 'Password reference' takes a reference only",
