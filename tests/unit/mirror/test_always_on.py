@@ -1,0 +1,87 @@
+"""Which streams a running mirror wants: of the settings as they are now, without what is paused."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirrorlake.errors import ConfigError, MirrorlakeError
+from mirrorlake.mirror.always_on import AlwaysOn
+from mirrorlake.mirror.results import Landing, Ran
+from mirrorlake.model.control import Subject
+from mirrorlake.topics import settings_in_force
+from tests.builders import NOON, mirror_config
+from tests.unit.topics.kit import Table
+
+FLOWS = [
+    {"source": "east", "target": "central", "topics": "orders"},
+    {"source": "central", "target": "east", "topics": "clicks"},
+]
+
+
+class OneBatch:
+    """Streams that end after a batch of three records; they note the options of each start."""
+
+    def __init__(self) -> None:
+        self.options: list[dict[str, bool]] = []
+        self.stop = threading.Event()
+        self.faulty = ""
+
+    def landing_identity(self, _: str) -> str:
+        return "1"
+
+    def flow_identity(self, flow: Any, _: Any) -> str:
+        if flow.name == self.faulty:
+            raise ConfigError([])
+        return "1"
+
+    def land(self, source: str, _: threading.Event, **options: Any) -> Landing:
+        self.options.append({name: value for name, value in options.items() if name not in ("once", "tell")})
+        self.stop.set()
+        return Landing(source, 3)
+
+
+@pytest.fixture
+def connections() -> Any:
+    table = Table()
+    config = mirror_config(*FLOWS)
+    return SimpleNamespace(config=config, read_at=NOON, now=lambda: NOON, metrics=None, control=lambda: table)
+
+
+def names(connections: Any, **selected: Any) -> list[str]:
+    return [stream.name for stream in AlwaysOn(connections, OneBatch(), **selected).wanted()]  # type: ignore[arg-type]
+
+
+def test_a_call_runs_the_streams_it_was_asked_for(connections: Any) -> None:
+    assert names(connections) == ["land central", "land east", "east->central", "central->east"]
+    assert names(connections, flow="east->central") == ["land east", "east->central"]
+    assert names(connections, sends=False, source="east") == ["land east"]
+    assert names(connections, lands=False, flow="east->central") == ["east->central"]
+    assert names(connections, sends=False, source="given_up") == []
+
+
+def test_what_is_paused_is_not_wanted(connections: Any) -> None:
+    settings_in_force.pause(connections.control(), Subject(kind="cluster", name="east"))
+    assert names(connections) == ["land central", "east->central"], "what the relay holds of east is sent"
+    settings_in_force.pause(connections.control(), Subject(kind="flow", name="east->central"))
+    assert names(connections) == ["land central"]
+
+
+def test_settings_that_one_stream_cannot_be_made_of_end_that_stream_only(connections: Any) -> None:
+    streams = OneBatch()
+    streams.faulty = "east->central"
+    *_, faulty, other = AlwaysOn(connections, streams).wanted()  # type: ignore[arg-type]
+    assert (faulty.made_of[:5], other.made_of) == ("fault", "1")
+    with pytest.raises(MirrorlakeError):
+        faulty.call(threading.Event())
+
+
+def test_a_run_adds_its_streams_up_and_rebuilds_at_the_first_start_only(connections: Any) -> None:
+    streams = OneBatch()
+    work = AlwaysOn(connections, streams, sends=False, source="east", first={"rebuild": True})  # type: ignore[arg-type]
+    assert work.run(streams.stop, isolates=False) == Ran([Landing("east", 3)], [])
+    work.wanted()[0].call(threading.Event())
+    assert streams.options == [{"rebuild": True}, {}]
