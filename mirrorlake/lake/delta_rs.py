@@ -7,7 +7,8 @@ Spark reads these appends at once, and each engine sees the application transact
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import TableSchema
 
 _ZSTD = WriterProperties(compression="ZSTD")
@@ -86,6 +89,26 @@ class FolderTables:
             raise_if_key_not_exists=False,
         )
 
+    def set_properties(self, path: str, values: Mapping[str, str]) -> None:
+        """Set table properties in one commit."""
+        for attempt in _attempts():
+            with attempt, self._newest(path) as table:
+                table.alter.set_table_properties(dict(values), raise_if_not_exists=False)
+
+    def commit(self, path: str, files: Sequence[WrittenFile], *, app_id: str, version: int, signature: str) -> None:
+        """Add files that workers wrote, as `append` adds rows; `signature` is the commit's user metadata."""
+        written_at = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.size, {}, written_at, True, file.stats) for file in files
+        ]
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": signature}, app_transactions=[Transaction(app_id, version)]
+        )
+        for attempt in _attempts():
+            with attempt, self._newest(path) as table:
+                if not _is_done(table, app_id, version):
+                    table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+
     def append(self, path: str, rows: pa.Table, *, app_id: str = "", version: int = 0) -> None:
         """Append rows; with `app_id`, a version that is not above the last one of that id is dropped.
 
@@ -95,8 +118,7 @@ class FolderTables:
         properties = CommitProperties(app_transactions=[Transaction(app_id, version)] if app_id else None)
         for attempt in _attempts():
             with attempt, self._newest(path) as table:
-                last = table.transaction_version(app_id) if app_id else None
-                if last is not None and last >= version:
+                if app_id and _is_done(table, app_id, version):
                     return
                 if rows.num_rows:
                     write_deltalake(
@@ -125,6 +147,11 @@ class FolderTables:
                 # What failed may have left the open table between two versions.
                 self._open.pop(path, None)
                 raise
+
+
+def _is_done(table: DeltaTable, app_id: str, version: int) -> bool:
+    last = table.transaction_version(app_id)
+    return last is not None and last >= version
 
 
 def _attempts() -> Retrying:

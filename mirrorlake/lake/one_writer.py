@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import RELAY
 from mirrorlake.lake.times import from_micros
 
 APP = "mirrorlake.land"
@@ -138,7 +137,7 @@ class OneWriter:
         for attempt in range(_ATTEMPTS):
             failure: Exception | None = None
             try:
-                self._append(self._lake.spark.createDataFrame([], RELAY.ddl), Signed(number, _CLAIM, self._owner))
+                self._append(None, Signed(number, _CLAIM, self._owner))
             except Exception as error:
                 failure = error
             self._read_history()
@@ -183,10 +182,10 @@ class OneWriter:
         [row] = self._lake.relay(self._alias).agg(F.unix_micros(F.max("landed_at")).alias("micros")).collect()
         return None if row.micros is None else from_micros(row.micros)
 
-    def _append(self, rows: DataFrame, signed: Signed) -> None:
-        self._lake.append(
+    def _append(self, rows: DataFrame | None, signed: Signed) -> None:
+        self._lake.land(
             rows,
-            self._location,
+            self._alias,
             app_id=f"{APP}.{self._alias}",
             version=txn_version(signed.checkpoint, signed.batch),
             signature=signed.to_text(),

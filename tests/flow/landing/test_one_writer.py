@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.landing import lander as land
 from mirrorlake.landing.land_query import start_landing
 from mirrorlake.mirror import Mirror
@@ -53,21 +53,21 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
     mirror.land("east", once=True)
     assert held(mirror, topic) == {1: 300}, "both landers saw the records, one has landed them"
 
-    # A zombie: while it is about to write a batch, another lander takes over, lands the same records and goes on.
+    # A zombie: its workers have written a batch's files; before it commits them another lander takes over and goes on.
     pair.produce(100, seed=3)
-    append = Lake.append
+    commit = FolderTables.commit
 
-    def late(lake: Lake, frame: Any, location: str, **options: Any) -> None:
-        if options.get("version", 0) & 0xFFFFFFFF:
-            monkeypatch.setattr(Lake, "append", append)
+    def late(tables: FolderTables, path: str, files: Any, **options: Any) -> None:
+        if files:
+            monkeypatch.setattr(FolderTables, "commit", commit)
             # Its clock is hours before that of the first one, and nothing of it was sampled since.
             earlier = Mirror(
                 mirror.config, spark=mirror.spark, now=lambda: datetime.now(timezone.utc) - timedelta(hours=5)
             )
             assert earlier.land("east", once=True, rebuild_checkpoint=True).records == 100
-        append(lake, frame, location, **options)
+        commit(tables, path, files, **options)
 
-    monkeypatch.setattr(Lake, "append", late)
+    monkeypatch.setattr(FolderTables, "commit", late)
     with pytest.raises(LanderReplaced):
         mirror.land("east", once=True)
     assert held(mirror, topic) == {1: 400}

@@ -41,7 +41,7 @@ class Table:
     def commits(self, _: str, *, limit: int) -> list[Commit]:
         return self.log[:limit]
 
-    def append(self, frame: Any, _: str, *, app_id: str, version: int, signature: str) -> None:
+    def land(self, frame: Any, _: str, *, app_id: str, version: int, signature: str) -> None:
         self.before.pop("append", lambda: None)()
         if version <= self._versions.get(app_id, -1):
             return

@@ -1,0 +1,75 @@
+"""The relay's files as workers write them: one a source partition, with statistics that stand for their contents."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.schema import RELAY
+from mirrorlake.model.flow import SourcePartition
+
+SCHEMA = pa.schema(list(arrow_types(RELAY).items()))
+NOON = datetime(2026, 11, 22, 12, 0, 0, 123_456, timezone.utc)
+
+
+def rows(topic: str, partition: int, *offsets: int, **columns: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": topic,
+            "generation": 1,
+            "partition": partition,
+            "offset": offset,
+            "timestamp": NOON - timedelta(seconds=offset),
+            "timestamp_type": 0,
+            "key": b"k" if offset % 2 else None,
+            "value": b"" if offset % 3 else None,
+            "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}] if offset % 2 else None,
+            "landed_at": NOON,
+        }
+        | columns
+        for offset in offsets
+    ]
+
+
+def batch(*several: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([row for some in several for row in some], SCHEMA)
+
+
+@pytest.mark.law("C", "D")
+def test_law_c_a_file_a_partition_holds_its_records_as_they_came(tmp_path: Path) -> None:
+    batches = [
+        batch(rows("orders", 0, 0, 1, 2), rows("orders", 1, 7)),
+        batch(rows("orders", 1, 8, 11), rows("clicks", 1, 3)),
+        batch(),
+    ]
+    files = list(write_files(str(tmp_path), SCHEMA, iter(batches)))
+    assert [file.records for file in files] == [3, 3, 1]
+    written = [pq.read_table(tmp_path / file.path, schema=SCHEMA).to_pylist() for file in files]
+    assert written == [rows("orders", 0, 0, 1, 2), rows("orders", 1, 7, 8, 11), rows("clicks", 1, 3)]
+    assert all(file.size == (tmp_path / file.path).stat().st_size and file.raw_bytes > 0 for file in files)
+
+
+def test_statistics_find_the_files_that_hold_a_position(tmp_path: Path) -> None:
+    table, path = FolderTables(), str(tmp_path)
+    table.create(path, RELAY)
+    files = list(write_files(path, SCHEMA, iter([batch(rows("orders", 0, *range(10)), rows("orders", 1, *range(5)))])))
+    table.commit(path, files, app_id="land", version=1, signature="first")
+    table.commit(path, files, app_id="land", version=1, signature="again")
+    assert [commit.get("userMetadata") for commit in table.history(path, 1)] == ["first"], "a batch counts once"
+    known = {SourcePartition("orders", 1, 0): 10, SourcePartition("orders", 1, 1): 4}
+    found = table.dataset(path, arrow_types(RELAY), RelayPart(known)).to_table(columns=["partition", "offset"])
+    assert found.to_pydict() == {"partition": [1] * 5, "offset": [0, 1, 2, 3, 4]}
+    later = RelayPart({}, since=NOON)
+    assert table.dataset(path, arrow_types(RELAY), later).count_rows() == 15, (
+        "times are cut to milliseconds: not skipped"
+    )
+    assert table.dataset(path, arrow_types(RELAY), RelayPart({}, since=NOON + timedelta(seconds=1))).count_rows() == 0
