@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from mirrorlake.config.edit.draft import Draft
 from mirrorlake.config.edit.save import save
-from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import SafetyError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.plan import Plan
@@ -31,17 +30,11 @@ class ReviewView:
     """Review and apply what `draft` returns; `applied` is called with the mirror after its plan was applied."""
 
     def __init__(
-        self,
-        session: Session,
-        *,
-        draft: Callable[[], Draft],
-        open_mirror: Callable[[MirrorConfig], Mirror],
-        applied: Callable[[Mirror], None],
-        root: str = "./lake",
+        self, session: Session, *, draft: Callable[[], Draft], applied: Callable[[Mirror], None], root: str = "./lake"
     ) -> None:
+        self._session = session
         self._runner = runner = session.runner
         self._draft = draft
-        self._open = open_mirror
         self._applied = applied
         self.reviewed: Reviewed | None = None
         self.root = controls.text("lake-root", "Lake", hint="any path Spark can write", value=root)
@@ -87,7 +80,7 @@ class ReviewView:
         draft = self._draft()
         config = draft.config()
         self.yaml.value = f'<pre class="ml-yaml-text">{escape_lines(config.text)}</pre>'
-        mirror = self._open(config)
+        mirror = self._session.open(config)
         name = draft.flow.called
         plan = await self._runner.ask(mirror.plan, name)
         if draft != self._draft():

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from pyspark.sql import SparkSession
+
+from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.error_panel import ErrorPanel
@@ -14,11 +17,22 @@ from mirrorlake.notebook.console.task_runner import TaskRunner
 class Session:
     """One console's mirror (None until one is set up), its clock, its errors, and what runs its work."""
 
-    def __init__(self, mirror: Mirror | None, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, mirror: Mirror | None, *, spark: SparkSession | None, now: Callable[[], datetime]) -> None:
         self.mirror = mirror
+        # Where there is one, it is found on this thread only: those that do the work would start another.
+        self._spark = spark or SparkSession.getActiveSession()
+        if mirror is not None and self._spark is not None:
+            _ = mirror.spark
         self.now = now
         self.errors = ErrorPanel(now)
         self.runner = TaskRunner(self.errors)
+
+    def open(self, config: MirrorConfig) -> Mirror:
+        """Return the mirror of settings, on the Spark session of this console."""
+        spark = self._spark
+        if spark is None and self.mirror is not None:
+            spark = self.mirror.spark
+        return Mirror(config, spark=spark)
 
     @property
     def flow_names(self) -> list[str]:

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from mirrorlake.config.edit.draft import Draft
 from mirrorlake.config.edit.references import without_secrets
-from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
 from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.services.connections import utc_now
@@ -41,13 +40,9 @@ class Console:
     def __init__(
         self, mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
     ) -> None:
-        self.session = Session(mirror, now=now)
-        # Where there is one, it is found on this thread only: those that do the work would start another.
-        self._spark = spark or SparkSession.getActiveSession()
-        if mirror is not None and self._spark is not None:
-            _ = mirror.spark
+        self.session = Session(mirror, spark=spark, now=now)
         self._ticking: asyncio.Task[None] | None = None
-        self.wizard = Wizard(self.session, _begin(mirror), open_mirror=self._open, applied=self._adopt)
+        self.wizard = Wizard(self.session, _begin(mirror), applied=self._adopt)
         self.status = StatusView(self.session)
         self.groups = GroupsView(self.session)
         self.records = RecordsView(self.session)
@@ -109,12 +104,6 @@ class Console:
         while True:
             await asyncio.sleep(1)
             self.status.render()
-
-    def _open(self, config: MirrorConfig) -> Mirror:
-        spark = self._spark
-        if spark is None and self.mirror is not None:
-            spark = self.mirror.spark
-        return Mirror(config, spark=spark)
 
     def _adopt(self, mirror: Mirror) -> None:
         self.session.mirror = mirror

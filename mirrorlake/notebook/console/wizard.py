@@ -8,7 +8,6 @@ from dataclasses import replace
 import ipywidgets as widgets
 
 from mirrorlake.config.edit.draft import Draft
-from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.clusters import ClustersView
@@ -22,20 +21,11 @@ STEPS = ("1 Clusters", "2 Flow", "3 Review and apply")
 class Wizard:
     """Set a flow up, from nothing or beside what a settings file has; `applied` gets the mirror whose plan was applied."""
 
-    def __init__(
-        self,
-        session: Session,
-        begin: Draft,
-        *,
-        open_mirror: Callable[[MirrorConfig], Mirror],
-        applied: Callable[[Mirror], None],
-    ) -> None:
+    def __init__(self, session: Session, begin: Draft, *, applied: Callable[[Mirror], None]) -> None:
         self._begin = begin
         self.clusters = ClustersView(session, begin.clusters, self._clusters_changed)
         self.flow = FlowView(session, begin.flows, draft=self.draft, changed=self._changed)
-        self.review = ReviewView(
-            session, draft=self.draft, open_mirror=open_mirror, applied=applied, root=begin.root or "./lake"
-        )
+        self.review = ReviewView(session, draft=self.draft, applied=applied, root=begin.root or "./lake")
         self.steps = widgets.Tab([self.clusters.widget, self.flow.widget, self.review.widget], titles=STEPS)
         self.steps.add_class("ml-steps")
         self.widget = controls.column(self.steps)

@@ -200,14 +200,16 @@ class Recorder:
 
 
 @pytest.mark.law("G")
-def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(console: Console) -> None:
+def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = Plan((Change(where="west", kind="topic", name=EVIL, action="create", after=1, reason=EVIL),))
     mirror, adopted = Recorder(plan), []
     fill(console)
+    monkeypatch.setattr(console.session, "open", lambda _: mirror)
     view = ReviewView(
         console.session,
         draft=console.wizard.draft,
-        open_mirror=lambda _: cast("Mirror", mirror),
         applied=adopted.append,
     )
     assert view.apply.disabled
@@ -269,13 +271,15 @@ def test_any_edit_takes_a_review_back(console: Console) -> None:
         assert console.wizard.review.reviewed is None
 
 
-def test_saving_writes_the_reviewed_settings_and_replaces_nothing_by_a_slip(console: Console, tmp_path: Path) -> None:
+def test_saving_writes_the_reviewed_settings_and_replaces_nothing_by_a_slip(
+    console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(console)
     mirror = Recorder(Plan())
+    monkeypatch.setattr(console.session, "open", lambda _: mirror)
     view = ReviewView(
         console.session,
         draft=console.wizard.draft,
-        open_mirror=lambda _: cast("Mirror", mirror),
         applied=lambda _: None,
     )
     view.review.click()
