@@ -26,8 +26,8 @@ from mirrorlake.model.acls import Acl
 
 TIMEOUT_S = 15.0
 _CHUNK = 500  # ACLs a request
-_LOOK = Need(operation="DESCRIBE", resource="CLUSTER", name="kafka-cluster")
-_CHANGE = Need(operation="ALTER", resource="CLUSTER", name="kafka-cluster")
+_LOOK = Need("DESCRIBE", "CLUSTER", "kafka-cluster")
+_CHANGE = Need("ALTER", "CLUSTER", "kafka-cluster")
 _EVERY = AclBindingFilter(
     ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )

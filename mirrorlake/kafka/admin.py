@@ -69,7 +69,7 @@ class ClusterAdmin:
             shape = shape_of(expression)
             beginning = "".join(cell or "" for cell in takewhile(lambda cell: cell is not None, shape.cells))
             name = shape.literal or f"{beginning[:200]}mirrorlake"
-            need = Need(operation="DESCRIBE", resource="TOPIC", name=shape.literal or beginning, pattern="PREFIXED")
+            need = Need("DESCRIBE", "TOPIC", shape.literal or beginning, pattern="PREFIXED")
             if shape.literal or not beginning:
                 need = replace(need, pattern="LITERAL", name=shape.literal or "*")
             try:
@@ -90,14 +90,14 @@ class ClusterAdmin:
             )
         for name, future in futures.items():
             try:
-                with self._errors.during(f"describe topic {name}", _topic("DESCRIBE", name)):
+                with self._errors.during(f"describe topic {name}", Need("DESCRIBE", "TOPIC", name)):
                     allowed = future.result().authorized_operations
             except ClusterError as error:
                 if isinstance(error.__cause__, KafkaException) and _is_unknown(error.__cause__):
                     continue
                 raise
             if AclOperation[operation] not in (allowed or ()):
-                raise self._errors.forbidden(f"{operation.lower()} topic {name}", _topic(operation, name))
+                raise self._errors.forbidden(f"{operation.lower()} topic {name}", Need(operation, "TOPIC", name))
 
     def broker_count(self) -> int:
         """Return how many brokers answer; raise `ClusterUnreachable` when none does."""
@@ -143,7 +143,9 @@ class ClusterAdmin:
             except KafkaException as error:
                 if _is_unknown(error):
                     continue
-                raise self._errors.own(error.args[0], f"describe topic {name}", _topic("DESCRIBE", name)) from error
+                raise self._errors.own(
+                    error.args[0], f"describe topic {name}", Need("DESCRIBE", "TOPIC", name)
+                ) from error
             found[name] = TopicState(
                 name=name,
                 topic_id=str(topic.topic_id),
@@ -161,7 +163,7 @@ class ClusterAdmin:
         with self._errors.during("read topic configurations"):
             futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
         for resource, future in futures.items():
-            doing, need = f"read the configuration of {resource.name}", _topic("DESCRIBE_CONFIGS", resource.name)
+            doing, need = f"read the configuration of {resource.name}", Need("DESCRIBE_CONFIGS", "TOPIC", resource.name)
             with self._errors.during(doing, need):
                 try:
                     entries = future.result()
@@ -179,7 +181,7 @@ class ClusterAdmin:
     def config_value(self, topic: str, key: str) -> str | None:
         """Return the effective value of one setting of a topic, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        with self._errors.during(f"read the configuration of {topic}", _topic("DESCRIBE_CONFIGS", topic)):
+        with self._errors.during(f"read the configuration of {topic}", Need("DESCRIBE_CONFIGS", "TOPIC", topic)):
             entry = self._entries(resource).get(key)
         return None if entry is None else entry.value
 
@@ -196,7 +198,7 @@ class ClusterAdmin:
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that appeared meanwhile is left as it is."""
         topic = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.configs))
-        with self._errors.during(f"create topic {spec.name}", _topic("CREATE", spec.name)):
+        with self._errors.during(f"create topic {spec.name}", Need("CREATE", "TOPIC", spec.name)):
             [future] = self._client.create_topics([topic], request_timeout=TIMEOUT_S).values()
             try:
                 future.result()
@@ -206,7 +208,7 @@ class ClusterAdmin:
 
     def grow(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic; a topic that is already that large is left as it is."""
-        with self._errors.during(f"add partitions to topic {name}", _topic("ALTER", name)):
+        with self._errors.during(f"add partitions to topic {name}", Need("ALTER", "TOPIC", name)):
             new = [NewPartitions(name, partitions)]
             [future] = self._client.create_partitions(new, request_timeout=TIMEOUT_S).values()
             try:
@@ -223,7 +225,7 @@ class ClusterAdmin:
         operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
         entries = [ConfigEntry(k, v, incremental_operation=operations[v is None]) for k, v in values.items()]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        with self._errors.during(f"configure topic {name}", _topic("ALTER_CONFIGS", name)):
+        with self._errors.during(f"configure topic {name}", Need("ALTER_CONFIGS", "TOPIC", name)):
             [future] = self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values()
             future.result()
 
@@ -259,7 +261,7 @@ class ClusterAdmin:
 
     def members(self, group: str) -> int:
         """Return how many members a group has, of whatever protocol (Connect's workers form one, too)."""
-        need = Need(operation="DESCRIBE", resource="GROUP", name=group)
+        need = Need("DESCRIBE", "GROUP", group)
         with self._errors.during(f"describe group {group}", need), warnings.catch_warnings():
             # Deprecated for consumer groups; what replaces it refuses every other kind (librdkafka 2.16).
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -293,10 +295,6 @@ class ClusterAdmin:
         with self._errors.during("delete old ledger records"):
             for future in self._client.delete_records(request, request_timeout=TIMEOUT_S).values():
                 future.result()
-
-
-def _topic(operation: str, name: str) -> Need:
-    return Need(operation=operation, resource="TOPIC", name=name)
 
 
 def _is_unknown(error: BaseException) -> bool:

@@ -35,7 +35,7 @@ _PATIENCE_S = 30.0
 _FLAGS = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Need:
     """The ACL that a call needs: an operation on a resource; the pattern is LITERAL or PREFIXED."""
 

@@ -57,7 +57,7 @@ class Groups:
 
     def states(self) -> dict[str, str]:
         """Return every group that commits offsets to Kafka, of any protocol, with its state in Kafka's words."""
-        with self._errors.during("list consumer groups", _group("DESCRIBE", "*")):
+        with self._errors.during("list consumer groups", Need("DESCRIBE", "GROUP", "*")):
             # Asking every broker for its groups waits without an end for a first broker to ask (librdkafka 2.16.1).
             self._client.list_topics(timeout=TIMEOUT_S)
             found = self._client.list_consumer_groups(request_timeout=TIMEOUT_S).result()
@@ -93,7 +93,7 @@ class Groups:
         # Never subscribed, so it never joins; closing it leaves nothing behind.
         consumer = Consumer({**self._options, "group.id": group, "enable.auto.commit": "false"}, logger=client_log)
         try:
-            with self._errors.during(f"read the positions of group {group}", _group("DESCRIBE", group)):
+            with self._errors.during(f"read the positions of group {group}", Need("DESCRIBE", "GROUP", group)):
                 for attempt in patiently(_PASSING):
                     with attempt:
                         found = consumer.committed(wanted, timeout=TIMEOUT_S)
@@ -117,7 +117,7 @@ class Groups:
         ]
         if not entries:
             return
-        with self._errors.during(f"set the positions of group {group}", _group("READ", group)):
+        with self._errors.during(f"set the positions of group {group}", Need("READ", "GROUP", group)):
             for attempt in patiently(_PASSING):
                 with attempt:
                     self._alter(group, entries)
@@ -142,9 +142,5 @@ class Groups:
                     group=group,
                 )
             topics = sorted({tp.topic for tp in entries})
-            needs = [Need(operation="READ", resource="TOPIC", name=topic) for topic in topics]
-            raise self._errors.own(problem, doing, _group("READ", group), *needs)
-
-
-def _group(operation: str, name: str) -> Need:
-    return Need(operation=operation, resource="GROUP", name=name)
+            needs = [Need("READ", "TOPIC", topic) for topic in topics]
+            raise self._errors.own(problem, doing, Need("READ", "GROUP", group), *needs)

@@ -199,7 +199,7 @@ class Mm2Writer:
         alias, doing = self._flow.target, f"write {records[0][0]}"
         errors = ClientErrors.of(alias, self._producer_options)
         self._refused = None
-        need = Need(operation="WRITE", resource="TOPIC", name=records[0][0])
+        need = Need("WRITE", "TOPIC", records[0][0])
         try:
             with errors.during(doing, need):
                 # Not by its truth: a producer is as long as its queue.

@@ -77,7 +77,7 @@ class RecordReader:
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset that is held and the one after the last that this reader sees."""
-        with self._errors.during(f"read the ends of {topic}", _reading(topic)):
+        with self._errors.during(f"read the ends of {topic}", Need("READ", "TOPIC", topic)):
             for attempt in patiently(_LEADER_UNKNOWN):
                 with attempt:
                     low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_POLL_S)
@@ -86,7 +86,7 @@ class RecordReader:
     def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
         """Yield the records from an offset to the partition's end as it is when the reader comes there."""
         doing = f"read {topic}-{partition}"
-        with self._errors.during(doing, _reading(topic)):
+        with self._errors.during(doing, Need("READ", "TOPIC", topic)):
             self._consumer.assign([TopicPartition(topic, partition, start)])
             while True:
                 message = self._consumer.poll(_POLL_S)
@@ -113,8 +113,4 @@ class RecordReader:
                     self.unread = max(0, int(high) - int(message.offset()))
                     return
                 elif not problem.retriable():
-                    raise self._errors.own(problem, doing, _reading(topic))
-
-
-def _reading(topic: str) -> Need:
-    return Need(operation="READ", resource="TOPIC", name=topic)
+                    raise self._errors.own(problem, doing, Need("READ", "TOPIC", topic))

@@ -100,16 +100,16 @@ class LedgerCopy:
         return [record for record in everything if any(self._lacks(table, record) for table in _TABLES)]
 
     def _lacks(self, table: TableSchema, record: LedgerRecord) -> bool:
-        # Judged by what the record tells: to make rows only to count them would cost twice at every batch.
-        told = {
+        # Judged by what the record holds: to make rows only to count them would cost twice at every batch.
+        holds = {
             OFFSET_MAP.name: bool(record.runs),
             WITHHELD.name: bool(record.withheld),
             QUARANTINE.name: any(item.kind == QUARANTINED for item in record.withheld),
         }
-        return told[table.name] and record.seq > self._held[table.name].get(record.claim.lane, -1)
+        return holds[table.name] and record.seq > self._held[table.name].get(record.claim.lane, -1)
 
     def positions(self) -> dict[SourcePartition, int]:
-        """Tell the next upstream offset of each source partition as the tables know it.
+        """Read the next upstream offset of each source partition as the tables know it.
 
         What was taken over from another mirror counts: a partition of it need not have a run of its own yet. Of a remote
         topic that was lost and chosen for, only what was sent since counts, and where it was said to begin.
@@ -127,13 +127,24 @@ class LedgerCopy:
         kept = kept.withColumnsRenamed({"last_offset": "last", "withheld_at": "at"}).select(*columns)
         newest = F.max_by(F.struct("target_topic_id"), "at").alias("newest")
         lives = sent.groupBy("topic").agg(newest).select("topic", F.col("newest.target_topic_id").alias("life"))
-        begun = self._begun_again()
+        # From where on, and since when, the present life of a lost remote topic holds records.
+        begun = (
+            self._of_flow(POSITIONS)
+            .where(F.col("kind") == BEGUN_AGAIN)
+            .groupBy(*_SOURCE_KEY)
+            .agg(F.max_by("position", "observed_at").alias("begins"), F.max("observed_at").alias("since"))
+        )
         is_known = F.col("target_topic_id").isNotNull() & F.col("life").isNotNull()
         counts = F.when(is_known, F.col("target_topic_id") == F.col("life")).otherwise(
             F.col("since").isNull() | (F.col("at") >= F.col("since"))
         )
         done = sent.unionByName(kept).join(lives, "topic", "left").join(begun, _SOURCE_KEY, "left").where(counts)
-        taken = self._taken_over().join(begun, _SOURCE_KEY, "left_anti").withColumn("last", F.col("position") - 1)
+        taken = (
+            self._of_flow(POSITIONS)
+            .where("kind = 'taken_over'")
+            .join(begun, _SOURCE_KEY, "left_anti")
+            .withColumn("last", F.col("position") - 1)
+        )
         begins = begun.where("begins > 0").withColumn("last", F.col("begins") - 1)
         everything = [frame.select(*_SOURCE_KEY, "last") for frame in (done, taken, begins)]
         rows = (
@@ -142,7 +153,7 @@ class LedgerCopy:
         return {SourcePartition(r.topic, r.generation, r.partition): int(r["last"]) + 1 for r in rows}
 
     def remotes(self) -> dict[str, Remote]:
-        """Tell the remote topic that each source topic was sent to last, where its id was kept."""
+        """Read the remote topic that each source topic was sent to last, where its id was kept."""
         last = F.max_by(F.struct("target_topic", "target_topic_id"), "committed_at").alias("last")
         rows = self._of_flow(OFFSET_MAP).groupBy("source_topic").agg(last).collect()
         return {
@@ -154,22 +165,10 @@ class LedgerCopy:
     def _of_flow(self, table: TableSchema) -> DataFrame:
         return self._lake.meta(table).where(F.col("flow") == self._flow)
 
-    def _begun_again(self) -> DataFrame:
-        """Return from where on, and since when, the present life of a lost remote topic holds records."""
-        return (
-            self._of_flow(POSITIONS)
-            .where(F.col("kind") == BEGUN_AGAIN)
-            .groupBy(*_SOURCE_KEY)
-            .agg(F.max_by("position", "observed_at").alias("begins"), F.max("observed_at").alias("since"))
-        )
-
     def has_takeover(self) -> bool:
         """Tell whether the flow began where another mirror had ended."""
         taken = "SELECT 1 AS one FROM {positions} WHERE flow = :flow AND kind = 'taken_over' LIMIT 1"
         return bool(self._lake.ask(taken, flow=self._flow))
-
-    def _taken_over(self) -> DataFrame:
-        return self._of_flow(POSITIONS).where(F.col("kind") == "taken_over")
 
     def _fence(self) -> None:
         # An empty append under this epoch: what an older owner appends from now on is dropped.

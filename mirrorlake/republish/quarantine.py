@@ -103,22 +103,15 @@ class Quarantine:
         rows = (
             self.records()
             .groupBy("topic", "rule", "rule_version", "reason")
-            .agg(F.count("*").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last"))
+            .agg(
+                F.count("*").alias("records"),
+                F.min("offset").alias("first_offset"),
+                F.max("offset").alias("last_offset"),
+            )
             .orderBy("topic", "rule", "reason")
             .collect()
         )
-        return [
-            QuarantinedRecords(
-                topic=row.topic,
-                rule=row.rule,
-                rule_version=row.rule_version,
-                reason=row.reason,
-                records=int(row.records),
-                first_offset=int(row["first"]),
-                last_offset=int(row["last"]),
-            )
-            for row in rows
-        ]
+        return [QuarantinedRecords(**row.asDict()) for row in rows]
 
     def redrive(self) -> Redriven:
         """Send the quarantined records through the flow's present rules to the target, each once.

@@ -100,8 +100,8 @@ class Faults:
 
     def of(self, problem: KafkaError, doing: str, *topics: str) -> ClusterError:
         """The target answered with an error."""
-        needs = [Need(operation="WRITE", resource="TOPIC", name=topic) for topic in topics]
-        needs += [Need(operation="WRITE", resource="TRANSACTIONAL_ID", name=transactional_id(self._flow, self._lane))]
+        needs = [Need("WRITE", "TOPIC", topic) for topic in topics]
+        needs += [Need("WRITE", "TRANSACTIONAL_ID", transactional_id(self._flow, self._lane))]
         return ClientErrors.of(self._task.target, self._task.options).own(problem, doing, *needs)
 
     def refused(self, problem: KafkaError, doing: str, *, record: LedgerRecord | None = None) -> ClusterError:
