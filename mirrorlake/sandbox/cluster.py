@@ -113,7 +113,7 @@ class KafkaCluster:
     @property
     def pid(self) -> int | None:
         """The pid of the broker's JVM, None while it does not run."""
-        return self._process.pid if self._process else None
+        return process.pid if (process := self._process) else None
 
     @property
     def running(self) -> bool:
