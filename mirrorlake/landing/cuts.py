@@ -69,49 +69,49 @@ def gap_of(topic: KnownTopic, cut: Cut, landed: int) -> Gap:
     return Gap(source=old, first_offset=cut.first_offset, last_offset=landed - 1, missing=0, kind="truncated")
 
 
-class CutFinder:
-    """Compare a relay with what its source holds now."""
-
-    def __init__(self, lake: Lake, alias: str, reader_options: Mapping[str, Any]) -> None:
-        self._lake = lake
-        self._alias = alias
-        self._reader_options = reader_options
-
-    def find(self, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]) -> dict[str, list[Cut]]:
-        """Return the cuts by topic; nothing of a partition whose landed records are where they were."""
-        cuts: dict[str, list[Cut]] = {}
-        if not extents:
-            return cuts
-        newest = self._newest(known, extents)
-        with RecordReader(self._alias, {**self._reader_options, **FEW}, committed=False) as reader:
-            for tp, extent in sorted(extents.items()):
-                topic = known[tp.topic]
-                search = _Search(self._lake.relay(self._alias), reader, topic, tp.partition, extent)
-                offset = None if search.ends_as(newest.get(tp)) else search.cut()
-                log.info("land.log_compared source=%s partition=%s cut=%s", self._alias, tp, offset)
-                if offset is not None:
-                    generation = topic.generation_of(tp.partition) + 1
-                    cut = Cut(partition=tp.partition, generation=generation, first_offset=offset)
-                    cuts.setdefault(tp.topic, []).append(cut)
+def find_cuts(
+    lake: Lake,
+    alias: str,
+    reader_options: Mapping[str, Any],
+    known: Mapping[str, KnownTopic],
+    extents: Mapping[TopicPartition, Extent],
+) -> dict[str, list[Cut]]:
+    """Compare a relay with what its source holds now; return the cuts by topic, those of suspects that went back only."""
+    cuts: dict[str, list[Cut]] = {}
+    if not extents:
         return cuts
+    relay = lake.relay(alias)
+    newest = _newest(relay, known, extents)
+    with RecordReader(alias, {**reader_options, **FEW}, committed=False) as reader:
+        for tp, extent in sorted(extents.items()):
+            topic = known[tp.topic]
+            search = _Search(relay, reader, topic, tp.partition, extent)
+            offset = None if search.ends_as(newest.get(tp)) else search.cut()
+            log.info("land.log_compared source=%s partition=%s cut=%s", alias, tp, offset)
+            if offset is not None:
+                generation = topic.generation_of(tp.partition) + 1
+                cut = Cut(partition=tp.partition, generation=generation, first_offset=offset)
+                cuts.setdefault(tp.topic, []).append(cut)
+    return cuts
 
-    def _newest(
-        self, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
-    ) -> dict[TopicPartition, Any]:
-        """Return the rows right before where landing stands, of all partitions at once; markers have none."""
-        found: dict[TopicPartition, Any] = {}
-        wanted = list(extents.items())
-        for part in (wanted[at : at + _AT_ONCE] for at in range(0, len(wanted), _AT_ONCE)):
-            places = [
-                (F.col("topic") == tp.topic)
-                & (F.col("generation") == known[tp.topic].generation_at(tp.partition, extent.landed - 1))
-                & (F.col("partition") == tp.partition)
-                & (F.col("offset") == extent.landed - 1)
-                for tp, extent in part
-            ]
-            rows = self._lake.relay(self._alias).where(reduce(or_, places)).selectExpr("topic", "partition", *_COMPARED)
-            found |= {TopicPartition(row.topic, row.partition): row for row in rows.collect()}
-        return found
+
+def _newest(
+    relay: DataFrame, known: Mapping[str, KnownTopic], extents: Mapping[TopicPartition, Extent]
+) -> dict[TopicPartition, Any]:
+    """Return the rows right before where landing stands, of all partitions at once; markers have none."""
+    found: dict[TopicPartition, Any] = {}
+    wanted = list(extents.items())
+    for part in (wanted[at : at + _AT_ONCE] for at in range(0, len(wanted), _AT_ONCE)):
+        places = [
+            (F.col("topic") == tp.topic)
+            & (F.col("generation") == known[tp.topic].generation_at(tp.partition, extent.landed - 1))
+            & (F.col("partition") == tp.partition)
+            & (F.col("offset") == extent.landed - 1)
+            for tp, extent in part
+        ]
+        rows = relay.where(reduce(or_, places)).selectExpr("topic", "partition", *_COMPARED)
+        found |= {TopicPartition(row.topic, row.partition): row for row in rows.collect()}
+    return found
 
 
 class _Search:

@@ -30,7 +30,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import kafka_positions, land_checkpoint_path, landed_positions, read_checkpoint_location
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.one_writer import OneWriter
-from mirrorlake.landing.cuts import CutFinder, Extent, gap_of, suspects
+from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
 from mirrorlake.landing.land_query import generation_column, start_landing
 from mirrorlake.landing.query import await_query, reported_ends
 from mirrorlake.landing.retry import MOST_ATTEMPTS, SourceChanged, await_retry, pause_s
@@ -75,7 +75,6 @@ class Lander:
         self._topics = SourceTopics(lake, settings.alias)
         self._writer = OneWriter(lake, settings.alias)
         self._accounts = Accounts(lake, self._topics, alias=settings.alias, now=now)
-        self._finder = CutFinder(lake, settings.alias, settings.reader_options)
         self._next_account = 0.0
         self._tell = partial(tell, f"land {settings.alias}")
         self._is_heard = tell is not silent
@@ -208,7 +207,7 @@ class Lander:
             tp: Extent(earliest=earliest[tp], end=ends[tp][0], landed=positions[tp])
             for tp in suspects(known, ends, positions)
         }
-        cuts = self._finder.find(known, extents)
+        cuts = find_cuts(self._lake, self._settings.alias, self._settings.reader_options, known, extents)
         epochs: dict[str, dict[int, int]] = {}
         for tp, (_, epoch) in ends.items():
             if epoch >= 0:

@@ -93,11 +93,7 @@ class LaneSender:
         return True
 
     def open(self) -> LedgerRecord | None:
-        """Fence older holders, then read where the lane stands; return its last ledger record.
-
-        Raises:
-            LaneFenced: the ledger names an owner of a later epoch.
-        """
+        """Fence older holders, then read where the lane stands; return its last ledger record."""
         for attempt in self._retrying():
             with attempt:
                 self._open_once()
@@ -126,9 +122,7 @@ class LaneSender:
     def send(self, batches: Iterable[Batch], view: View | None = None) -> Iterator[LedgerRecord]:
         """Send what the ledger does not hold yet, chunk by chunk; yield each committed ledger record.
 
-        Args:
-            batches: records as they stand in the relay.
-            view: what the flow makes of them on their way; None sends them as they are.
+        `view` is what the flow makes of records on their way; None sends them as they stand in the relay.
         """
         self._view = view
         if self._producer is None:
