@@ -258,7 +258,7 @@ class Lake:
         Raises:
             ValueError: a row names a column that the table lacks.
         """
-        unknown = {name for row in rows for name in row} - table.columns.keys()
+        unknown = set().union(*rows) - table.columns.keys()
         if unknown:
             raise ValueError(f"{table.name} has no column {', '.join(sorted(unknown))}")
         if rows:
