@@ -27,8 +27,9 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.acls import ClusterAcls
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 from mirrorlake.model import flow
+from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern, shape_of
-from mirrorlake.model.plan import TopicSpec
+from mirrorlake.model.plan import Change, TopicSpec
 
 # librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
 TIMEOUT_S = 15.0
@@ -194,6 +195,21 @@ class ClusterAdmin:
                 [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
                 entries: dict[str, ConfigEntry] = future.result()
         return entries
+
+    def apply(self, change: Change) -> None:
+        """Carry out one planned change; what is already so is left as it is (law G)."""
+        if (change.kind, change.action) == ("acl", "create"):
+            self.acls.create([Acl(**change.after)])
+        elif (change.kind, change.action) == ("acl", "delete"):
+            self.acls.delete([Acl(**change.before)])
+        elif change.action == "create":
+            factor = change.after.get("replication_factor", -1)
+            partitions, configs = change.after["partitions"], change.after["configs"]
+            self.create(TopicSpec(name=change.name, partitions=partitions, configs=configs, replication_factor=factor))
+        elif change.action == "add_partitions":
+            self.grow(change.name, change.after)
+        elif change.action in ("set_configs", "reset_configs"):
+            self.set_configs(change.name, change.after)
 
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that appeared meanwhile is left as it is."""

@@ -9,7 +9,6 @@ from typing import Any
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import RemoteTopicLost, TopicConflict, TopicDenied
 from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.kafka.admin_changes import apply_change
 from mirrorlake.kafka.remotes import describe_surely, lost, require_same
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
@@ -176,7 +175,7 @@ class RemoteTopics:
             held = TopicSpec(name=name, partitions=actual.partitions, configs=wanted.configs)
         changes = topic_changes(where=flow.target, wanted=wanted, actual=held, flow=flow.name)
         for change in changes:
-            apply_change(change, self._admin)
+            self._admin.apply(change)
         self._audit.record(changes, command="republish")
         limit = self._admin.config_value(name, "max.message.bytes")
         state = actual or describe_surely(self._admin, [name]).get(name)

@@ -10,7 +10,6 @@ from functools import cache
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.admin_changes import apply_change
 from mirrorlake.kafka.lane.ledger_reader import ledger_spec
 from mirrorlake.kafka.mm2_writer import mm2_topics
 from mirrorlake.lake.audit import Audit
@@ -147,7 +146,7 @@ def carry_out(
     done: list[Change] = []
     try:
         for change in changes:
-            apply_change(change, admins[change.where])
+            admins[change.where].apply(change)
             done.append(change)
     finally:
         audit.record(done, command=command, plan=plan)
