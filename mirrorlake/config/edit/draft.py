@@ -14,7 +14,7 @@ from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
 
-from mirrorlake.config.edit.yaml_text import YamlText, append, put, put_below, remove, sections
+from mirrorlake.config.edit.yaml_text import YamlText, append, put, put_below, quoted, remove, sections
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
@@ -54,11 +54,11 @@ class ClusterDraft:
         return cls(
             alias=alias,
             servers=_line(settings.get("bootstrap_servers") or "", ","),
-            security=client.get("security.protocol", "PLAINTEXT"),
-            mechanism=client.get("sasl.mechanism", "SCRAM-SHA-512"),
-            username=client.get("sasl.username", ""),
-            password=client.get("sasl.password", ""),
-            ca=client.get("ssl.ca.location", ""),
+            security=str(client.get("security.protocol", "PLAINTEXT")),
+            mechanism=str(client.get("sasl.mechanism", "SCRAM-SHA-512")),
+            username=str(client.get("sasl.username", "")),
+            password=str(client.get("sasl.password", "")),
+            ca=str(client.get("ssl.ca.location", "")),
             never_leave=_line(settings.get("never_leave") or ""),
             rest=settings,
         )
@@ -87,7 +87,7 @@ class ClusterDraft:
             if replace(self, servers=before.servers, never_leave=before.never_leave, rest=node) != before:
                 self._write_client(node)
         if self.never_leave != before.never_leave:
-            put(node, "never_leave", self.never_leave) if self.never_leave else remove(node, "never_leave")
+            _write_selection(node, "never_leave", self.never_leave or None)
 
     def written(self) -> CommentedMap:
         """Return the cluster's part of a new file; raises as `write` does."""
@@ -204,14 +204,9 @@ class FlowDraft:
 
     def _write_text(self, node: Any, key: str, before: FlowDraft) -> None:
         text = getattr(self, key)
-        if text == getattr(before, key):
-            return
-        if text is None or (key == "name" and not text):
-            remove(node, key)
-        elif isinstance(node.get(key), list):
-            _write_list(node, key, text)
-        else:
-            put(node, key, text)
+        if text != getattr(before, key):
+            # A name is often the first key of its flow, which cannot go without the comment above it.
+            _write_selection(node, key, self.called if key == "name" else text)
 
     def _policy(self) -> Any:
         if self.policy == "template":
@@ -227,7 +222,7 @@ class FlowDraft:
             put(rules[place], key, value)
         elif text and rules:
             earlier = list(_RULES.values())[: list(_RULES).index(key)]
-            rules.insert(sum(rule.get("name") in earlier for rule in rules), {"name": name, key: value})
+            rules.insert(sum(rule.get("name") in earlier for rule in rules), quoted({"name": name, key: value}))
         elif text:
             put(node, "rules", [{"name": name, key: value}])
         elif place is not None and len(rules) > 1:
@@ -347,20 +342,25 @@ class Draft:
         return str(document)
 
 
-def _write_list(node: Any, key: str, text: str) -> None:
-    """Write a selection into the list that a file has, whose comments stay."""
-    try:
-        wanted = parse_patterns(text, required=False).expressions
-    except PatternError:
-        # References, or what is half typed.
-        wanted = tuple(_COMMAS.split(text.strip()))
-    items = node[key]
-    for place in reversed(range(len(items))):
-        if items[place] not in wanted:
-            remove(items, place)
-    for item in wanted:
-        if item not in items:
-            append(items, item)
+def _write_selection(node: Any, key: str, text: str | None) -> None:
+    """Write a text, or its parts into the list that a file has, whose comments stay; None removes the key."""
+    items = node.get(key)
+    if text is None:
+        remove(node, key)
+    elif not isinstance(items, list):
+        put(node, key, text)
+    else:
+        try:
+            wanted = parse_patterns(text, required=False).expressions
+        except PatternError:
+            # References, or what is half typed.
+            wanted = tuple(_COMMAS.split(text.strip()))
+        for place in reversed(range(len(items))):
+            if items[place] not in wanted:
+                remove(items, place)
+        for item in wanted:
+            if item not in items:
+                append(items, item)
 
 
 def _line(value: Any, separator: str = ", ") -> str:

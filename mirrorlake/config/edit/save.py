@@ -25,24 +25,24 @@ def save(text: str, path: str | Path, *, replace: bool = False) -> Path:
     loads(text)
     file = Path(path).expanduser()
     try:
-        if file.exists() and file.read_text(encoding="utf-8") != text and not replace:
-            raise UsageError(
-                f"{path} holds other settings",
-                consequence="nothing was written",
-                remedy="name another file, or allow that this one is replaced",
-            )
-        file.parent.mkdir(parents=True, exist_ok=True)
+        known = file.read_text(encoding="utf-8") if file.exists() else None
+        if known == text:
+            return file
+        if known is not None and not replace:
+            remedy = "name another file, or allow that this one is replaced"
+            raise UsageError(f"{path} holds other settings", consequence="nothing was written", remedy=remedy)
+        target = file.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
         # Whole or not at all: a job may read it at this moment.
-        fresh = file.with_name(f".{file.name}.{os.getpid()}")
+        fresh = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             fresh.write_text(text, encoding="utf-8")
-            if file.exists():
-                shutil.copymode(file, fresh)
-            fresh.replace(file.resolve())
+            if known is not None:
+                shutil.copymode(target, fresh)
+            fresh.replace(target)
         finally:
             fresh.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written ({error.strerror})", remedy="name a file in a folder you may write"
-        ) from error
+        problem = f"{path} cannot be written ({error.strerror})"
+        raise UsageError(problem, remedy="name a file in a folder you may write") from error
     return file

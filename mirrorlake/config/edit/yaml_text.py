@@ -45,7 +45,7 @@ class YamlText:
 
 def sections(content: Mapping[str, Any]) -> str:
     """Return plain content as a new settings file: lists below their key, a blank line between sections."""
-    return "\n".join(_dumped(_writer(2, 2), {key: _quoted(value)}) for key, value in content.items())
+    return "\n".join(_dumped(_writer(2, 2), {key: quoted(value)}) for key, value in content.items())
 
 
 def put(node: Any, key: str | int, value: Any) -> None:
@@ -53,14 +53,14 @@ def put(node: Any, key: str | int, value: Any) -> None:
     known = key in node if isinstance(node, Mapping) else True
     last = key if known else next(reversed(node), None)
     after = "" if last is None else _take(node, last)
-    node[key] = _quoted(value)
+    node[key] = quoted(value)
     _give(node, key, after)
 
 
-def append(items: CommentedSeq, value: Any) -> None:
+def append(items: Any, value: Any) -> None:
     """Add an item at the end of a list; what was written after the item elsewhere is left out."""
     after = _take(items, len(items) - 1) if items else ""
-    items.append(_quoted(value))
+    items.append(quoted(value))
     _take(items, len(items) - 1)
     _give(items, len(items) - 1, after)
 
@@ -107,14 +107,14 @@ def _dumped(writer: YAML, content: Any) -> str:
     return stream.getvalue()
 
 
-def _quoted(value: Any) -> Any:
+def quoted(value: Any) -> Any:
     """Return a new value, with quotes where the reader (YAML 1.1) would take its text for something else."""
     if isinstance(value, CommentedMap | CommentedSeq):
         return value
     if isinstance(value, Mapping):
-        return CommentedMap({_quoted(key): _quoted(item) for key, item in value.items()})
+        return CommentedMap({quoted(key): quoted(item) for key, item in value.items()})
     if isinstance(value, list | tuple):
-        return CommentedSeq(_quoted(item) for item in value)
+        return CommentedSeq(quoted(item) for item in value)
     if isinstance(value, str) and _resolved(yaml.ScalarNode, value, (True, False)) != _TEXT:
         return SingleQuotedScalarString(value)
     return value
