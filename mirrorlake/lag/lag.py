@@ -108,7 +108,7 @@ class Lag:
             UsageError: nothing was sampled yet, or a time cannot be read.
         """
         start, end = self._span(since, until)
-        return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), "observed_at", start, end)
+        return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), start, end)
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
         """Compute the loss at each sampling moment, had the source been lost then, in the columns of `lag.sql.RPO_COLUMNS`.
@@ -118,7 +118,7 @@ class Lag:
         """
         start, end = self._span(since, until)
         tables = self._pruned(self._sampled(start, end))
-        return self._between(relay_lag.rpo(tables), "observed_at", start, end)
+        return self._between(relay_lag.rpo(tables), start, end)
 
     def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> DataFrame:
         """Return percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
@@ -190,7 +190,7 @@ class Lag:
         return name_pauses(found, self._paused(), {flow.name: flow.target for flow in self._flows})
 
     def _look_before(self, looks: int) -> When:
-        """Return the time of the look that is so many looks back: however far apart they are, and however long ago."""
+        """Find the time of the look that is so many looks back."""
         if not self._lake.exists(self._lake.meta_location(SAMPLES)):
             return "1h"
         times = self._lake.meta(SAMPLES).where("error IS NULL").select("observed_at").distinct()
@@ -226,7 +226,7 @@ class Lag:
         )
 
     def _sampled(self, start: datetime, end: datetime) -> LagTables:
-        """Return the tables from the last complete looks before a time on, up to another one."""
+        """Cut the tables to the time from the last complete looks before `start` up to `end`."""
         if not self._lake.exists(self._lake.meta_location(SAMPLES)):
             raise UsageError(
                 "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
@@ -247,7 +247,7 @@ class Lag:
         return replace(tables, positions=known, samples=samples, since=start)
 
     def _pruned(self, tables: LagTables) -> LagTables:
-        """Return the tables with the relays cut to the records that waited; the files' statistics leave out all others."""
+        """Cut the relays to the records that waited, by the statistics of their files."""
         waited = relay_lag.bounds(tables)
         rows = waited.collect()
         bounds = self._lake.spark.createDataFrame(rows, waited.schema)
@@ -256,8 +256,8 @@ class Lag:
     def _of_flows(self, frame: DataFrame) -> DataFrame:
         return frame.where(F.col("flow").isin([flow.name for flow in self._flows]))
 
-    def _between(self, frame: DataFrame, column: str, start: datetime, end: datetime) -> DataFrame:
-        return self._of_flows(frame).where(F.col(column).between(start, end))
+    def _between(self, frame: DataFrame, start: datetime, end: datetime) -> DataFrame:
+        return self._of_flows(frame).where(F.col("observed_at").between(start, end))
 
     def _completed(self, rows: Sequence[Any], at: datetime, sample: SampledMoment) -> list[Any]:
         """Fill in what only the source knows: the timestamps of records that are not landed."""
