@@ -13,12 +13,12 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import StoreError
+from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.offset_map import Exact, Filtered, Quarantined
 from mirrorlake.model.withheld import FILTERED, QUARANTINED, Withheld, ranges_of
-from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.quarantine import Redriven
 from mirrorlake.rules.view import Viewed
 from tests.flow.kit import commit
@@ -123,15 +123,15 @@ def test_law_f_copies_that_a_crash_kept_from_the_lake_are_made_at_the_next_start
     pair.create(RECORDS, partitions=1)
     monkeypatch.setattr(Streams, "view", lambda *_: Shout())
     mirror = pair.mirror()
-    append = LedgerCopy._append
+    append = Lake.append
 
-    def crash(self: LedgerCopy, frame: Any, table: Any, *, version: int) -> None:
-        if table is QUARANTINE:
+    def crash(lake: Lake, frame: Any, location: str, **options: Any) -> None:
+        if location == lake.meta_location(QUARANTINE):
             raise OSError("the lake is away")
-        append(self, frame, table, version=version)
+        append(lake, frame, location, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LedgerCopy, "_append", crash)
+        patch.setattr(Lake, "append", crash)
         with pytest.raises(StoreError, match="the lake is away"):
             mirror.run(once=True)
     assert mirror.lake.meta(QUARANTINE).count() == 0

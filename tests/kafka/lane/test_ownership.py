@@ -114,7 +114,7 @@ def test_law_f_a_death_between_two_claims_makes_the_ledger_forget_nothing(
             sent = flow.send(owned, upto)
             assert {s for record in sent for s in record.positions} == set(SOURCES)
             # A lane's own records carry the lane's own positions only.
-            assert all(lane_of(s.topic, s.partition, lanes=lanes) == r.lane for r in sent for s in r.positions)
+            assert all(lane_of(s.topic, s.partition, lanes=lanes) == r.claim.lane for r in sent for s in r.positions)
     found = consume(central, flow.remote)
     expected = [b"%d" % offset for offset in range(upto)]
     assert {p: [r.value for r in records] for p, records in found.items()} == dict.fromkeys(range(PARTITIONS), expected)
