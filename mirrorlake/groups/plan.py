@@ -158,14 +158,20 @@ class GroupSync:
     def _look(self) -> PositionsByFlow:
         return committed_positions(self._lake, self._flow, self._clusters, recorded=self._recorded)
 
-    def _plan(self, positions: PositionsByFlow) -> GroupPlan:
+    @property
+    def _has_groups(self) -> bool:
         # Nobody consumes from a lake cluster.
-        if self._clusters.config.cluster(self._flow.source).is_lake:
+        return not self._clusters.config.cluster(self._flow.source).is_lake
+
+    def _plan(self, positions: PositionsByFlow) -> GroupPlan:
+        if not self._has_groups:
             return GroupPlan(self._flow.name, ())
         return plan_groups(self._lake, self._flow, positions, self._clusters, now=self._now(), recorded=self._recorded)
 
     def _carry_out(self, positions: PositionsByFlow, at: datetime) -> GroupPlan:
         plan = self._plan(positions)
+        if not self._has_groups:
+            return plan
         self._records.about_to_set(plan)
         done = apply_groups(plan, target=self._clusters.groups(self._flow.target))
         flows = (
