@@ -53,9 +53,8 @@ class Document:
         self._lines.setdefault(place, line or node.start_mark.line + 1)
         self._nodes += 1
         if self._nodes > _MOST_NODES or len(place) > _DEEPEST:
-            raise ConfigError(
-                [Fault(self.file, "", "the file unfolds without end", "remove the YAML anchors", self.line(place))]
-            )
+            problem, remedy = "the file unfolds without end", "remove the YAML anchors"
+            raise ConfigError([Fault(self.file, "", problem, remedy, self.line(place))])
         if isinstance(node, MappingNode):
             return self._mapping(node, place)
         if isinstance(node, SequenceNode):
@@ -67,11 +66,8 @@ class Document:
         for key, _ in node.value:
             name, line = str(key.value), key.start_mark.line + 1
             if name in own and key.tag != _TAG + "merge":
-                self.findings.append(
-                    SettingsFault(
-                        (*place, name), f"'{name}' is given twice (lines {own[name]} and {line})", "keep one of them"
-                    )
-                )
+                problem = f"'{name}' is given twice (lines {own[name]} and {line})"
+                self.findings.append(SettingsFault((*place, name), problem, "keep one of them"))
             own[name] = line
         try:
             SafeConstructor().flatten_mapping(node)
@@ -90,9 +86,8 @@ class Document:
         if node.tag in _TEXT_TAGS:
             return text
         if node.tag not in _KNOWN_TAGS:
-            self.findings.append(
-                SettingsFault(place, f"the YAML tag {node.tag} is not read here", "write a plain value")
-            )
+            problem = f"the YAML tag {node.tag} is not read here"
+            self.findings.append(SettingsFault(place, problem, "write a plain value"))
             return text
         if node.tag != _TAG + "str":
             return SafeConstructor().construct_object(node)

@@ -32,16 +32,16 @@ def load(path: str | Path) -> MirrorConfig:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError([Fault(str(path), "", "there is no such file", "name an existing one with --conf")]) from None
+        why = "there is no such file", "name an existing one with --conf"
     except IsADirectoryError:
-        raise ConfigError([Fault(str(path), "", "this is a folder", "name the YAML file in it")]) from None
+        why = "this is a folder", "name the YAML file in it"
     except UnicodeDecodeError as error:
-        raise ConfigError([Fault(str(path), "", f"not UTF-8 text (byte {error.start})", "save it as UTF-8")]) from None
+        why = f"not UTF-8 text (byte {error.start})", "save it as UTF-8"
     except OSError as error:
-        raise ConfigError(
-            [Fault(str(path), "", f"cannot be read ({error.strerror})", "check its permissions")]
-        ) from None
-    return loads(text, path=file)
+        why = f"cannot be read ({error.strerror})", "check its permissions"
+    else:
+        return loads(text, path=file)
+    raise ConfigError([Fault(str(path), "", *why)])
 
 
 def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
@@ -64,11 +64,8 @@ def loads(text: str, *, path: Path | None = None) -> MirrorConfig:
 
 def _across(data: Any) -> list[SettingsFault]:
     """Check what spans the parts also where some part is faulty, so that one run shows every fault."""
-    if (
-        not isinstance(data, dict)
-        or not isinstance(data.get("flows"), list)
-        or not isinstance(data.get("clusters"), dict)
-    ):
+    parts = data if isinstance(data, dict) else {}
+    if not isinstance(parts.get("flows"), list) or not isinstance(parts.get("clusters"), dict):
         return []
     sound: list[tuple[int, FlowConfig]] = []
     ends: list[End] = []

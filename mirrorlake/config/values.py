@@ -140,12 +140,7 @@ def auto_or_flag(value: Any) -> Literal["auto", True, False]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where landing a topic begins when nothing of it has been landed.
-
-    Attributes:
-        kind: earliest, latest or timestamp.
-        timestamp: the first record's time or later, with its zone; None unless kind is timestamp.
-    """
+    """Where landing a topic begins when nothing of it has been landed; `timestamp`: the first record's time or later."""
 
     kind: Literal["earliest", "latest", "timestamp"] = "earliest"
     timestamp: datetime | None = None
@@ -184,13 +179,7 @@ def start(value: Any) -> Start:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """How remote topics are named, as written; `build` makes the policy.
-
-    Attributes:
-        kind: default, identity or template.
-        template: the template's text; None unless kind is template.
-        separator: what stands between the parts of a remote topic's name.
-    """
+    """How remote topics are named, as written; `separator` is between the parts of a remote topic's name."""
 
     kind: Literal["default", "identity", "template"] = "default"
     template: str | None = None

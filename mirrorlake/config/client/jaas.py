@@ -42,12 +42,7 @@ class JaasError(ValueError):
 
 @dataclass(frozen=True)
 class Login:
-    """One login line.
-
-    Attributes:
-        module: the class, without Databricks' shading prefix.
-        options: names and values, unescaped; hidden in `repr`.
-    """
+    """One login line: the class without Databricks' prefix, and the options unescaped, whose values `repr` hides."""
 
     module: str
     options: Mapping[str, str]

@@ -36,17 +36,7 @@ _NO_EFFECT = "MirrorMaker never reads with it: it reads from the source only"
 
 @dataclass(slots=True)
 class Clients:
-    """The client settings of a file, by cluster and by flow.
-
-    Attributes:
-        of_clusters: keys without their beginning, by alias.
-        shared: keys that stand without a beginning.
-        of_flows: keys without their beginning, by pair.
-        enabled: the pairs that are mirrored.
-        translated: where each key went.
-        refused: why a key went nowhere.
-        notes: what a reader should know.
-    """
+    """The client settings of a file by cluster, shared and by flow; what became of each key, and what a reader should know."""
 
     of_clusters: Mapping[str, Mapping[str, str]]
     shared: Mapping[str, str]

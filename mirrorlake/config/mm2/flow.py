@@ -14,14 +14,9 @@ _MOST_LANES = 64
 
 @dataclass(slots=True)
 class Mm2Flow:
-    """One flow as it was translated.
+    """One flow from the effective properties of its connectors; `entry` is empty where MirrorMaker mirrors nothing.
 
-    Attributes:
-        given: the effective properties of MirrorMaker's connectors of the flow, without any prefix.
-        entry: as it stands under `flows`; empty where MirrorMaker mirrors nothing.
-        translated: where each key went.
-        notes: what differs.
-        open: what a person has to settle.
+    `notes` say what differs, `open` what a person has to settle.
     """
 
     given: Mapping[str, str]

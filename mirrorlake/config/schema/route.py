@@ -16,16 +16,7 @@ from mirrorlake.model.regex import tokens
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """What a flow carries and how it names it.
-
-    Attributes:
-        name: the flow's.
-        source: alias.
-        target: alias.
-        selection: the flow's choice of topics.
-        policy: how topics are named on the target.
-        never_leave: topics that may not leave the source; beats the selection. None, where nobody said, denies all.
-    """
+    """What a flow carries and how it names it; `never_leave` beats the selection, and None, where nobody said, denies all."""
 
     name: str
     source: str
