@@ -134,7 +134,10 @@ def time_lags(
             "observed_at": pa.array([now] * len(asked), pa.timestamp("us", "UTC")),
         }
         part = RelayPart({**held, **{source: row.republished for source, row in asked.items()}})
-        for row in lake.ask(_WAITING, relay=alias, part=part, tables={"flow_positions": pa.table(columns)}, flow=flow):
+        tables = {"flow_positions": pa.table(columns)}
+        # The bounds over all positions are what file statistics can answer.
+        lowest, highest = min(row.republished for row in asked.values()), max(row.end for row in asked.values())
+        for row in lake.ask(_WAITING, relay=alias, part=part, tables=tables, flow=flow, lowest=lowest, highest=highest):
             found[SourcePartition(row.topic, row.generation, row.partition)] = row.time_lag_ms
     return found
 
@@ -153,7 +156,8 @@ _WAITING = f"""
         SELECT s.topic, s.generation, s.partition, min_by(r.timestamp, r.`offset`) AS waiting_since
         FROM {{relay}} AS r JOIN {{flow_positions}} AS s
             ON r.topic = s.topic AND r.generation = s.generation AND r.partition = s.partition
-        WHERE r.`offset` >= s.position AND r.`offset` < s.known_end AND NOT EXISTS (
+        WHERE r.`offset` >= :lowest AND r.`offset` < :highest
+            AND r.`offset` >= s.position AND r.`offset` < s.known_end AND NOT EXISTS (
             SELECT 1 FROM withheld_stretches AS w
             WHERE w.topic = r.topic AND w.generation = r.generation AND w.partition = r.partition
                 AND w.first_offset <= r.`offset` AND r.`offset` < w.next_offset)

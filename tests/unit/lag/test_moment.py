@@ -99,7 +99,7 @@ def test_law_e_a_time_lag_is_the_age_of_the_oldest_record_that_waits(
         ),
         "flow_positions": pa.Table.from_pylist([flow_position]),
     }
-    [found] = answer_from_files(_WAITING, tables, {"flow": FLOW})
+    [found] = answer_from_files(_WAITING, tables, {"flow": FLOW, "lowest": position, "highest": landed + unlanded})
     assert found.time_lag_ms == expected(sorted(offsets), kept_back, position, landed, landed + unlanded, now)
 
 
