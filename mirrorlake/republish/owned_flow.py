@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
 from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.lake.lake import Lake
@@ -55,12 +56,12 @@ class RelayProgress:
         self.report()
 
     def finish(self) -> None:
-        """Report that nothing is due any more."""
+        """Nothing is due any more."""
         self._due = self._passed
         self.report()
 
     def report(self) -> None:
-        """Report it as it is."""
+        """Tell it as it is."""
         self._tell(self._phase, self._passed, self._due)
 
     @property
@@ -68,30 +69,23 @@ class RelayProgress:
         return self.sent + self._withheld
 
 
+@dataclass(slots=True, kw_only=True)
 class OwnedFlow:
     """Hold a flow as `take_over.py` has claimed it."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        settings: RepublishSettings,
-        *,
-        topics: SourceTopics,
-        remotes: RemoteTopics,
-        copy: LedgerCopy,
-        claims: FlowClaims,
-        settled: Settled,
-        progress: RelayProgress,
-    ) -> None:
-        self._lake = lake
-        self._topics = topics
-        self._remotes = remotes
-        self._copy = copy
-        self.settings = settings
-        self.flow = settings.flow
-        self.claims = claims
-        self.settled = settled
-        self.progress = progress
+    lake: Lake
+    settings: RepublishSettings
+    topics: SourceTopics
+    remotes: RemoteTopics
+    copy: LedgerCopy
+    claims: FlowClaims
+    settled: Settled
+    progress: RelayProgress
+
+    @property
+    def flow(self) -> FlowConfig:
+        """The flow."""
+        return self.settings.flow
 
     def files(self, relay: DataFrame) -> list[RelayFile]:
         """Return the files of a relay that are due, in upstream order."""
@@ -143,7 +137,7 @@ class OwnedFlow:
             for lane, lane_files in sorted(by_lane.items())
         ]
         try:
-            committed = run_lanes(self._lake.spark, work, frame=frame)
+            committed = run_lanes(self.lake.spark, work, frame=frame)
         except LanesFailed as failed:
             self.keep(failed.committed)
             raise failed.failure from failed
@@ -151,12 +145,12 @@ class OwnedFlow:
 
     def make_ready(self, sources: Collection[SourcePartition]) -> None:
         """Create or grow the remote topics of source partitions."""
-        known = self._topics.known
+        known = self.topics.known
         if any(s.topic not in known or s.partition >= known[s.topic].partitions for s in sources):
-            self._topics.load()
+            self.topics.load()
         # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
         mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
-        self._remotes.ensure(sources, self._topics.known, mirrored_before=mirrored)
+        self.remotes.ensure(sources, self.topics.known, mirrored_before=mirrored)
 
     def lane_of(self, source: SourcePartition) -> int:
         """Return the lane of a source partition."""
@@ -167,7 +161,7 @@ class OwnedFlow:
         return lane_task(
             self.settings,
             replace(self.claims.claim, lane=lane, batch=batch),
-            self._remotes,
+            self.remotes,
             topics=topics,
             rate=rate,
             seq=self.claims.seqs.get(lane),
@@ -189,7 +183,7 @@ class OwnedFlow:
             complete += records
             claims.seqs[lane] = records[-1].seq
             claims.positions.update(records[-1].positions)
-        self._copy.add(complete)
+        self.copy.add(complete)
         self.settings.on_commit(complete)
         self.progress.passed(complete)
         return complete

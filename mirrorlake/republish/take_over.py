@@ -106,8 +106,8 @@ class TakeOver:
         with LedgerReader(flow.target, flow.ledger_topic, self._settings.reader_options) as reader:
             copy.repair(reader, self._target, sorted(claims.seqs))
         return OwnedFlow(
-            self._lake,
-            self._settings,
+            lake=self._lake,
+            settings=self._settings,
             topics=self._topics,
             remotes=self._remotes,
             copy=copy,
