@@ -14,7 +14,7 @@ from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
 
-from mirrorlake.config.edit.yaml_text import YamlText, append, put, put_below, quoted, remove, sections
+from mirrorlake.config.edit.yaml_text import YamlText, append, own, put, put_below, quoted, remove, sections
 from mirrorlake.config.load import loads
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
@@ -110,7 +110,7 @@ class ClusterDraft:
             if value:
                 put_below(node, "client", key, value)
             elif key in client:
-                remove(client, key)
+                remove(own(node, "client"), key)
 
     def _login(self) -> dict[str, str]:
         if not self.logs_in:
@@ -215,7 +215,7 @@ class FlowDraft:
         return self.policy if plain else {"name": self.policy, "separator": self.separator}
 
     def _write_rule(self, node: Any, key: str) -> None:
-        name, text, rules = _RULES[key], getattr(self, key).strip(), node.get("rules") or []
+        name, text, rules = _RULES[key], getattr(self, key).strip(), own(node, "rules") if node.get("rules") else []
         place = next((place for place, rule in enumerate(rules) if rule.get("name") == name), None)
         value = text if key in ("keep", "drop") else [part.strip() for part in text.split(",") if part.strip()]
         if text and place is not None:
@@ -325,10 +325,10 @@ class Draft:
         for alias in [alias for alias in known if str(alias) not in [cluster.alias for cluster in self.clusters]]:
             remove(known, alias)
         for cluster in self.clusters:
-            if cluster.alias in known:
-                cluster.write(known[cluster.alias])
-            else:
+            if cluster.alias not in known:
                 put(known, cluster.alias, cluster.written())
+            elif cluster != ClusterDraft.of(cluster.alias, known[cluster.alias]):
+                cluster.write(own(known, cluster.alias))
         before = None if self.flow.place is None else self.flows[self.flow.place]
         if before is None:
             append(root["flows"], self.flow.written())
@@ -350,6 +350,7 @@ def _write_selection(node: Any, key: str, text: str | None) -> None:
     elif not isinstance(items, list):
         put(node, key, text)
     else:
+        items = own(node, key)
         try:
             wanted = parse_patterns(text, required=False).expressions
         except PatternError:

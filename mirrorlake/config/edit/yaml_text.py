@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import yaml
@@ -57,6 +58,14 @@ def put(node: Any, key: str | int, value: Any) -> None:
     _give(node, key, after)
 
 
+def own(node: Any, key: str | int) -> Any:
+    """Return a mapping or list that nothing else shares through an anchor or `<<`, so that an edit changes this place only."""
+    found = deepcopy(node[key])
+    found.yaml_set_anchor(None)
+    node[key] = found
+    return found
+
+
 def append(items: Any, value: Any) -> None:
     """Add an item at the end of a list; what was written after the item elsewhere is left out."""
     after = _take(items, len(items) - 1) if items else ""
@@ -68,7 +77,7 @@ def append(items: Any, value: Any) -> None:
 def put_below(node: Any, above: str, key: str, value: Any) -> None:
     """Set an item of the mapping below a key, made where there is none."""
     if node.get(above):
-        put(node[above], key, value)
+        put(own(node, above), key, value)
     else:
         # As a whole: an empty mapping does not know what is written after it.
         put(node, above, {key: value})

@@ -209,6 +209,25 @@ def test_a_new_flow_with_the_name_of_another_is_refused_and_another_name_makes_a
     assert text.count("# Then the way back.") == 1
 
 
+def test_an_edit_changes_nothing_that_shares_an_anchor_with_its_place() -> None:
+    text = (
+        "lake:\n  root: ./lake\nclusters:\n  east:\n    bootstrap_servers: e:9092\n    client: &tls\n"
+        "      security.protocol: SSL\n      ssl.ca.location: /ca.pem\n"
+        "  west:\n    bootstrap_servers: w:9092\n    client: *tls\n"
+        "flows:\n  - &first\n    source: east\n    target: west\n    topics: orders\n    sync: {acls: true}\n"
+        "    exclude_topics: [a, b]\n  - <<: *first\n    name: second\n    topics: clicks\n"
+    )
+    opened = Draft.of(text, "second")
+    assert opened.yaml == text
+    for east, west in ((opened.clusters[0], "/w.pem"), (replace(opened.clusters[0], ca="/e.pem"), "/ca.pem")):
+        clusters = (east, replace(opened.clusters[1], ca=west))
+        flow = replace(opened.flow, sync_acls=False, sync_groups=False, exclude_topics="a, c")
+        config = replace(opened, clusters=clusters, flow=flow).config()
+        assert [config.clusters[alias].client["ssl.ca.location"] for alias in ("east", "west")] == [east.ca, west]
+        assert (config.flows[0].sync.acls, config.flows[1].sync.acls) == (True, False)
+        assert [flow.exclude_topics.expressions for flow in config.flows] == [("a", "b"), ("a", "c")]
+
+
 def test_what_is_taken_out_leaves_the_comments_of_its_neighbours() -> None:
     opened = Draft.of(COMMENTED)
     west = replace(opened.clusters[1], servers="w:9092, v:9092")
