@@ -71,8 +71,13 @@ class FolderTables:
             schema = pa.schema([*held, *lacking])
             if part is None:
                 return table.to_pyarrow_dataset(schema=schema if lacking else None)
-            files = part.files(pa.table(table.get_add_actions(flatten=True)))
+            files = part.files(pa.table(table.get_add_actions(flatten=True)))["path"].to_pylist()
         return ds.dataset([f"{path}/{unquote(file)}" for file in files], schema=schema, format="parquet")
+
+    def files(self, path: str, part: RelayPart) -> tuple[int, pa.Table]:
+        """Read the newest version of a relay, and its add actions, flattened, of files that may hold a record of a part."""
+        with self._newest(path) as table:
+            return table.version(), part.files(pa.table(table.get_add_actions(flatten=True)))
 
     def create(self, path: str, table: TableSchema) -> None:
         """Create a table where there is none."""

@@ -25,6 +25,7 @@ from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
 from mirrorlake.lake.ask import answer_from_files, answer_from_spark, tables_of
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WRITTEN, WrittenFile, writer
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
@@ -132,6 +133,11 @@ class Lake:
     def relay_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
         """Read the relay of a source cluster as a stream."""
         return self._load(reader, self.relay_location(alias))
+
+    def relay_log(self, alias: str) -> RelayLog | None:
+        """Open the log of a source's relay; None where the relay is not seen in a folder of this machine."""
+        location = self.relay_location(alias)
+        return RelayLog(self._folder, location) if self._needs_no_spark(location) else None
 
     def meta(self, table: TableSchema) -> DataFrame:
         """Read a side table with the columns that this release knows; null where a lake of an older release lacks one."""

@@ -42,10 +42,10 @@ class RelayPart:
         columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in self._positions] for name in _KEY}
         return pa.table({**columns, "position": list(self._positions.values())}, schema=_KNOWN)
 
-    def files(self, actions: pa.Table) -> list[str]:
+    def files(self, actions: pa.Table) -> pa.Table:
         """Choose, from a table's add actions with their statistics, the files that may hold a record of the part."""
         if not {"max.landed_at", "max.offset"} <= set(actions.column_names):
-            return list(actions.column("path").to_pylist())
+            return actions
         names = ["path", "max.landed_at", "max.offset", *(f"{end}.{key}" for key in _KEY for end in ("min", "max"))]
         found = actions.select(names).to_pandas()
         known = self.known().to_pandas()
@@ -55,7 +55,7 @@ class RelayPart:
         # Times in statistics are cut to milliseconds.
         landed_by = found["max.landed_at"] + timedelta(milliseconds=1)
         is_old = landed_by <= from_micros(self.since) if self.since > -_EVER else False
-        return list(found.loc[~(lies_before | is_old), "path"])
+        return actions.filter(pa.array(~(lies_before | is_old)))
 
     def rows(self, relay: DataFrame) -> DataFrame:
         """Leave out what Spark can skip by file statistics; past 300 positions nothing."""

@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from mirrorlake.lag.figures import Figures
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.republish.settings import FlowListener
 
 log = logging.getLogger(__name__)
 
@@ -60,20 +61,35 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
         self._names.pop(str(event.id), None)
 
 
-def committed(metrics: Metrics) -> Callable[[Sequence[LedgerRecord]], None]:
-    """Return a listener that counts the records of a flow that a target has confirmed; it never raises."""
+class FlowFeed(FlowListener):
+    """Count what one flow does; `now` is the clock, in UTC."""
 
-    def heard(records: Sequence[LedgerRecord]) -> None:
+    def __init__(self, metrics: Metrics, flow: str, *, now: Callable[[], datetime]) -> None:
+        self._metrics = metrics
+        self._flow = flow
+        self._now = now
+
+    def committed(self, records: Sequence[LedgerRecord]) -> None:
+        """Count the records that the target has confirmed."""
         try:
             for record in records:
                 counts: dict[str, int] = {}
                 for run in record.runs:
                     counts[run.source.topic] = counts.get(run.source.topic, 0) + run.count
-                metrics.republished(record.claim.flow, counts)
+                self._metrics.republished(record.claim.flow, counts)
         except Exception:
             log.exception("metrics.failed what=count of republished records")
 
-    return heard
+    def looked(self, batch_s: float | None) -> None:
+        """Count a batch, or note that there was nothing new."""
+        try:
+            at = self._now().timestamp()
+            if batch_s is None:
+                self._metrics.looked(f"republish {self._flow}", at=at)
+            else:
+                self._metrics.republished_batch(self._flow, seconds=batch_s, at=at)
+        except Exception:
+            log.exception("metrics.failed what=count of batches")
 
 
 class MetricsFeed:

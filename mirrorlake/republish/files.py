@@ -12,7 +12,7 @@ from mirrorlake.lake.relay_files import RelayFile
 from mirrorlake.model.flow import SourcePartition
 
 
-def files_of(rows: DataFrame, *, shared: bool) -> list[RelayFile]:
+def files_of(rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
     """Return the files that rows of the relay, each with its `file`, come from; one per file and source partition.
 
     `shared` says that rows were left out, so that a file may hold more source partitions than can be seen here.

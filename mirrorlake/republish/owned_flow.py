@@ -14,6 +14,7 @@ from mirrorlake.kafka.lane.task import LaneTask
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import SourceTopics
 from mirrorlake.lake.relay_files import RelayFile
+from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
@@ -87,21 +88,18 @@ class OwnedFlow:
         """The flow."""
         return self.settings.flow
 
-    def files(self, relay: DataFrame) -> list[RelayFile]:
-        """Return the files of a relay that are due, in upstream order."""
+    def files(self, relay: DataFrame | RelayLog) -> list[RelayFile]:
+        """List the files of a relay that are due, in upstream order."""
         positions = self.claims.positions
-        columns = ["topic", "generation", "partition", "offset"]
-        rows = RelayPart(positions).rows(relay).select(*columns, F.input_file_name().alias("file"))
-        return self.due(rows, shared=bool(positions))
+        if isinstance(relay, RelayLog):
+            return self.due(relay.files(positions))
+        rows = RelayPart(positions).rows(relay)
+        return self.due(files_of(rows.withColumn("file", F.input_file_name()), shared=bool(positions)))
 
-    def due(self, rows: DataFrame, *, shared: bool = False) -> list[RelayFile]:
-        """Return the files of rows of the relay that hold something for this flow that its ledger does not know."""
+    def due(self, files: Iterable[RelayFile]) -> list[RelayFile]:
+        """Choose the files that hold something for this flow that its ledger does not know, in upstream order."""
         without = self.claims.claim.scope.without
-        carried = (
-            file
-            for file in files_of(rows, shared=shared)
-            if self.flow.carries(file.source.topic) and file.source.topic not in without
-        )
+        carried = (file for file in files if self.flow.carries(file.source.topic) and file.source.topic not in without)
         return sorted(self.lacking(carried))
 
     def lacking(self, files: Iterable[RelayFile]) -> list[RelayFile]:
@@ -184,7 +182,7 @@ class OwnedFlow:
             claims.seqs[lane] = records[-1].seq
             claims.positions.update(records[-1].positions)
         self.copy.add(complete)
-        self.settings.on_commit(complete)
+        self.settings.listener.committed(complete)
         self.progress.passed(complete)
         return complete
 

@@ -2,17 +2,18 @@
 
     take over     fence older owners, read the ledger, repair the table
     backfill      what the relay holds and the ledger does not, file by file in offset order
-    stream        the relay's new commits, from the version at which the backfill ended
+    follow        the relay's new commits, from the version at which the backfill ended
 
-The positions in the ledger decide what is sent; the stream's checkpoint location only says where to look. So a new
-checkpoint location can never repeat or lose a record, and a target that is added years later gets history and then live
-data without a seam.
+The positions in the ledger decide what is sent, and a target that is added years later gets history and then live data
+without a seam. Where the relay is a folder, its log says what new files hold, and only the lanes are Spark's work; elsewhere
+a stream over the relay finds them, whose checkpoint location only says where to look.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -25,17 +26,19 @@ from mirrorlake.kafka.remotes import lost
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.relay_files import COLUMNS, RelayFile
-from mirrorlake.landing.query import await_query, met_another
+from mirrorlake.lake.relay_log import RelayLog
+from mirrorlake.landing.query import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress.board import Tell, silent
-from mirrorlake.republish.files import between, rounds
+from mirrorlake.republish.files import between, files_of, rounds
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import TakeOver
 from mirrorlake.runtime.background import Duties
+from mirrorlake.runtime.stopping import jobs_end
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,8 @@ log = logging.getLogger(__name__)
 BACKFILL_RECORDS = 2_000_000
 # One micro-batch; the default of 1 000 files alone would make a batch of any size after a pause.
 MAX_BYTES_PER_TRIGGER = "512m"
+# How often a relay's log is looked at: 2 ms of CPU each time.
+LOOK_EVERY_S = 0.1
 # A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0
 
@@ -69,6 +74,7 @@ class Republisher:
         self._progress = RelayProgress(self._flow.name, tell)
         self._failure: BaseException | None = None
         self._stop = threading.Event()
+        self._log = lake.relay_log(self._flow.source) if self._flow.feeder == "files" else None
 
     @property
     def records(self) -> int:
@@ -81,7 +87,7 @@ class Republisher:
         Args:
             once: republish what the relay holds now, then return.
             stop: set it to return between two batches.
-            rebuild: use a new checkpoint location, after the old one was lost.
+            rebuild: use a new checkpoint location, after the old one was lost; there is none where the relay's log is followed.
             restore_ledger: start from the furthest positions of ledger and lake, after the ledger was lost.
 
         Raises:
@@ -108,7 +114,10 @@ class Republisher:
         except MirrorlakeError:
             raise
         except Exception as error:
-            # Such as a Python worker that was killed over a backfill: Spark has words of its own for that.
+            if stop.is_set():
+                # The batch under way took longer than its grace.
+                return
+            # Such as a Python worker that was killed over a batch: Spark has words of its own for that.
             raise self._failed(error) from error
         if once and self._owned.settled.held:
             raise lost(*self._owned.settled.held)
@@ -123,8 +132,7 @@ class Republisher:
         owned = self._owned
         if owned.settled.held:
             raise lost(*owned.settled.held)
-        version = self._lake.version(self._lake.relay_location(self._flow.source))
-        files = owned.files(self._lake.relay(self._flow.source, version=version))
+        files = owned.files(self._log or self._lake.relay(self._flow.source))
         owned.make_ready({file.source for file in files})
         return InOrder(owned, files)
 
@@ -146,7 +154,7 @@ class Republisher:
         """
         frame = rows.select("topic", "generation", "partition", *COLUMNS).persist()
         try:
-            files = self._owned.due(frame.withColumn("file", F.lit("")))
+            files = self._owned.due(files_of(frame.withColumn("file", F.lit(""))))
             self._progress.expect(files)
             return self._owned.send(files, frame, batch=-1)
         finally:
@@ -156,21 +164,25 @@ class Republisher:
         return TakeOver(self._lake, self._target, self._settings, self._audit, self._progress)
 
     def _take_over(self, *, rebuild: bool = False, restore_ledger: bool = False) -> StreamLocation:
-        self._owned, location = self._opened().to_follow(rebuild=rebuild, restore_ledger=restore_ledger)
+        self._owned, location = self._opened().to_follow(
+            streams=self._log is None, rebuild=rebuild, restore_ledger=restore_ledger
+        )
         return location
 
     def _run_owned(self, location: StreamLocation, *, once: bool) -> None:
         version = None
         if not location.resumes:
-            version = self._lake.version(self._lake.relay_location(self._flow.source))
-            self._backfill(version)
+            version = self._backfill()
         if self._stop.is_set():
             return
         duties = Duties(self._flow.name, self._settings.duties)
         if not once:
             duties.start()
         try:
-            self._follow(location, version, once=once)
+            if self._log is None:
+                self._follow(location, version, once=once)
+            elif not once:
+                self._follow_log(self._log)
         finally:
             duties.stop()
         if once:
@@ -178,15 +190,34 @@ class Republisher:
             if not self._stop.is_set():
                 self._progress.finish()
 
-    def _backfill(self, version: int) -> None:
-        """Send what the relay holds at a version and the ledger does not, in rounds of bounded size."""
-        relay = self._lake.relay(self._flow.source, version=version)
-        files = self._owned.files(relay)
+    def _backfill(self) -> int:
+        """Send what the relay holds now and the ledger does not; return the version of the relay that this was."""
+        alias, relay = self._flow.source, None
+        version = self._lake.version(self._lake.relay_location(alias))
+        if self._log is None:
+            relay = self._lake.relay(alias, version=version)
+        files = self._owned.files(self._log or relay)
         self._progress.expect(files)
+        with jobs_end(self._lake.spark, self._stop, name=f"backfill {self._flow.name}", grace_s=GRACE_S):
+            self._send_rounds(files, relay)
+        return version
+
+    def _send_rounds(self, files: list[RelayFile], relay: DataFrame | None = None) -> None:
         for part in rounds(files, BACKFILL_RECORDS):
-            frame = between(relay, part) if self._flow.feeder == "spark" else None
+            frame = between(relay, part) if relay is not None and self._flow.feeder == "spark" else None
             if self._stop.is_set() or not self._send_all(part, frame, batch=-1):
                 return
+
+    def _follow_log(self, relay: RelayLog) -> None:
+        name, owned, heard = f"republish {self._flow.name}", self._owned, self._settings.listener
+        began, pause = time.monotonic(), max(LOOK_EVERY_S, self._flow.trigger.total_seconds())
+        with jobs_end(self._lake.spark, self._stop, name=name, grace_s=GRACE_S):
+            while not self._stop.wait(max(0.0, began + pause - time.monotonic())):
+                began = time.monotonic()
+                files = owned.due(relay.new_files(owned.claims.positions))
+                self._send_rounds(files)
+                heard.looked(time.monotonic() - began if files else None)
+                self._progress.report()
 
     def _follow(self, location: StreamLocation, version: int | None, *, once: bool) -> None:
         query = self._start(location, version, once=once)
@@ -245,7 +276,7 @@ class Republisher:
             if is_fed:
                 frame = frame.persist()
             try:
-                if not self._send_all(self._owned.due(frame), frame if is_fed else None, batch=batch_id):
+                if not self._send_all(self._owned.due(files_of(frame)), frame if is_fed else None, batch=batch_id):
                     # Spark must not commit the batch; the next start sends the rest of it.
                     raise _Stopped
             finally:

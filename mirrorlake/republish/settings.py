@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,13 +13,23 @@ from mirrorlake.rules.view import View
 from mirrorlake.runtime.background import Duty
 
 
+class FlowListener:
+    """Hear what a flow does; no method raises."""
+
+    def committed(self, records: Sequence[LedgerRecord]) -> None:
+        """Hear what the target has confirmed."""
+
+    def looked(self, batch_s: float | None) -> None:
+        """Hear that the relay's log was looked at, and how long it took to send what was new; None where nothing was."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepublishSettings:
     """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
 
     `beside` are all flows of the settings: two may meet on one target. `selection` is the fingerprint of what decides which
     topics the flow carries; those of `paused` wait in the relay. `choices` are what a person chose for remote topics that
-    were lost. `on_commit` hears what a target has confirmed, and never raises.
+    were lost. `listener` hears what it does.
     """
 
     flow: FlowConfig
@@ -31,7 +41,7 @@ class RepublishSettings:
     selection: str = ""
     paused: frozenset[str] = frozenset()
     choices: Sequence[Choice] = ()
-    on_commit: Callable[[Sequence[LedgerRecord]], None] = lambda _: None
+    listener: FlowListener = field(default_factory=FlowListener)
 
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""

@@ -42,8 +42,13 @@ class TakeOver:
         self._remotes = RemoteTopics(target, flow, audit, lake, all_flows=settings.beside)
         self._task = lane_task(settings, Claim(flow=flow.name, lanes=flow.lanes), self._remotes)
 
-    def to_follow(self, *, rebuild: bool = False, restore_ledger: bool = False) -> tuple[OwnedFlow, StreamLocation]:
+    def to_follow(
+        self, *, streams: bool = True, rebuild: bool = False, restore_ledger: bool = False
+    ) -> tuple[OwnedFlow, StreamLocation]:
         """Go on where the ledger ends, and repair the lake's copies of it.
+
+        A flow that does not stream, but reads the relay's log, claims the number of a checkpoint location that it leaves
+        empty: a stream that comes after it begins with a backfill.
 
         Raises:
             LaneFenced, LedgerLost, CheckpointLost, SafetyError: the flow cannot be owned, or not without a loss.
@@ -55,9 +60,11 @@ class TakeOver:
                 remotes = {**self._copy.remotes(), **remotes}
                 positions = furthest((positions, self._copy.positions()))
             settled = self._settle(remotes, positions)
-            location = choose_location(
-                self._lake, self._flow, lanes, self._scope(settled), rebuild=rebuild or settled.sends_again
-            )
+            location = StreamLocation(lanes.checkpoint_location + 1, "")
+            if streams:
+                location = choose_location(
+                    self._lake, self._flow, lanes, self._scope(settled), rebuild=rebuild or settled.sends_again
+                )
             claims = self._claim(lanes, settled, location.number)
         return self._own(claims, settled), location
 

@@ -248,8 +248,9 @@ def end_of(where: Where, topic: str, partition: int) -> int:
 
 
 def queries(spark: SparkSession) -> dict[str, str]:
-    """Return the run id of each streaming query by its name."""
-    return {query.name: query.runId for query in spark.streams.active}
+    """Return an id of each running stream by its name: Spark's queries, and flows that follow the relay's log."""
+    following = {one.name: str(one.native_id) for one in threading.enumerate() if one.name.startswith("republish ")}
+    return {**{query.name: query.runId for query in spark.streams.active}, **following}
 
 
 def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 400.0) -> Any:

@@ -191,9 +191,9 @@ class Streams:
         if connections.metrics is None:
             return settings
         # A heavy import for those who serve no metrics.
-        from mirrorlake.metrics.feed import committed
+        from mirrorlake.metrics.feed import FlowFeed
 
-        return replace(settings, on_commit=committed(connections.metrics))
+        return replace(settings, listener=FlowFeed(connections.metrics, flow.name, now=connections.now))
 
     def view(self, flow: FlowConfig) -> View | None:
         """Build the view that a flow applies to its records (see `view_of`)."""

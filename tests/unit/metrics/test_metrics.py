@@ -25,7 +25,7 @@ from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.series import LatencyPoint
 from mirrorlake.lag.verdict import HopPlace, Verdict
-from mirrorlake.metrics.feed import BatchListener, MetricsFeed, committed
+from mirrorlake.metrics.feed import BatchListener, FlowFeed, MetricsFeed
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.mirror.composition import Services
@@ -205,6 +205,12 @@ def test_batches_are_counted_by_the_names_of_their_queries() -> None:
     assert found("mirrorlake_batch_duration_seconds_count", stream=f"republish {FLOW}") == 1
     assert found("mirrorlake_last_success_timestamp_seconds", stream="land east") == NOON.timestamp()
     assert found("mirrorlake_last_success_timestamp_seconds", stream=f"republish {FLOW}") == now.timestamp()
+    feed = FlowFeed(metrics, FLOW, now=lambda: NOON + timedelta(hours=1))
+    feed.looked(1.5)
+    assert found("mirrorlake_batch_duration_seconds_count", stream=f"republish {FLOW}") == 2
+    FlowFeed(metrics, FLOW, now=lambda: NOON + timedelta(hours=2)).looked(None)
+    later = (NOON + timedelta(hours=2)).timestamp()
+    assert found("mirrorlake_last_success_timestamp_seconds", stream=f"republish {FLOW}") == later
     streams = {s.labels["stream"] for f in metrics.registry.collect() for s in f.samples if "stream" in s.labels}
     assert streams == {"land east", f"republish {FLOW}"}
 
@@ -216,11 +222,11 @@ def run_of(topic: str, count: int) -> Run:
 def test_confirmed_records_are_counted_by_topic_and_a_failure_is_swallowed(caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics()
     record = ledger_record(runs=(run_of("orders", 5), run_of("clicks", 2), run_of("orders", 3)))
-    committed(metrics)([record, record])
+    FlowFeed(metrics, FLOW, now=lambda: NOON).committed([record, record])
     found = metrics.registry.get_sample_value("mirrorlake_republished_records_total", {"flow": FLOW, "topic": "orders"})
     assert found == 16
     with caplog.at_level(logging.ERROR):
-        committed(metrics)([SimpleNamespace()])  # type: ignore[list-item]
+        FlowFeed(metrics, FLOW, now=lambda: NOON).committed([SimpleNamespace()])  # type: ignore[list-item]
     assert "metrics.failed" in caplog.text
 
 
@@ -354,7 +360,7 @@ def test_a_mirror_is_measured_while_it_runs_and_not_after() -> None:
     made = services(streams, port=port)
     with measure_mirror(made, None):
         assert len(streams.listeners) == 1
-        made.streams.sending_settings(made.connections.config.flows[0]).on_commit(
+        made.streams.sending_settings(made.connections.config.flows[0]).listener.committed(
             [ledger_record(runs=(run_of("a", 4),))]
         )
         series = scrape(f"http://127.0.0.1:{port}/metrics")

@@ -1,0 +1,103 @@
+"""Find the relay's files and what they hold by the table's log: no file is opened, and no query runs (DESIGN 7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.relay_files import RelayFile
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.model.flow import SourcePartition
+
+_KEY = ("topic", "generation", "partition")
+
+
+class RelayLog:
+    """Follow the files of one relay in a folder of this machine, from commit to commit."""
+
+    def __init__(self, tables: FolderTables, path: str) -> None:
+        self._tables = tables
+        self._path = path
+        self._version = -1
+
+    def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
+        """List the files that may hold a record at or past the positions, and of partitions without one; begin to follow."""
+        self._version, actions = self._tables.files(self._path, RelayPart(positions))
+        return [
+            file
+            for row in actions.to_pylist()
+            for file in self._held(
+                _Added(
+                    row["path"],
+                    row["num_records"],
+                    *({key: row.get(f"{end}.{key}") for key in (*_KEY, "offset")} for end in ("min", "max")),
+                )
+            )
+        ]
+
+    def new_files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
+        """List what was added since the last look; all files past the positions where the log of that time is gone."""
+        newest = self._tables.version(self._path)
+        found: list[RelayFile] = []
+        for version in range(self._version + 1, newest + 1):
+            try:
+                text = Path(self._path, "_delta_log", f"{version:020}.json").read_text()
+            except FileNotFoundError:
+                return self.files(positions)
+            found += [file for added in _added(text) for file in self._held(added)]
+        self._version = newest
+        return found
+
+    def _held(self, added: _Added) -> Iterator[RelayFile]:
+        path = Path(self._path, unquote(added.path))
+        uri, least, most = path.as_uri(), added.least, added.most
+        if any(least.get(key) is None or least[key] != most.get(key) for key in _KEY) or most.get("offset") is None:
+            # Rewritten by a stranger, or with statistics that were cut: the columns themselves tell, a byte a record.
+            yield from _opened(path)
+            return
+        source = SourcePartition(*(least[key] for key in _KEY))
+        yield RelayFile(source, int(least["offset"]), int(most["offset"]), int(added.records), uri)
+
+
+class _Added(NamedTuple):
+    """A file as an add action names it, with the ends of its columns where statistics tell them."""
+
+    path: str
+    records: int
+    least: Mapping[str, Any]
+    most: Mapping[str, Any]
+
+
+def _added(commit: str) -> list[_Added]:
+    actions = [json.loads(line) for line in commit.splitlines() if line]
+    if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
+        # Upkeep and repair rewrite records that were landed, and sent, long before.
+        return []
+    added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
+    stats = [json.loads(add.get("stats") or "{}") for add in added]
+    return [
+        _Added(add["path"], of.get("numRecords", 0), of.get("minValues", {}), of.get("maxValues", {}))
+        for add, of in zip(added, stats, strict=True)
+    ]
+
+
+def _opened(path: Path) -> list[RelayFile]:
+    rows = pq.read_table(path, columns=[*_KEY, "offset"])
+    groups = rows.group_by(list(_KEY)).aggregate([("offset", "min"), ("offset", "max"), ("offset", "count")])
+    return [
+        RelayFile(
+            SourcePartition(*(group[key] for key in _KEY)),
+            group["offset_min"],
+            group["offset_max"],
+            group["offset_count"],
+            path.as_uri(),
+            shared=len(groups) > 1,
+        )
+        for group in groups.to_pylist()
+    ]
