@@ -22,7 +22,7 @@ _DEFAULTS = {"exclude_topics": str(DEFAULT_EXCLUDE_TOPICS), "exclude_groups": st
 _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
 
 
-class FlowView:
+class FlowFormView:
     """The flow of a draft: ends, topics, names on the target, isolation rules and groups.
 
     `flows` are those of the settings, `draft` returns the whole draft, `changed` is called when the form changed.

@@ -11,7 +11,7 @@ from mirrorlake.config.edit.draft import Draft
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.clusters import ClustersView
-from mirrorlake.notebook.console.flow import FlowView
+from mirrorlake.notebook.console.flow import FlowFormView
 from mirrorlake.notebook.console.review import ReviewView
 from mirrorlake.notebook.console.session import Session
 
@@ -24,7 +24,7 @@ class Wizard:
     def __init__(self, session: Session, begin: Draft, *, applied: Callable[[Mirror], None]) -> None:
         self._begin = begin
         self.clusters = ClustersView(session, begin.clusters, self._clusters_changed)
-        self.flow = FlowView(session, begin.flows, draft=self.draft, changed=self._changed)
+        self.flow = FlowFormView(session, begin.flows, draft=self.draft, changed=self._changed)
         self.review = ReviewView(session, draft=self.draft, applied=applied, root=begin.root or "./lake")
         self.steps = widgets.Tab([self.clusters.widget, self.flow.widget, self.review.widget], titles=STEPS)
         self.steps.add_class("ml-steps")
