@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.verdict import HopPlace

@@ -23,7 +23,7 @@ def plain(config: MirrorConfig) -> dict[str, Any]:
     """Return the plain content: `{"lake": …, "clusters": {alias: …}, "flows": {name: …}}`.
 
     Example:
-        >>> from mirrorlake.config.load import loads
+        >>> from mirrorlake.config.loading import loads
         >>> plain(loads('''
         ... lake: {root: ./lake}
         ... clusters: {east: {bootstrap_servers: "e:9092"}, west: {bootstrap_servers: "w:9092"}}

@@ -24,7 +24,7 @@ from mirrorlake.groups.committed import committed_positions
 from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
 from mirrorlake.kafka.groups import Committed, Groups
-from mirrorlake.kafka.mm2_writer import Mm2Writer, tell_checkpoints
+from mirrorlake.kafka.mm2_internal import Mm2Writer, tell_checkpoints
 from mirrorlake.lake.lake import Lake
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
 from mirrorlake.offsets.clusters import Clusters

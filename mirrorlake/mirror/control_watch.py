@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from mirrorlake.config.fingerprint import identity, plain
-from mirrorlake.config.load import load
+from mirrorlake.config.loading import load
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
 from mirrorlake.kafka.options import librdkafka_options

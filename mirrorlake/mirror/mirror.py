@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from mirrorlake.config import load as config_load
 from mirrorlake.config.display import mirror_sheet
-from mirrorlake.config.edit.preview import FlowPreview, preview
+from mirrorlake.config.edit.flow_preview import FlowPreview, preview
+from mirrorlake.config.loading import load as load_config
+from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import ClusterConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.config.values import length_of
@@ -701,7 +702,7 @@ def load(
     Raises:
         ConfigError: the file has faults; all of them are named.
     """
-    return Mirror(config_load.load(path), spark=spark, display=display)
+    return Mirror(load_config(path), spark=spark, display=display)
 
 
 def from_settings(
@@ -723,4 +724,4 @@ def from_settings(
         ... })
         Mirror(a->b)
     """
-    return Mirror(config_load.loads(json.dumps(settings)), spark=spark, display=display)
+    return Mirror(loads(json.dumps(settings)), spark=spark, display=display)

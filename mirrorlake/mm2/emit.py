@@ -9,7 +9,7 @@ from typing import Any
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.kafka.mm2_writer import Mm2Writer
+from mirrorlake.kafka.mm2_internal import Mm2Writer
 from mirrorlake.kafka.record_reader import RawRecord, RecordReader
 from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, syncs_of
 from mirrorlake.model.policy import DefaultPolicy, is_cycle

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.predicates.engine import engine
+from mirrorlake.config.predicates.evaluation import engine
 from mirrorlake.config.predicates.parse import Predicate
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.headers import Flags, header_text, text_of

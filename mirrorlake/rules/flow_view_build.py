@@ -11,7 +11,9 @@ from mirrorlake.rules.rule import Rule
 from mirrorlake.rules.view import View
 
 
-def flow_view(flow: FlowConfig, *, before: tuple[View, ...] = (), stages: tuple[Stage, ...] = ()) -> FlowView | None:
+def make_flow_view(
+    flow: FlowConfig, *, before: tuple[View, ...] = (), stages: tuple[Stage, ...] = ()
+) -> FlowView | None:
     """Return the view of a flow, with its secrets resolved and its functions found; None where nothing is to be done.
 
     Args:

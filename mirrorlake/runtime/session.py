@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from mirrorlake.runtime.jars import jars
+from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import find_java
 
 # Settings that belong to the host; a session that is already there (Databricks, spark-submit) is taken as it is.

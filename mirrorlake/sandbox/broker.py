@@ -23,7 +23,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 
 from mirrorlake.errors import SandboxError
 from mirrorlake.runtime.cache import write_atomically
-from mirrorlake.runtime.jars import classpath
+from mirrorlake.runtime.jar_files import classpath
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import start_process

@@ -11,7 +11,7 @@ from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.errors import TopicConflict
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import ledger_spec
-from mirrorlake.kafka.mm2_writer import mm2_topics
+from mirrorlake.kafka.mm2_internal import mm2_topics
 from mirrorlake.lake.audit import Audit
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import carried_topics

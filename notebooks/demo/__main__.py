@@ -26,13 +26,13 @@ from rich.console import Console
 
 from mirrorlake.cli.app import main
 from mirrorlake.cli.command import Invocation, command
-from mirrorlake.config.load import load
+from mirrorlake.config.loading import load
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Exact, InHole
-from mirrorlake.runtime.jars import jars
+from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all
 from mirrorlake.sandbox.properties import JAVA_OPTIONS
 from mirrorlake.sandbox.traffic import SampleTraffic, write_sample_traffic

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 import mirrorlake as ml
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.flow_view import FlowView
-from mirrorlake.rules.flow_view_build import flow_view
+from mirrorlake.rules.flow_view_build import make_flow_view
 from tests.bench.workload import key_of, values
 
 SIZES = (100, 1_000)
@@ -67,7 +67,7 @@ def _view(rules: list[dict[str, object]]) -> FlowView:
         "clusters": {"a": {"bootstrap_servers": "a:1"}, "b": {"bootstrap_servers": "b:1"}},
         "flows": [{"source": "a", "target": "b", "topics": "bench", "rules": rules}],
     }
-    view = flow_view(loads(json.dumps(settings)).flows[0])
+    view = make_flow_view(loads(json.dumps(settings)).flows[0])
     if view is None:
         raise AssertionError("a flow with rules has a view")
     return view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from mirrorlake.runtime.jars import classpath
+from mirrorlake.runtime.jar_files import classpath
 from mirrorlake.sandbox import find_java
 
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"

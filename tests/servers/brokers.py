@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from mirrorlake.runtime.jars import jars
+from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 

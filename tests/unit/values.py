@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from mirrorlake.config.edit.preview import FlowPreview, TopicPreview
+from mirrorlake.config.edit.flow_preview import FlowPreview, TopicPreview
 from mirrorlake.doctor.checks import Finding, Findings
-from mirrorlake.doctor.try_cluster import Tried
+from mirrorlake.doctor.trial import Tried
 from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint

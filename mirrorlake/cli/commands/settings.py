@@ -122,7 +122,7 @@ def import_mm2(
     as_json: Json = False,
 ) -> int:
     """Turn a MirrorMaker 2 file into a settings file, and report what became of every key."""
-    from mirrorlake.config.load import loads
+    from mirrorlake.config.loading import loads
     from mirrorlake.config.mm2.importer import import_mm2
 
     cli, found = Output(as_json=as_json), import_mm2(file)

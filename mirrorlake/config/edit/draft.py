@@ -15,7 +15,7 @@ from typing import Any
 from ruamel.yaml.comments import CommentedMap
 
 from mirrorlake.config.edit.yaml_text import YamlText, append, own, put, put_below, quoted, remove, sections
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
 from mirrorlake.config.secrets import is_bare_reference, variable

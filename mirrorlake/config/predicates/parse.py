@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, raise_any
-from mirrorlake.config.predicates.engine import engine
+from mirrorlake.config.predicates.evaluation import engine
 from mirrorlake.model.json_path import Index, Name, Path, PathError, parse_path
 
 _DECLARED = {

@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from mirrorlake.config.faults import did_you_mean, fault_error
-from mirrorlake.config.predicates.engine import engine
+from mirrorlake.config.predicates.evaluation import engine
 from mirrorlake.model.json_path import Index, Name, Path, path_text
 
 # sqlglot's own name for a node of its tree changed between its versions.

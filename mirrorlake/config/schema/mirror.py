@@ -190,7 +190,7 @@ class MirrorConfig(Settings):
     """The whole settings file.
 
     Example:
-        >>> from mirrorlake.config.load import loads
+        >>> from mirrorlake.config.loading import loads
         >>> config = loads('''
         ... lake: {root: ./lake}
         ... clusters: {east: {bootstrap_servers: "east:9092"}, central: {bootstrap_servers: "central:9092"}}

@@ -16,7 +16,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.groups import Groups
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_writer
+from mirrorlake.kafka.mm2_internal import Mm2Writer, mm2_writer
 from mirrorlake.kafka.options import librdkafka_options
 from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.lake.audit import Audit

@@ -11,7 +11,7 @@ from functools import partial
 from mirrorlake.config.fingerprint import identity, plain
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.groups.plan import GroupSync
-from mirrorlake.kafka.mm2_writer import tell_checkpoints
+from mirrorlake.kafka.mm2_internal import tell_checkpoints
 from mirrorlake.kafka.options import spark_options
 from mirrorlake.lake.signs import LandingSign
 from mirrorlake.landing.lander import Lander
@@ -27,7 +27,7 @@ from mirrorlake.republish.quarantine import Quarantine
 from mirrorlake.republish.remotes import held_now
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.republish.settings import RepublishSettings
-from mirrorlake.rules.flow_view_build import flow_view
+from mirrorlake.rules.flow_view_build import make_flow_view
 from mirrorlake.rules.hop_header import provenance_stage
 from mirrorlake.rules.partitioner import Placer
 from mirrorlake.rules.view import View
@@ -46,7 +46,7 @@ def view_of(flow: FlowConfig, config: MirrorConfig) -> View | None:
     """
     loops = provenance_stage(flow, config.flows)
     placing = (Placer(flow.placement),) if flow.placement.kind != "keep" else ()
-    return flow_view(flow, before=(loops,) if loops is not None else (), stages=placing)
+    return make_flow_view(flow, before=(loops,) if loops is not None else (), stages=placing)
 
 
 class Streams:

@@ -9,10 +9,10 @@ a button does is a public call that works without a browser:
 
 | button | call |
 |---|---|
-| Test | `doctor.try_cluster.try_cluster(config, alias)` |
-| Read the source | `Mirror.preview(flow)`, `config.edit.preview.preview(flow, topics)` |
+| Test | `doctor.trial.try_cluster(config, alias)` |
+| Read the source | `Mirror.preview(flow)`, `config.edit.flow_preview.preview(flow, topics)` |
 | Review | `config.edit.draft.Draft(...).yaml`, `Mirror.plan(flow)` |
-| Save the settings | `config.edit.save.save(text, path)` |
+| Save the settings | `config.edit.saving.save(text, path)` |
 | Apply | `Mirror.apply(flow, plan=plan)` |
 | Refresh | `Mirror.status()` |
 | Read the samples | `lag.series.lag_lines(mirror.lag)` |

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from mirrorlake.config.edit.draft import POLICIES, ClusterDraft, Draft, FlowDraft, check_cluster
-from mirrorlake.config.edit.preview import preview
-from mirrorlake.doctor.try_cluster import group_names, try_cluster
+from mirrorlake.config.edit.flow_preview import preview
+from mirrorlake.doctor.trial import group_names, try_cluster
 from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS
 from mirrorlake.notebook.console import controls

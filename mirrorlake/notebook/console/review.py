@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mirrorlake.config.edit.draft import Draft
-from mirrorlake.config.edit.save import save
+from mirrorlake.config.edit.saving import save
 from mirrorlake.errors import SafetyError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.plan import Plan

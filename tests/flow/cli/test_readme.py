@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.runtime.jars import jars
+from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox import find_java
 from mirrorlake.sandbox.ports import free_ports
 from tests.commands import run_cli

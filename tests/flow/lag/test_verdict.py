@@ -12,7 +12,7 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.load import load
+from mirrorlake.config.loading import load
 from mirrorlake.lag.sampler import Sampler
 from mirrorlake.lag.verdict import Verdict
 from mirrorlake.mirror import Mirror

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.load import load
+from mirrorlake.config.loading import load
 from mirrorlake.errors import LedgerLost
 from mirrorlake.mirror import Mirror
 from mirrorlake.mm2.survey import OtherMirror

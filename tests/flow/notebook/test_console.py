@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.notebook.console import console

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
-from mirrorlake.kafka.mm2_writer import Mm2Writer, mm2_topics
+from mirrorlake.kafka.mm2_internal import Mm2Writer, mm2_topics
 from mirrorlake.kafka.record_reader import RecordReader
 from mirrorlake.mm2.emit import mm2_duties
 from mirrorlake.model.flow import SourcePartition, TopicPartition
@@ -25,7 +25,7 @@ from mirrorlake.model.mm2 import Checkpoint, Heartbeat, OffsetSync, decode_all
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.runtime.background import Duties
-from mirrorlake.runtime.jars import classpath, jars
+from mirrorlake.runtime.jar_files import classpath, jars
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS

@@ -15,7 +15,7 @@ from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import parse_patterns
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.model.topic_configs import RULES
-from mirrorlake.runtime.jars import classpath
+from mirrorlake.runtime.jar_files import classpath
 from mirrorlake.runtime.java import find_java
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import new_topic, topic_name, wait_until

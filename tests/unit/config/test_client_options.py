@@ -20,7 +20,7 @@ from mirrorlake.config.client.names import JAVA_ONLY, LIBRDKAFKA_ONLY, REFUSED, 
 from mirrorlake.config.client.options import ClientOptions, OptionError, check_client, check_producer, translate
 from mirrorlake.config.client.sasl import SASL_NAMES
 from mirrorlake.config.client.tls import TLS_NAMES
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError
 from mirrorlake.kafka.options import java_options, librdkafka_options, secret_values, spark_options

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from mirrorlake.config.load import load, loads
+from mirrorlake.config.loading import load, loads
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.values import PolicyChoice, Start
 from mirrorlake.errors import ConfigError, UsageError

@@ -12,9 +12,9 @@ import pytest
 
 from mirrorlake.config.edit.draft import ClusterDraft, Draft, FlowDraft
 from mirrorlake.config.edit.references import without_secrets
-from mirrorlake.config.edit.save import save
+from mirrorlake.config.edit.saving import save
 from mirrorlake.config.edit.yaml_text import sections
-from mirrorlake.config.load import load, loads
+from mirrorlake.config.loading import load, loads
 from mirrorlake.errors import ConfigError, UsageError
 
 CONF = Path(__file__).parents[3] / "conf"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.mm2.importer import Mm2Import, import_mm2, import_properties
 from mirrorlake.config.mm2.names import NO_COUNTERPART, TRANSLATED
 from mirrorlake.errors import ConfigError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config import secrets
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.errors import ConfigError
 from mirrorlake.kafka.options import java_options, librdkafka_options, secret_values
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.errors import ClusterUnreachable

@@ -17,7 +17,7 @@ import pytest
 import mirrorlake as ml
 import mirrorlake.notebook.console as rooms
 from mirrorlake.config import secrets
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.secrets import forget_typed, resolve
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lag.series import LINE_COLUMNS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.kafka.admin import TopicState
 from mirrorlake.kafka.groups import Committed
 from mirrorlake.lake.metadata import KnownTopic

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from mirrorlake.config.load import load, loads
+from mirrorlake.config.loading import load, loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import ConfigError, StoreError, UsageError
 from mirrorlake.publish.producer import LakeProducer

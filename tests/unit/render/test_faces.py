@@ -21,7 +21,7 @@ from traitlets.config import Config
 
 import mirrorlake
 import mirrorlake as ml
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.lag.status import Status
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan

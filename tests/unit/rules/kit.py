@@ -12,7 +12,7 @@ import pyarrow as pa
 from mirrorlake.config.schema.mirror import FlowConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.flow_view import FlowView
-from mirrorlake.rules.flow_view_build import flow_view
+from mirrorlake.rules.flow_view_build import make_flow_view
 from mirrorlake.rules.view import Viewed
 from tests.builders import batch_of, mirror_config
 
@@ -27,7 +27,7 @@ def flow(*rules: dict[str, Any]) -> FlowConfig:
 
 
 def view(*rules: dict[str, Any]) -> FlowView:
-    found = flow_view(flow(*rules))
+    found = make_flow_view(flow(*rules))
     assert found is not None
     return travelled(found)
 

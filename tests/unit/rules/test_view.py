@@ -14,12 +14,12 @@ import pytest
 from msgspec import Raw
 
 import mirrorlake as ml
-from mirrorlake.config.load import load
+from mirrorlake.config.loading import load
 from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
-from mirrorlake.rules.flow_view_build import flow_view
+from mirrorlake.rules.flow_view_build import make_flow_view
 from mirrorlake.rules.json_fields import keyed_hash
 from mirrorlake.rules.view import Viewed
 from mirrorlake.topics.rules_plan import rule_notes
@@ -77,8 +77,8 @@ def test_a_function_changes_and_leaves_out_records() -> None:
         "odd", lambda records: records.filter(pa.array([o % 2 == 1 for o in records.column(0).to_pylist()]))
     )
     records = batch(b"a", b"b", None, b"d")
-    assert values(flow_view(flow({"function": "upper"}))(SOURCE, records)) == [b"A", b"B", None, b"D"]  # type: ignore[misc]
-    found = flow_view(flow({"function": "odd"}, {"function": "upper"}))(SOURCE, records)  # type: ignore[misc]
+    assert values(make_flow_view(flow({"function": "upper"}))(SOURCE, records)) == [b"A", b"B", None, b"D"]  # type: ignore[misc]
+    found = make_flow_view(flow({"function": "odd"}, {"function": "upper"}))(SOURCE, records)  # type: ignore[misc]
     assert (values(found), reasons(found)) == ([b"B", b"D"], [(FILTERED, "rule-1", "", ((10, 1), (12, 1)))])
     assert values(view({"function": f"{__name__}:upper_values"})(SOURCE, records))[0] == b"A"
 
@@ -91,12 +91,12 @@ def test_records_on_which_a_function_raises_are_quarantined_and_the_rest_goes_on
 
     ml.rule_function("strict", strict)
     records = batch(b"a", b"bad", b"c", b"bad")
-    found = flow_view(flow({"function": "strict"}))(SOURCE, records)  # type: ignore[misc]
+    found = make_flow_view(flow({"function": "strict"}))(SOURCE, records)  # type: ignore[misc]
     assert values(found) == [b"A", b"C"]
     assert reasons(found) == [(QUARANTINED, "rule-1", "the function raised ValueError", ((11, 1), (13, 1)))]
-    passed = flow_view(flow({"function": "strict", "on_error": "pass"}))(SOURCE, records)  # type: ignore[misc]
+    passed = make_flow_view(flow({"function": "strict", "on_error": "pass"}))(SOURCE, records)  # type: ignore[misc]
     assert (values(passed), passed.withheld) == ([b"A", b"bad", b"C", b"bad"], ())
-    dropped = flow_view(flow({"function": "strict", "on_error": "drop"}))(SOURCE, records)  # type: ignore[misc]
+    dropped = make_flow_view(flow({"function": "strict", "on_error": "drop"}))(SOURCE, records)  # type: ignore[misc]
     assert [one.kind for one in dropped.withheld] == [FILTERED]
 
 
@@ -114,7 +114,7 @@ def test_records_on_which_a_function_raises_are_quarantined_and_the_rest_goes_on
 )
 def test_a_function_that_returns_something_else_has_its_batch_quarantined(returned: Any, reason: str) -> None:
     ml.rule_function("wild", returned)
-    found = flow_view(flow({"function": "wild"}))(SOURCE, batch(b"a", b"b", b"c"))  # type: ignore[misc]
+    found = make_flow_view(flow({"function": "wild"}))(SOURCE, batch(b"a", b"b", b"c"))  # type: ignore[misc]
     [held] = found.withheld
     assert (len(found.records), held.kind, held.ranges) == (0, QUARANTINED, ((10, 3),))
     assert reason in held.reason
@@ -123,14 +123,14 @@ def test_a_function_that_returns_something_else_has_its_batch_quarantined(return
 @pytest.mark.parametrize("name", ["nobody", "no_such_module:f", "os.path:no_such", "os:sep"])
 def test_a_function_that_is_not_there_is_refused_before_anything_starts(name: str) -> None:
     with pytest.raises(UsageError, match="rule 'rule-1' of east->west needs the function"):
-        flow_view(flow({"function": name}))
+        make_flow_view(flow({"function": name}))
 
 
 # -- the view ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_flow_without_rules_has_no_view() -> None:
-    assert flow_view(flow()) is None
+    assert make_flow_view(flow()) is None
 
 
 def test_rules_apply_in_order_and_to_their_topics() -> None:
@@ -163,7 +163,7 @@ def test_stages_follow_the_rules_and_count_in_the_version() -> None:
         def __call__(self, _: SourcePartition, viewed: Viewed) -> Viewed:
             return Viewed(records=viewed.records.slice(0, 1), withheld=viewed.withheld)
 
-    plain, staged = flow_view(flow({"keep": "true"})), flow_view(flow({"keep": "true"}), stages=(Stamp(),))
+    plain, staged = make_flow_view(flow({"keep": "true"})), make_flow_view(flow({"keep": "true"}), stages=(Stamp(),))
     assert plain is not None
     assert staged is not None
     assert plain.version != staged.version
@@ -191,7 +191,7 @@ def test_versions_outlive_releases() -> None:
 
 def test_a_pickled_view_is_small_and_does_the_same() -> None:
     rules = ({"keep": "value.a > 1"}, {"hash": {"fields": "..ssn", "key": SECRET}})
-    found = flow_view(flow(*rules))
+    found = make_flow_view(flow(*rules))
     assert found is not None
     first = found(SOURCE, batch(b'{"a":2,"ssn":"x"}'))
     assert values(travelled(found)(SOURCE, batch(b'{"a":2,"ssn":"x"}'))) == values(first)
@@ -210,21 +210,21 @@ def test_a_key_is_resolved_late_and_never_shown(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(
         ConfigError, match=r"flows\[0\]\.rules\[0\]\.hash\.key: \$\{secret:pii/key\} cannot be resolved"
     ):
-        flow_view(config)
+        make_flow_view(config)
     monkeypatch.setenv("MIRRORLAKE_SECRETS_DIR", str(tmp_path))
-    found = flow_view(config)
+    found = make_flow_view(config)
     assert found is not None
     digest = hmac.new(SECRET.encode(), b"1", hashlib.sha256).hexdigest()
     assert values(found(SOURCE, batch(b'{"ssn":"1"}'))) == [f'{{"ssn":"{digest}"}}'.encode()]
     for literal in (SECRET, f"${{env:NO_SUCH_KEY:-{SECRET}}}"):
         config = flow({"hash": {"fields": "ssn", "key": literal}})
-        shown = flow_view(config)
+        shown = make_flow_view(config)
         rule = config.rules[0]
         told = [repr(config), str(rule), repr(rule), json.dumps(rule.definition), repr(shown), repr(found), str(shown)]
         assert not [text for text in told if SECRET in text]
     (tmp_path / "pii" / "key").write_text("\n")
     with pytest.raises(ConfigError, match="the key is empty"):
-        flow_view(flow(by_reference))
+        make_flow_view(flow(by_reference))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_the_file_to_begin_with_works(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (tmp_path / "mirrorlake" / "pii-key").write_text(SECRET)
     monkeypatch.setenv("MIRRORLAKE_SECRETS_DIR", str(tmp_path))
     conf = Path(__file__).parents[3] / "conf" / "isolation.yml"
-    made = flow_view(load(conf).flows[0])
+    made = make_flow_view(load(conf).flows[0])
     assert made is not None
     order = b'{"region":"eu","payment":{"card":"1"},"internal":{"a":1},"customer":{"email":"a@b","id":7}}'
     found = made(SOURCE, batch(order, b'{"region":"us"}', FRAMED))

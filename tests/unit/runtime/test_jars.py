@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import SandboxError, UsageError
-from mirrorlake.runtime import jars as jars_module
-from mirrorlake.runtime.jars import (
+from mirrorlake.runtime import jar_files as jars_module
+from mirrorlake.runtime.jar_files import (
     JAR_SETS,
     JarSet,
     check_sums,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.fingerprint import identity, plain
-from mirrorlake.config.load import load, loads
+from mirrorlake.config.loading import load, loads
 from mirrorlake.errors import (
     UsageError,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirrorlake.config.load import load
+from mirrorlake.config.loading import load
 from mirrorlake.topics.group_refusal import refused
 from tests.commands import write_conf
 

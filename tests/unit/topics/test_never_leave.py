@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.mm2.importer import import_mm2
 from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
 from mirrorlake.errors import ConfigError, TopicDenied

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mirrorlake.config.fingerprint import plain
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
 from mirrorlake.errors import ConfigError, UsageError

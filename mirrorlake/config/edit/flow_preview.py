@@ -73,7 +73,7 @@ def preview(flow: FlowConfig, topics: Iterable[str]) -> FlowPreview:
     """Preview what a flow does with topic names, without asking a cluster.
 
     Example:
-        >>> from mirrorlake.config.load import loads
+        >>> from mirrorlake.config.loading import loads
         >>> config = loads('''
         ... lake: {root: ./lake}
         ... clusters: {east: {bootstrap_servers: "e:9092", never_leave: "pii.*"}, west: {bootstrap_servers: "w:9092"}}

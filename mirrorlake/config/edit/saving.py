@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from mirrorlake.config.load import loads
+from mirrorlake.config.loading import loads
 from mirrorlake.errors import UsageError
 
 
