@@ -11,9 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.progress.bars import display_here
-from mirrorlake.progress.board import Display
-from mirrorlake.progress.lines import LOGGER, LogLines
+from mirrorlake.progress import LOGGER, Display, LogLines, display_here
 from mirrorlake.render import Shown, document, table
 
 

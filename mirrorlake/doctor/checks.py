@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.one_writer import CLUSTER_PROPERTY
-from mirrorlake.landing.start import refuse_other_cluster
+from mirrorlake.kafka import ClusterAdmin, TopicState
+from mirrorlake.lake import CLUSTER_PROPERTY, Lake
+from mirrorlake.landing import refuse_other_cluster
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.render import Sheet, Shown, badge, plural, table
-from mirrorlake.topics.group_refusal import refused
-from mirrorlake.topics.sources import TopicSource
-from mirrorlake.topics.topic_plan import Admins, Sources
+from mirrorlake.topics import Admins, Sources, TopicSource, refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrorlake.config.schema.mirror import ClusterConfig
+from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.options import librdkafka_options
+from mirrorlake.kafka import ClusterAdmin, Groups, librdkafka_options
 from mirrorlake.render import Sheet, Shown, badge, count
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.config.schema import FlowConfig, NameMatcher
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka.groups import Committed
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.kafka import Committed
+from mirrorlake.lake import Lake, SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, related_flows
+from mirrorlake.offsets import Clusters, Positions, PositionsByFlow, related_flows
 
 
 def committed_positions(lake: Lake, flow: FlowConfig, clusters: Clusters, *, recorded: bool = False) -> PositionsByFlow:

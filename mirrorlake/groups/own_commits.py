@@ -12,16 +12,13 @@ from datetime import datetime
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from mirrorlake.kafka.groups import Committed
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import POSITIONS
-from mirrorlake.lake.times import from_micros
+from mirrorlake.kafka import Committed
+from mirrorlake.lake import POSITIONS, Lake, from_micros
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import TopicPlace
 from mirrorlake.model.own_commits import CommitHistory, Freedom, Held, may_move
-from mirrorlake.offsets.mesh import ways_of
-from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
+from mirrorlake.offsets import Positions, PositionsByFlow, RelatedFlows, ways_of
 
 SET = "group_set"
 """The kind of a position that mirrorlake set; written before it is set, so that a death between the two leaves no echo."""

@@ -18,18 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import GroupActive
 from mirrorlake.groups.committed import committed_positions
 from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
-from mirrorlake.kafka.groups import Committed, Groups
-from mirrorlake.kafka.mm2_internal import Mm2Writer, tell_checkpoints
-from mirrorlake.lake.lake import Lake
+from mirrorlake.kafka import Committed, Groups, Mm2Writer, tell_checkpoints
+from mirrorlake.lake import Lake
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
-from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.offsets.resume import resume_readers
-from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, related_flows
+from mirrorlake.offsets import Clusters, Positions, PositionsByFlow, related_flows, resume_readers
 
 
 def plan_groups(

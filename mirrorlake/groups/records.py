@@ -6,16 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.groups.committed import newest_positions
 from mirrorlake.groups.own_commits import SET
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.rows import position_row
-from mirrorlake.lake.schema import CHECKPOINTS, POSITIONS
+from mirrorlake.lake import CHECKPOINTS, POSITIONS, Lake, SourceTopics, position_row
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.offsets.shared_partitions import Positions
+from mirrorlake.offsets import Positions
 
 
 @dataclass(slots=True)

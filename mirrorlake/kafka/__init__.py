@@ -2,3 +2,7 @@
 
 Client options, admin, groups, watermarks, the lane producer and the ledger.
 """
+
+from mirrorlake.face import attach
+
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig
+from mirrorlake.config.schema import ClusterConfig, FlowConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.admin import ClusterAdmin
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log

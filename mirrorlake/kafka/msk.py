@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from mirrorlake.config.client.msk import read_token_spec
+from mirrorlake.config.client import read_token_spec
 from mirrorlake.errors import ConfigError, Fault
 
 # b-1.name.abc123.c2.kafka.eu-west-1.amazonaws.com:9098, boot-abc.c1.kafka-serverless.us-east-1.amazonaws.com:9098

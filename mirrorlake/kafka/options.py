@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.config import secrets
-from mirrorlake.config.client.jaas import JaasError, Login, parse
-from mirrorlake.config.client.msk import TOKEN
-from mirrorlake.config.client.options import ClientOptions, OptionError, Role, resolve, translate
-from mirrorlake.config.schema.mirror import ClusterConfig
+from mirrorlake.config.client import (
+    TOKEN,
+    ClientOptions,
+    JaasError,
+    Login,
+    OptionError,
+    Role,
+    parse,
+    resolve,
+    translate,
+)
+from mirrorlake.config.schema import ClusterConfig
 from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.kafka.msk import msk_token
 

@@ -14,8 +14,7 @@ from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.moment import total
 from mirrorlake.lag.series import LatencyPoint, latency_points
 from mirrorlake.lag.verdict import LagVerdict
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import GAPS, WITHHELD, TableSchema
+from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema
 
 _LATENCY_SPAN, _LATENCY_BUCKET = "10m", "5m"
 

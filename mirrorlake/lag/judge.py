@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lag.forecast import Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.moment import Sample
 from mirrorlake.lag.verdict import HOPS, WINDOW_SAMPLES, HopPlace, HopVerdict, LagVerdict, judge
-from mirrorlake.lake.times import from_micros
+from mirrorlake.lake import from_micros
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.topics.sources import TopicSource
+from mirrorlake.topics import TopicSource
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.config.values import length_of
+from mirrorlake.config import length_of
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.judge import RetentionOf, judge_lag
@@ -24,10 +24,8 @@ from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lag.sql import LagTables
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict, Verdict, name_pauses
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.samples import KINDS, Key, sample_row, sampled_rows
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD
-from mirrorlake.lake.times import from_micros as utc
+from mirrorlake.lake import KINDS, OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Key, Lake, sample_row, sampled_rows
+from mirrorlake.lake import from_micros as utc
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import SourcePartition
 

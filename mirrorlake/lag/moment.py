@@ -16,9 +16,8 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka.record_reader import RecordReader
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.kafka import RecordReader
+from mirrorlake.lake import Lake, RelayPart
 from mirrorlake.model.flow import SourcePartition
 
 TIME_LAG = """CASE WHEN position >= known_end THEN 0

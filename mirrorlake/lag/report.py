@@ -18,9 +18,7 @@ from mirrorlake.lag.moment import Total, all_known, total
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint, bucket_s, lag_points, latency_points, rpo_points
 from mirrorlake.lag.verdict import LagVerdict, Verdict
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.render import Shown, badge, count, duration, escape, moment, table
-from mirrorlake.render.svg_chart import Line, chart
-from mirrorlake.render.table import Sheet, Table
+from mirrorlake.render import Line, Sheet, Shown, Table, badge, chart, count, duration, escape, moment, table
 
 # Nobody reads a longer page; `mirrorlake lag --json` has them all.
 MOST_ROWS = 500

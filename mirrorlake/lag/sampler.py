@@ -15,22 +15,34 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.config.schema.sampling import SamplingConfig
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
+from mirrorlake.config.schema import FlowConfig, SamplingConfig
+from mirrorlake.kafka import ClusterAdmin, Groups
+from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lag.moment import FlowPosition
 from mirrorlake.lag.unreachable import Round, Unreachable
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import LandedPositions, landed_positions, landed_since, read_to, standing
-from mirrorlake.lake.metadata import KnownTopic, SourceTopics, next_life
-from mirrorlake.lake.samples import Key, Look, Remembered, Subject, remember, tidy, write
-from mirrorlake.lake.schema import METADATA
+from mirrorlake.lake import (
+    METADATA,
+    Key,
+    KnownTopic,
+    Lake,
+    LandedPositions,
+    Look,
+    Remembered,
+    SourceTopics,
+    Subject,
+    landed_positions,
+    landed_since,
+    next_life,
+    read_to,
+    remember,
+    standing,
+    tidy,
+    write,
+)
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.republish.fencing import merged_positions, read_lanes
-from mirrorlake.topics.sources import TopicSource
+from mirrorlake.republish import merged_positions, read_lanes
+from mirrorlake.topics import TopicSource
 
 log = logging.getLogger(__name__)
 

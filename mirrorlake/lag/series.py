@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.lag.lag import Lag, When
-from mirrorlake.lake.times import from_micros as utc
-from mirrorlake.render.svg_chart import MOST_POINTS
+from mirrorlake.lake import from_micros as utc
+from mirrorlake.render import MOST_POINTS
 
 _HOP = ("flow", "hop", "group_id")
 LINE_COLUMNS = ("observed_at", *_HOP, "offset_lag", "time_lag_ms")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag.sql import LAG, LATENCY, RPO, WAITED, with_bucket
-from mirrorlake.lake.lake import Lake, quote
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, TableSchema
+from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Lake, TableSchema, quote
 
 
 def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> list[str]:

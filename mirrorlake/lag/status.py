@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, overload
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.moment import Readers, age_ms, first_unlanded, time_lags, total
 from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake import Lake
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.render import JsonShown, Sheet, Table, badge, count, duration, plural, table
-from mirrorlake.republish.fencing import merged_positions, merged_remotes
-from mirrorlake.republish.settling import look_at_remotes
+from mirrorlake.republish import look_at_remotes, merged_positions, merged_remotes
 
 # The first of these that holds somewhere is the verdict on the whole; `empty` is that on a flow that carries no topic yet.
 _WORST_FIRST = ("parked", "held", "behind", "not_started", "paused", "in_step", "empty")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable
-from mirrorlake.lake.samples import Subject
+from mirrorlake.lake import Subject
 
 # Requests that wait for brokers at the same time.
 _WORKERS = 8

@@ -28,8 +28,7 @@ from typing import Any
 from mirrorlake.lag.forecast import FEWEST_SAMPLES, CatchUp, RetentionRisk
 from mirrorlake.lag.moment import Sample
 from mirrorlake.model.control import ControlState
-from mirrorlake.render import Shown, badge, table
-from mirrorlake.render.table import Sheet
+from mirrorlake.render import Sheet, Shown, badge, table
 
 # Burrow's `intervals`: the verdict is on the newest so many samples of a hop.
 WINDOW_SAMPLES = 10

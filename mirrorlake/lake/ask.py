@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlglot
 
-from mirrorlake.config.predicates.evaluation import engine
+from mirrorlake.config.predicates import engine
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamReader
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
-from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
 from mirrorlake.lake.ask import answer_from_files, answer_from_spark, tables_of
 from mirrorlake.lake.delta_rs import FolderTables

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake.lake import Lake, quote
 from mirrorlake.lake.times import micros
 from mirrorlake.model.remotes import HeldTopic

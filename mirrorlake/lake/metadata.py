@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import TopicState
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import TopicState
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import METADATA

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from mirrorlake.kafka.admin import TopicState
+from mirrorlake.kafka import TopicState
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, acl_row, newest_acls, newest_topics, read_seen, topic_row
 from mirrorlake.lake.schema import METADATA

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.relay_files import open_place
-from mirrorlake.progress.board import Tell
+from mirrorlake.progress import Tell
 
 log = logging.getLogger(__name__)
 

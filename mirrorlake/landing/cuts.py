@@ -21,9 +21,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.kafka.record_reader import FEW, RawRecord, RecordReader
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.kafka import FEW, RawRecord, RecordReader
+from mirrorlake.lake import KnownTopic, Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap
 

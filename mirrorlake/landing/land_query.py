@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.lake import KnownTopic
 from mirrorlake.model.flow import TopicPartition
 
 

@@ -24,12 +24,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.lake.accounts import ACCOUNT_EVERY_S, Accounts
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import kafka_positions, land_checkpoint_path, landed_positions, read_checkpoint_location
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.one_writer import OneWriter
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import (
+    ACCOUNT_EVERY_S,
+    Accounts,
+    Lake,
+    OneWriter,
+    SourceTopics,
+    kafka_positions,
+    land_checkpoint_path,
+    landed_positions,
+    read_checkpoint_location,
+)
 from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
 from mirrorlake.landing.land_query import generation_column, start_landing
 from mirrorlake.landing.query import await_query, reported_ends
@@ -38,7 +44,7 @@ from mirrorlake.landing.settings import LandSettings
 from mirrorlake.landing.start import next_offsets, refuse_if_lost, refuse_other_cluster, source_gap
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
-from mirrorlake.progress.board import Tell, silent
+from mirrorlake.progress import Tell, silent
 
 log = logging.getLogger(__name__)
 

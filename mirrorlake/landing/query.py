@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.lake.landed import kafka_positions
+from mirrorlake.lake import kafka_positions
 from mirrorlake.model.flow import TopicPartition
 
 log = logging.getLogger(__name__)

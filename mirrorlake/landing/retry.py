@@ -8,7 +8,7 @@ import threading
 from pyspark.errors import StreamingQueryException
 
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced, MirrorlakeError, StoreError
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.landing.query import met_another
 from mirrorlake.model.causes import root_cause
 

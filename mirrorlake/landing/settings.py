@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.flow import TopicPartition
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mirrorlake.errors import CheckpointLost, OtherCluster, SourceGap
-from mirrorlake.lake.landed import CheckpointLocation, kafka_positions
-from mirrorlake.lake.metadata import KnownTopic, SourceTopics
-from mirrorlake.lake.one_writer import Signed
+from mirrorlake.lake import CheckpointLocation, KnownTopic, Signed, SourceTopics, kafka_positions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Gap
 

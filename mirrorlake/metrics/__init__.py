@@ -5,3 +5,7 @@
 
 A scrape reads memory only: it asks no cluster and no Spark. Nothing that fails in here reaches a stream.
 """
+
+from mirrorlake.face import attach
+
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from mirrorlake.lag.figures import Figures
+from mirrorlake.lag import Figures
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.republish.settings import FlowListener
+from mirrorlake.republish import FlowListener
 
 log = logging.getLogger(__name__)
 

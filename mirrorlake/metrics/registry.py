@@ -14,9 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mirrorlake.lag.figures import Figures
-from mirrorlake.lag.moment import Total, all_known, total
-from mirrorlake.lag.verdict import HopVerdict, Verdict, worst
+from mirrorlake.lag import Figures, HopVerdict, Total, Verdict, all_known, total, worst
 from mirrorlake.model.parked import Parked
 
 # A batch of an always-on mirror takes a second or so, the first one after a pause minutes.

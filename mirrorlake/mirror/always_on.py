@@ -14,7 +14,7 @@ from functools import partial
 from itertools import starmap
 from typing import NoReturn
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
@@ -24,7 +24,7 @@ from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.mirror.supervisor import Supervisor
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
-from mirrorlake.progress.board import silent
+from mirrorlake.progress import silent
 
 
 class AlwaysOn:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from mirrorlake.config.fingerprint import identity, plain
-from mirrorlake.config.loading import load
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config import identity, load, plain
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import ConfigError, Fault, MirrorlakeError
-from mirrorlake.kafka.options import librdkafka_options
+from mirrorlake.kafka import librdkafka_options
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import view_of
 from mirrorlake.model.control import ControlState, Intention

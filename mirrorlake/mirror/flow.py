@@ -6,28 +6,22 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from mirrorlake.config.display import flow_sheet
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.config.values import length_of
-from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.report import Report
-from mirrorlake.lag.status import FlowStatus
+from mirrorlake.config import flow_sheet, length_of
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lag import FlowStatus, Lag, Report
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.results import Ran, Republishing
-from mirrorlake.mm2.survey import OtherMirror, Sites
-from mirrorlake.mm2.takeover import TakeoverPlan, make_takeover_plan
+from mirrorlake.mm2 import OtherMirror, Sites, TakeoverPlan, make_takeover_plan
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
-from mirrorlake.offsets import external_readers, translate
-from mirrorlake.offsets.external_readers import MovedPositions
+from mirrorlake.offsets import MovedPositions, external_readers, translate
 from mirrorlake.render import Sheet, Shown
-from mirrorlake.republish.quarantine import Quarantine
-from mirrorlake.republish.remotes import choose
-from mirrorlake.topics.rules_plan import RulesShown, RuleTrial, list_rules, try_rules
+from mirrorlake.republish import Quarantine, choose
+from mirrorlake.topics import RulesShown, RuleTrial, list_rules, try_rules
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,27 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from mirrorlake.config.display import mirror_sheet
-from mirrorlake.config.edit.flow_preview import FlowPreview, preview
-from mirrorlake.config.loading import load as load_config
-from mirrorlake.config.loading import loads
-from mirrorlake.config.schema.mirror import ClusterConfig, MirrorConfig
-from mirrorlake.config.schema.selection import NameMatcher
-from mirrorlake.config.values import length_of
-from mirrorlake.doctor.checks import Findings, examine
+from mirrorlake.config import length_of, loads, mirror_sheet
+from mirrorlake.config import load as load_config
+from mirrorlake.config.edit import FlowPreview, preview
+from mirrorlake.config.schema import ClusterConfig, MirrorConfig, NameMatcher
+from mirrorlake.doctor import Findings, examine
 from mirrorlake.errors import TopicDenied, UsageError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.report import Report
-from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lag.status import Status
-from mirrorlake.lake.lake import Lake
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lag import Lag, Report, SampledMoment, Status
+from mirrorlake.lake import Lake
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.services.connections import Connections, utc_now
-from mirrorlake.mm2.survey import OtherMirror
-from mirrorlake.mm2.takeover import TakeoverPlan
+from mirrorlake.mm2 import OtherMirror, TakeoverPlan
 from mirrorlake.model.control import Pause
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
@@ -40,25 +33,28 @@ from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReports
-from mirrorlake.offsets.external_readers import MovedPositions
-from mirrorlake.offsets.rebuild import RebuildPlan, apply_rebuild, make_rebuild_plan
-from mirrorlake.progress.bars import display_here
-from mirrorlake.progress.board import Display
-from mirrorlake.publish.file import read_records_of
-from mirrorlake.publish.producer import LakeProducer
-from mirrorlake.publish.publisher import Published
-from mirrorlake.records.browse import Seek, browse_cluster, browse_relay
-from mirrorlake.records.conflicts import key_conflicts
-from mirrorlake.records.passport import Registry
-from mirrorlake.records.record import Page, Passport, SideBySide
-from mirrorlake.records.side_by_side import Anchor, read_side_by_side
-from mirrorlake.records.sql import json_view, run_sql
+from mirrorlake.offsets import MovedPositions, RebuildPlan, apply_rebuild, make_rebuild_plan
+from mirrorlake.progress import Display, display_here
+from mirrorlake.publish import LakeProducer, Published, read_records_of
+from mirrorlake.records import (
+    Anchor,
+    Page,
+    Passport,
+    Registry,
+    Seek,
+    SideBySide,
+    browse_cluster,
+    browse_relay,
+    json_view,
+    key_conflicts,
+    read_side_by_side,
+    run_sql,
+)
 from mirrorlake.render import Sheet, Shown
-from mirrorlake.republish.quarantine import Quarantine
-from mirrorlake.topics.history import History
-from mirrorlake.topics.rules_plan import RuleTrial
-from mirrorlake.tracking.tracker import Tracker
-from mirrorlake.verify.repair import Repair, repair_relay
+from mirrorlake.republish import Quarantine
+from mirrorlake.topics import History, RuleTrial
+from mirrorlake.tracking import Tracker
+from mirrorlake.verify import Repair, repair_relay
 
 if TYPE_CHECKING:
     import pandas as pd

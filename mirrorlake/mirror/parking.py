@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, MirrorlakeError, StoreError
-from mirrorlake.landing.retry import pause_s
+from mirrorlake.landing import pause_s
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.control import CLEAR, PARK, STREAM, ControlState, Subject

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from functools import partial
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parking import Notices
 from mirrorlake.mirror.results import Landing, Ran, Republishing
@@ -17,8 +17,8 @@ from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
-from mirrorlake.progress.board import Tell
-from mirrorlake.runtime.background import Duties, Duty
+from mirrorlake.progress import Tell
+from mirrorlake.runtime import Duties, Duty
 
 _FIRST_SAMPLE_S = 20.0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from mirrorlake.lag.figures import Figures, measure
+from mirrorlake.lag import Figures, measure
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 
@@ -26,9 +26,7 @@ def measured(connections: Connections, checks: Checks, *, port: int | None) -> I
         yield
         return
     # Heavy imports for those who serve no metrics.
-    from mirrorlake.metrics.feed import BatchListener, MetricsFeed
-    from mirrorlake.metrics.registry import Metrics
-    from mirrorlake.metrics.server import MetricsServer
+    from mirrorlake.metrics import BatchListener, Metrics, MetricsFeed, MetricsServer
 
     metrics = Metrics(per_partition=settings.per_partition)
     with ExitStack() as stack:

@@ -1,1 +1,5 @@
 """MirrorMaker 2: take over where it ended, and write the topics that its clients read."""
+
+from mirrorlake.face import attach
+
+__getattr__, __dir__, __all__ = attach(__name__)

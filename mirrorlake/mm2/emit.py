@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.kafka.mm2_internal import Mm2Writer
-from mirrorlake.kafka.record_reader import RawRecord, RecordReader
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin, Mm2Writer, RawRecord, RecordReader
+from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.model.mm2 import HEARTBEATS, OffsetSync, syncs_of
 from mirrorlake.model.policy import DefaultPolicy, is_cycle
-from mirrorlake.runtime.background import Duty
-from mirrorlake.topics.sources import TopicSource
+from mirrorlake.runtime import Duty
+from mirrorlake.topics import TopicSource
 
 # MirrorMaker looks for new topics every 600 s (`refresh.topics.interval.seconds`).
 _REFRESH_S = 60.0

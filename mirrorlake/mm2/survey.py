@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.record_reader import RawRecord, RecordReader
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin, RawRecord, RecordReader
 from mirrorlake.mm2.locate import Found, SourceRecord, Undecided, digest, locate
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.mm2 import HEARTBEATS, SOURCE_CONNECTOR, Heartbeat, connect_group, decode_all

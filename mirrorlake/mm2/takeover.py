@@ -16,19 +16,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TakeoverRefused
-from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.kafka.connect_offsets import StoredOffsets, stored_offsets
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
-from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.kafka.lane.task import LaneTask
-from mirrorlake.kafka.record_reader import RecordReader
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.rows import gap_row, position_row
-from mirrorlake.lake.schema import GAPS, POSITIONS
+from mirrorlake.kafka import ClusterAdmin, RecordReader, StoredOffsets, TopicState, stored_offsets
+from mirrorlake.kafka.lane import LaneSender, LaneTask, LedgerReader, ledger_spec
+from mirrorlake.lake import GAPS, POSITIONS, Audit, Lake, SourceTopics, gap_row, position_row
 from mirrorlake.mm2.locate import Found
 from mirrorlake.mm2.survey import Comparison, MirrorMakerWatch, OtherMirror, Sites
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
@@ -38,7 +30,7 @@ from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.mm2 import source_offsets_topic
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.render import Sheet, Shown, badge, plural, table
-from mirrorlake.republish.fencing import read_lanes
+from mirrorlake.republish import read_lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import UsageError
-from mirrorlake.render.svg_chart import COLOURS
+from mirrorlake.render import COLOURS
 
 if TYPE_CHECKING:
     import pandas as pd

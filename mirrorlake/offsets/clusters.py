@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.topics.sources import TopicSource
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.kafka import ClusterAdmin, Groups
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.topics import TopicSource
 
 
 class Clusters(Protocol):

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka.groups import Committed
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import kafka_positions, last_kafka_offsets
-from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.kafka import Committed
+from mirrorlake.lake import Lake, SourceTopics, kafka_positions, last_kafka_offsets
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.offsets.clusters import Clusters

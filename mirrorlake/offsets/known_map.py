@@ -15,21 +15,24 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.lives import Lives, lives_of
-from mirrorlake.lake.metadata import carried_topics
-from mirrorlake.lake.schema import OFFSET_MAP, WITHHELD, TableSchema
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import OFFSET_MAP, WITHHELD, Lake, Lives, TableSchema, carried_topics, lives_of
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.shared_partitions import RelatedFlows
-from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes
-from mirrorlake.republish.ledger_tables import LedgerCopy, map_rows, withheld_rows
-from mirrorlake.republish.settling import look_at_remotes
+from mirrorlake.republish import (
+    LedgerCopy,
+    look_at_remotes,
+    map_rows,
+    merged_positions,
+    merged_remotes,
+    read_lanes,
+    withheld_rows,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from functools import cached_property
 
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.lake.offset_map import segments
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import segments
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.interleaved import END, CopiedSpans, Interleaved
@@ -22,8 +22,8 @@ from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, arrival, tree
 from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.offsets.position_check import Asked
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
-from mirrorlake.rules.hop_header import RULE
-from mirrorlake.topics.group_refusal import refused
+from mirrorlake.rules import RULE
+from mirrorlake.topics import refused
 
 _Key = tuple[str, str, int]
 """A flow, its source topic and its partition."""

@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import read_to
-from mirrorlake.lake.offset_map import SOURCE_KEY
-from mirrorlake.lake.schema import POSITIONS
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import POSITIONS, SOURCE_KEY, Lake, read_to
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
 from mirrorlake.offsets.known_map import KnownMaps
-from mirrorlake.topics.sources import TopicSource
+from mirrorlake.topics import TopicSource
 
 Asked = tuple[SourcePartition, int]
 """A source partition and the next offset that a reader reads there."""

@@ -13,18 +13,17 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.known_map import KnownMaps, known_maps, recorded_maps
 from mirrorlake.offsets.merge_order import Stretch, in_recorded_order, remaining
 from mirrorlake.offsets.shared_partitions import related_flows, settled_ends
-from mirrorlake.progress.board import Tell, silent
-from mirrorlake.render import JsonShown, Sheet, badge, plural, table
-from mirrorlake.render.encoder import by_fields
-from mirrorlake.republish.in_order import InOrder
+from mirrorlake.progress import Tell, silent
+from mirrorlake.render import JsonShown, Sheet, badge, by_fields, plural, table
+from mirrorlake.republish import InOrder
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.offset_map import read_and_unread, read_from
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import Lake, read_and_unread, read_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
 from mirrorlake.offsets.clusters import Clusters

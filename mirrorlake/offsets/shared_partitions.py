@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.kafka.groups import Committed
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import KnownTopic, SourceTopics
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin, Committed, TopicState
+from mirrorlake.lake import KnownTopic, Lake, SourceTopics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 log = logging.getLogger(__name__)

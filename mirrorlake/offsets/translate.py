@@ -9,13 +9,18 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.lives import lives_of
-from mirrorlake.lake.metadata import KnownTopic, SourceTopics
-from mirrorlake.lake.offset_map import translated, translated_back, with_fallen
-from mirrorlake.lake.schema import OFFSET_MAP
+from mirrorlake.lake import (
+    OFFSET_MAP,
+    KnownTopic,
+    Lake,
+    SourceTopics,
+    lives_of,
+    translated,
+    translated_back,
+    with_fallen,
+)
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
-from mirrorlake.rules.murmur2 import murmur2_of
+from mirrorlake.rules import murmur2_of
 
 
 def hashes(keys: pd.Series) -> pd.Series:

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.config.schema.lake_cluster import topic_fault
+from mirrorlake.config.schema import topic_fault
 from mirrorlake.errors import UsageError
 from mirrorlake.publish.message import Headers, Message, OnDelivery, bytes_of, pairs_of
 from mirrorlake.publish.publisher import Publisher
 from mirrorlake.publish.rows import OVERHEAD, TopicLimits
-from mirrorlake.rules.murmur2 import partitions_for
+from mirrorlake.rules import partitions_for
 
 log = logging.getLogger(__name__)
 

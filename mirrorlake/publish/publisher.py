@@ -24,19 +24,25 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from mirrorlake.config.schema.lake_cluster import topic_fault
-from mirrorlake.config.schema.mirror import ClusterConfig
+from mirrorlake.config.schema import ClusterConfig, topic_fault
 from mirrorlake.errors import MirrorlakeError, StoreError, UsageError
-from mirrorlake.lake.accounts import ACCOUNT_EVERY_S, Accounts
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import accounted_positions, spans_after
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.publish_log import APP, PublishLog, Signature, Tail
-from mirrorlake.lake.times import TICK
+from mirrorlake.lake import (
+    ACCOUNT_EVERY_S,
+    APP,
+    TICK,
+    Accounts,
+    Lake,
+    PublishLog,
+    Signature,
+    SourceTopics,
+    Tail,
+    accounted_positions,
+    spans_after,
+)
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.publish.rows import DEFAULT_LIMIT, REFUSAL, TopicLimits, placed, relay_rows, shaped
-from mirrorlake.topics.sources import LakeTopics
+from mirrorlake.topics import LakeTopics
 
 log = logging.getLogger(__name__)
 

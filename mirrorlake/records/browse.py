@@ -15,15 +15,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.record_reader import FEW, RawRecord, RecordReader
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import landed_positions
-from mirrorlake.lake.schema import GAPS
+from mirrorlake.kafka import FEW, ClusterAdmin, RawRecord, RecordReader
+from mirrorlake.lake import GAPS, Lake, landed_positions
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.records.record import BrowsedRecord, Missing, Page, missing_between
-from mirrorlake.topics.history import aware
+from mirrorlake.topics import aware
 
 MOST_RECORDS = 1000
 _FIRST_WINDOW = 1000  # offsets; file statistics skip the rest of the partition

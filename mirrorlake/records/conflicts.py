@@ -14,9 +14,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake import Lake
 from mirrorlake.model.loops.hops import HOP_KEY
 
 _PLACE = ("source", "topic", "generation", "partition", "offset", "timestamp", "value_hash")

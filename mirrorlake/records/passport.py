@@ -13,17 +13,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import landed_positions
-from mirrorlake.lake.lives import lives_of
-from mirrorlake.lake.schema import GAPS, OFFSET_MAP, POSITIONS, WITHHELD
+from mirrorlake.lake import GAPS, OFFSET_MAP, POSITIONS, WITHHELD, Lake, landed_positions, lives_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.withheld import QUARANTINED
-from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.offsets.known_map import KnownMaps, known_maps
-from mirrorlake.offsets.translate import to_run
+from mirrorlake.offsets import Clusters, KnownMaps, known_maps, to_run
 from mirrorlake.records.browse import at_source, explain, landed_record, with_times
 from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
 

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import JsonShown, Mood, Sheet, Shown, badge, document, headers, payload, size, table
-from mirrorlake.render.encoder import by_fields
+from mirrorlake.render import JsonShown, Mood, Sheet, Shown, badge, by_fields, document, headers, payload, size, table
 
 Side = Literal["cluster", "relay"]
 Status = Literal[

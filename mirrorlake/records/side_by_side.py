@@ -7,12 +7,12 @@ from typing import Literal, Protocol
 
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact
-from mirrorlake.offsets.translate import translate_back, translate_table
+from mirrorlake.offsets import translate_back, translate_table
 from mirrorlake.records.record import Page, SideBySide
 
 Anchor = Literal["source", "relay", "target"]

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.lake import Lake, quote
-from mirrorlake.lake.schema import SIDE_TABLES
+from mirrorlake.lake import SIDE_TABLES, Lake, quote
 
 # The view over all relays.
 RECORDS = "records"

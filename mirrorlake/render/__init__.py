@@ -11,22 +11,28 @@ from __future__ import annotations
 
 from mirrorlake.render.badge import Badge, Mood, badge
 from mirrorlake.render.content import brief, clean, escape, headers, payload, payload_html
-from mirrorlake.render.encoder import document
+from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.numbers import count, duration, moment, plural, size
+from mirrorlake.render.svg_chart import COLOURS, MOST_POINTS, Line, chart
 from mirrorlake.render.table import MOST_ROWS, JsonShown, Sheet, Shown, Table, cell, cell_html, table
 
 __all__ = [
+    "COLOURS",
+    "MOST_POINTS",
     "MOST_ROWS",
     "Badge",
     "JsonShown",
+    "Line",
     "Mood",
     "Sheet",
     "Shown",
     "Table",
     "badge",
     "brief",
+    "by_fields",
     "cell",
     "cell_html",
+    "chart",
     "clean",
     "count",
     "document",

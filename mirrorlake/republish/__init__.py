@@ -1,1 +1,5 @@
 """Relay to target: fencing, lanes, backfill, the copies of the ledger, quarantine."""
+
+from mirrorlake.face import attach
+
+__getattr__, __dir__, __all__ = attach(__name__)

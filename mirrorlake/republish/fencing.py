@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader, ledger_spec
-from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.kafka.lane.task import LaneTask
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka.lane import LaneSender, LaneTask, LedgerReader, ledger_spec
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import next_epoch, refuse_absurd_clock
 from mirrorlake.model.flow import SourcePartition, ledger_topic

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.lake.relay_files import RelayFile
+from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition
 
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from mirrorlake.kafka.lane.batch import Batch
-from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.lake.relay_files import RelayFile, read_in_order
+from mirrorlake.kafka.lane import Batch, LaneSender
+from mirrorlake.lake import RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish.owned_flow import OwnedFlow

@@ -19,13 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake import errors
-from mirrorlake.kafka.lane.batch import Batch
-from mirrorlake.kafka.lane.sender import LaneSender
-from mirrorlake.kafka.lane.task import LaneTask
-from mirrorlake.lake.relay_files import COLUMNS, RelayFile, read_in_order
+from mirrorlake.kafka.lane import Batch, LaneSender, LaneTask
+from mirrorlake.lake import COLUMNS, RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.rules.view import View
+from mirrorlake.rules import View
 
 OUTPUT = "kind string, body binary"
 _OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])

@@ -15,11 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.rows import Row, each_offset
-from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, TableSchema
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.lake import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, Lake, Row, TableSchema, each_offset
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord

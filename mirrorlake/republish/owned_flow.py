@@ -8,26 +8,21 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.kafka.lane.task import LaneTask
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.relay_files import RelayFile
-from mirrorlake.lake.relay_log import RelayLog
-from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka.lane import LaneTask, LedgerReader
+from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.rate import NO_LIMIT, Rate
 from mirrorlake.model.remotes import Settled
-from mirrorlake.progress.board import Tell
+from mirrorlake.progress import Tell
 from mirrorlake.republish.fencing import FlowClaims
 from mirrorlake.republish.files import files_of
 from mirrorlake.republish.lane_tasks import LanesFailed, LaneWork, run_lanes
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.settings import RepublishSettings
-from mirrorlake.topics.remote_topics import RemoteTopics, target_of
+from mirrorlake.topics import RemoteTopics, target_of
 
 
 class RelayProgress:

@@ -13,21 +13,25 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.remotes import lost
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.lives import lives_of
-from mirrorlake.lake.offset_map import SOURCE_KEY, with_downstream
-from mirrorlake.lake.rows import each_offset
-from mirrorlake.lake.schema import OFFSET_MAP, QUARANTINE, WITHHELD
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin, lost
+from mirrorlake.lake import (
+    OFFSET_MAP,
+    QUARANTINE,
+    SOURCE_KEY,
+    WITHHELD,
+    Audit,
+    Lake,
+    each_offset,
+    lives_of,
+    with_downstream,
+)
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.withheld import QUARANTINED
-from mirrorlake.progress.board import Board
+from mirrorlake.progress import Board
 from mirrorlake.republish.republisher import Republisher
 from mirrorlake.republish.settings import RepublishSettings
-from mirrorlake.topics.rules_plan import rule_changes
+from mirrorlake.topics import rule_changes
 
 _RECORD = [*SOURCE_KEY, "offset"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.lake.control import Control
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.lake import Control
 from mirrorlake.model.control import Subject
 from mirrorlake.model.remotes import ACCEPT_EMPTY, SEND_AGAIN, HeldTopic
 from mirrorlake.republish.fencing import merged_positions, merged_remotes, read_lanes

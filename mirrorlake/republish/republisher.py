@@ -21,24 +21,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.remotes import lost
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.relay_files import COLUMNS, RelayFile
-from mirrorlake.lake.relay_log import RelayLog
-from mirrorlake.landing.query import GRACE_S, await_query, met_another
+from mirrorlake.kafka import ClusterAdmin, lost
+from mirrorlake.lake import COLUMNS, Audit, Lake, RelayFile, RelayLog
+from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.progress.board import Tell, silent
+from mirrorlake.progress import Tell, silent
 from mirrorlake.republish.files import between, files_of, rounds
 from mirrorlake.republish.in_order import InOrder
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import TakeOver
-from mirrorlake.runtime.background import Duties
-from mirrorlake.runtime.stopping import jobs_end
+from mirrorlake.runtime import Duties, jobs_end
 
 log = logging.getLogger(__name__)
 

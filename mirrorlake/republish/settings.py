@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Choice
-from mirrorlake.rules.view import View
-from mirrorlake.runtime.background import Duty
+from mirrorlake.rules import View
+from mirrorlake.runtime import Duty
 
 
 class FlowListener:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.kafka.remotes import describe_surely
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
-from mirrorlake.lake.observed import Observations
-from mirrorlake.lake.rows import position_row
-from mirrorlake.lake.schema import POSITIONS
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin, TopicState, describe_surely
+from mirrorlake.lake import POSITIONS, Lake, Observations, SourceTopics, position_row
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import (
     ACCEPT_EMPTY,
@@ -25,7 +20,7 @@ from mirrorlake.model.remotes import (
     known_id,
     settle,
 )
-from mirrorlake.topics.remote_topics import RemoteTopics
+from mirrorlake.topics import RemoteTopics
 
 Positions = Mapping[SourcePartition, int]
 

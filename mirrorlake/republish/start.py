@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import CheckpointLost, LedgerLost, SafetyError
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.landed import CheckpointLocation, read_checkpoint_location
+from mirrorlake.lake import CheckpointLocation, Lake, read_checkpoint_location
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.epochs import is_possible
 from mirrorlake.model.flow import kafka_name

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.lake import Audit, Lake, SourceTopics
 from mirrorlake.model.checkpoint_scope import CheckpointScope
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import Claim
@@ -19,7 +17,7 @@ from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress, lane_task
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.settling import settle_remotes
 from mirrorlake.republish.start import StreamLocation, check_ledger, choose_location
-from mirrorlake.topics.remote_topics import RemoteTopics
+from mirrorlake.topics import RemoteTopics
 
 
 class TakeOver:

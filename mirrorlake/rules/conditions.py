@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.predicates.evaluation import engine
-from mirrorlake.config.predicates.parse import Predicate
+from mirrorlake.config.predicates import Predicate, engine
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.headers import Flags, header_text, text_of
 from mirrorlake.rules.repeats import names_twice

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.rules import RuleConfig
+from mirrorlake.config.schema import FlowConfig, RuleConfig
 from mirrorlake.errors import ConfigError, Fault
 from mirrorlake.rules.flow_view import FlowView, Stage
 from mirrorlake.rules.functions import find_function

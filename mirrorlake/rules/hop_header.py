@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.route import Route
+from mirrorlake.config.schema import FlowConfig, Route
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.loops.hops import HOP_KEY, HOP_PATTERN
 from mirrorlake.model.loops.routes import TopicPlace, Tree, fingerprint, forwards, tree_from

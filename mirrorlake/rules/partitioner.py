@@ -13,7 +13,7 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from mirrorlake.config.schema.placement import Placement
+from mirrorlake.config.schema import Placement
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.murmur2 import partitions_for
 from mirrorlake.rules.view import Viewed

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrorlake.config.predicates.parse import Predicate
-from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.config.predicates import Predicate
+from mirrorlake.config.schema import NameMatcher
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.json_path import Path
 from mirrorlake.model.loops.hops import HOP_KEY

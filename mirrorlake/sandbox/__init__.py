@@ -1,6 +1,6 @@
 """Real Kafka clusters on this machine, from plain jars and any Java: for the demo, the notebooks and the tests."""
 
-from mirrorlake.runtime.java import Java, find_java
+from mirrorlake.runtime import Java, find_java
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all
 from mirrorlake.sandbox.detached import Sandbox, SandboxRow
 from mirrorlake.sandbox.mirror_maker import MirrorMaker, base_properties

@@ -22,9 +22,7 @@ from confluent_kafka.admin import AdminClient
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.runtime.cache import write_atomically
-from mirrorlake.runtime.jar_files import classpath
-from mirrorlake.runtime.java import find_java
+from mirrorlake.runtime import classpath, find_java, write_atomically
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import start_process
 from mirrorlake.sandbox.properties import JAVA_OPTIONS, LOGGING_OPTIONS, Listener, properties_text, server_properties

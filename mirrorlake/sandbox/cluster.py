@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.runtime.jar_files import jars
+from mirrorlake.runtime import jars
 from mirrorlake.sandbox.broker import Broker
 from mirrorlake.sandbox.ports import free_ports, is_free
 from mirrorlake.sandbox.process import wait_stopped

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.runtime.cache import locked, write_atomically
-from mirrorlake.runtime.jar_files import jars
+from mirrorlake.runtime import jars, locked, write_atomically
 from mirrorlake.sandbox.broker import Broker
 from mirrorlake.sandbox.cluster import START_SECONDS, STOP_SECONDS, port_in_use
 from mirrorlake.sandbox.ports import LOOPBACK, is_free

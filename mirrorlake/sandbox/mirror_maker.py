@@ -11,8 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.runtime.jar_files import classpath
-from mirrorlake.runtime.java import find_java
+from mirrorlake.runtime import classpath, find_java
 from mirrorlake.sandbox.process import start_process
 from mirrorlake.sandbox.properties import properties_text
 

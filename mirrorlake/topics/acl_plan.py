@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.lake.audit import Audit
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import Audit
 from mirrorlake.model.acls import Acl, AclFlow, LeftOut, translate
 from mirrorlake.model.plan import Note, Plan
 from mirrorlake.model.policy import TopicNameError

@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import SourceTopics, carried_topics
-from mirrorlake.lake.observed import Observations
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import Audit, Lake, Observations, SourceTopics, carried_topics
 from mirrorlake.model.plan import Change
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.runtime.background import Duty
+from mirrorlake.runtime import Duty
 from mirrorlake.topics.acl_plan import acl_plan, read_target
 from mirrorlake.topics.setup import carry_out
 from mirrorlake.topics.topic_plan import Admins, BothEnds, Sources, look, name_conflicts, rivals_of, topic_plan

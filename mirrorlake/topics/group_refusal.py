@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 
 
 def refused(flow: FlowConfig, all_flows: Iterable[FlowConfig]) -> str:

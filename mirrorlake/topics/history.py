@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import read_seen
-from mirrorlake.lake.times import micros
+from mirrorlake.lake import Audit, Lake, micros, read_seen
 from mirrorlake.model import history
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.history import GroupPlace, HistoryChanges, HistoryState

@@ -6,13 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import RemoteTopicLost, TopicConflict, TopicDenied
-from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.kafka.remotes import describe_surely, lost, require_same
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import KnownTopic, newest_topics
+from mirrorlake.kafka import ClusterAdmin, TopicState, describe_surely, lost, require_same
+from mirrorlake.lake import Audit, KnownTopic, Lake, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import TopicSpec, topic_changes

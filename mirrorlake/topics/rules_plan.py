@@ -12,17 +12,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.flow import FlowConfig
-from mirrorlake.config.schema.rules import HIDING, RuleConfig
+from mirrorlake.config.schema import HIDING, FlowConfig, RuleConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.relay_files import COLUMNS
+from mirrorlake.lake import COLUMNS, Audit, Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, Note
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
 from mirrorlake.render import Sheet, Shown, count, plural, table
-from mirrorlake.rules.view import View
+from mirrorlake.rules import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

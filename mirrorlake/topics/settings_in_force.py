@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mirrorlake.config.fingerprint import identity, plain
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config import identity, plain
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.control import Control
+from mirrorlake.lake import Control
 from mirrorlake.model.control import APPLY, PAUSE, RESUME, STREAM, Pause, Subject
 from mirrorlake.model.parked import Parked, landing
 from mirrorlake.model.plan import Plan

@@ -7,14 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.lane.ledger_reader import ledger_spec
-from mirrorlake.kafka.mm2_internal import mm2_topics
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import carried_topics
+from mirrorlake.kafka import ClusterAdmin, mm2_topics
+from mirrorlake.kafka.lane import ledger_spec
+from mirrorlake.lake import Audit, Lake, carried_topics
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.topics.acl_ownership import INTENDED

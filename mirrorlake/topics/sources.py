@@ -6,11 +6,9 @@ import uuid
 from collections.abc import Iterable
 from typing import Protocol
 
-from mirrorlake.config.schema.mirror import ClusterConfig
-from mirrorlake.kafka.admin import TopicState
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.metadata import KnownTopic, newest_topics
-from mirrorlake.lake.publish_log import PublishLog
+from mirrorlake.config.schema import ClusterConfig
+from mirrorlake.kafka import TopicState
+from mirrorlake.lake import KnownTopic, Lake, PublishLog, newest_topics
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.patterns import TopicPattern

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.admin import ClusterAdmin, TopicState
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.metadata import KnownTopic
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin, TopicState
+from mirrorlake.lake import Audit, KnownTopic
 from mirrorlake.model.loops.collisions import collide
 from mirrorlake.model.plan import Change, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic

@@ -9,8 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from mirrorlake.config.schema.mirror import MirrorConfig
-from mirrorlake.config.schema.tracking import without_user
+from mirrorlake.config.schema import MirrorConfig, without_user
 from mirrorlake.errors import ConfigError, StoreError, UsageError
 from mirrorlake.tracking.run import TrackedRun
 from mirrorlake.tracking.store import RunStore, is_made

@@ -1,1 +1,5 @@
 """Prove that source, relay and target hold the same records, and repair a relay that holds one twice."""
+
+from mirrorlake.face import attach
+
+__getattr__, __dir__, __all__ = attach(__name__)

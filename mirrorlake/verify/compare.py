@@ -13,12 +13,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.options import spark_options
-from mirrorlake.lake.lake import Lake
+from mirrorlake.kafka import ClusterAdmin, spark_options
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
-from mirrorlake.offsets.clusters import Clusters
+from mirrorlake.offsets import Clusters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

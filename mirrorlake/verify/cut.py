@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake.lake import Lake
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
-from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.offsets.known_map import KnownMaps, known_maps
-from mirrorlake.offsets.shared_partitions import settled_ends
+from mirrorlake.offsets import Clusters, KnownMaps, known_maps, settled_ends
 
 SOURCE_KEY = ["topic", "generation", "partition"]
 _KEY_DDL = "topic string, generation int, partition int"

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from mirrorlake.config.schema.mirror import FlowConfig
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
-from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.republish.fencing import merged_positions, read_lanes
+from mirrorlake.offsets import Clusters
+from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.verify.cut import SOURCE_KEY
 
 # A flow that runs commits every few seconds; one that has not for so long stands still.

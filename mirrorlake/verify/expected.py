@@ -11,11 +11,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.lake.offset_map import with_downstream
-from mirrorlake.lake.relay_files import COLUMNS
-from mirrorlake.lake.schema import RELAY
+from mirrorlake.lake import COLUMNS, RELAY, with_downstream
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.rules.view import View
+from mirrorlake.rules import View
 from mirrorlake.verify.cut import Relays
 
 Views = Mapping[str, View]

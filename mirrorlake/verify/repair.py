@@ -14,9 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake, quote
-from mirrorlake.lake.one_writer import OneWriter
+from mirrorlake.lake import Audit, Lake, OneWriter, quote
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change
 from mirrorlake.render import Sheet, Shown, badge, plural, table

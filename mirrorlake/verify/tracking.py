@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 
-from mirrorlake.config.fingerprint import identity, plain
-from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import AUDIT
+from mirrorlake.config import identity, plain
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.lake import AUDIT, Audit, Lake
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import COUNTS, PROBLEMS, VerifyReport
-from mirrorlake.tracking.run import FLOW, TrackedRun, html_page, json_report
-from mirrorlake.tracking.tracker import Tracker
+from mirrorlake.tracking import FLOW, TrackedRun, Tracker, html_page, json_report
 
 log = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.lake.lake import Lake
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
-from mirrorlake.offsets.clusters import Clusters
-from mirrorlake.progress.board import Tell, silent
+from mirrorlake.offsets import Clusters
+from mirrorlake.progress import Tell, silent
 from mirrorlake.verify.compare import Side, compare, held_by
 from mirrorlake.verify.cut import SOURCE_KEY, FixedCut, LandedCount, Relays
 from mirrorlake.verify.due import Bounds, owed, still_waiting

@@ -15,7 +15,7 @@ from mirrorlake.cli.stopping import in_background
 from mirrorlake.errors import UsageError
 
 if TYPE_CHECKING:
-    from mirrorlake.lag.sampler import SampledMoment
+    from mirrorlake.lag import SampledMoment
 
 _HOPS = {"landed": 0, "republished": 1, "consumed": 2}
 

@@ -27,7 +27,7 @@ def records(
     generation: Generation = None,
 ) -> int:
     """Show records of one partition of a cluster, or of its relay, by offset or time."""
-    from mirrorlake.config.values import moment
+    from mirrorlake.config import moment
 
     page = cli.mirror.browse(
         cluster,

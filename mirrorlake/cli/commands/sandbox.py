@@ -22,7 +22,7 @@ _STATE = Path(".mirrorlake/sandbox")
 @command(sandbox)
 def up(cli: Invocation, state: StateDirectory = _STATE) -> int:
     """Start a broker for every cluster of the file; the brokers stay on until down."""
-    from mirrorlake.config.loading import load
+    from mirrorlake.config import load
     from mirrorlake.sandbox import Sandbox
 
     clusters = load(cli.conf).clusters

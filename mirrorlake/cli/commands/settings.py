@@ -88,7 +88,7 @@ def history(
         )
     if (apply and back is None) or (end is not None and start is None):
         raise UsageError("--apply needs --back, and --to needs --from", remedy="mirrorlake history --help")
-    from mirrorlake.config.values import moment
+    from mirrorlake.config import moment
 
     times = {name: moment(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
     known = cli.mirror.history
@@ -122,8 +122,8 @@ def import_mm2(
     as_json: Json = False,
 ) -> int:
     """Turn a MirrorMaker 2 file into a settings file, and report what became of every key."""
-    from mirrorlake.config.loading import loads
-    from mirrorlake.config.mm2.importer import import_mm2
+    from mirrorlake.config import loads
+    from mirrorlake.config.mm2 import import_mm2
 
     cli, found = Output(as_json=as_json), import_mm2(file)
     if out is not None and out.exists():
@@ -183,7 +183,7 @@ def takeover(
     ] = False,
 ) -> int:
     """Go on where a stopped MirrorMaker 2 ended: nothing copied again, nothing skipped."""
-    from mirrorlake.mm2.survey import OtherMirror
+    from mirrorlake.mm2 import OtherMirror
 
     other = OtherMirror(connector=connector, offsets_topic=offsets_topic, group=connect_group)
     found = cli.mirror.takeover(flow, other=other, trust_stored=trust_stored)

@@ -14,7 +14,7 @@ from mirrorlake.kafka.lane.batch import Batch
 from mirrorlake.kafka.lane.columns import Unsendable, unsendable_rows
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.withheld import QUARANTINED, Withheld, ranges_of
-from mirrorlake.rules.view import View, Viewed
+from mirrorlake.rules import View, Viewed
 
 UNSENDABLE = "unsendable"
 

@@ -51,7 +51,7 @@ from mirrorlake.model.lanes import of_lane
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.withheld import Withheld
-from mirrorlake.rules.view import View
+from mirrorlake.rules import View
 
 log = logging.getLogger(__name__)
 

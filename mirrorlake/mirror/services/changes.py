@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
-from mirrorlake.mm2.takeover import TakeoverPlan, apply_takeover
+from mirrorlake.mm2 import TakeoverPlan, apply_takeover
 from mirrorlake.model.control import Pause
 from mirrorlake.model.plan import Plan
-from mirrorlake.topics import settings_in_force
-from mirrorlake.topics.edits import SETTINGS
-from mirrorlake.topics.setup import apply_plan, make_plan
+from mirrorlake.topics import SETTINGS, apply_plan, make_plan, settings_in_force
 
 
 class Changes:

@@ -10,26 +10,19 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from mirrorlake.config.fingerprint import identity, plain
-from mirrorlake.config.schema.mirror import FlowConfig
-from mirrorlake.kafka.groups import Groups
-from mirrorlake.lag.judge import Retention
-from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.report import Report, make_report
-from mirrorlake.lag.sampler import SampledMoment, Sampler, SampleSites
-from mirrorlake.lag.status import Status, read_status
+from mirrorlake.config import identity, plain
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import Groups
+from mirrorlake.lag import Lag, Report, Retention, SampledMoment, Sampler, SampleSites, Status, make_report, read_status
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.verify import VerifyReport, VerifyReports
-from mirrorlake.offsets.known_map import known_maps
-from mirrorlake.progress.board import DRAW_EVERY_S
-from mirrorlake.rules.view import View
-from mirrorlake.topics.history import History
-from mirrorlake.tracking.run import runs_frame
-from mirrorlake.tracking.tracker import Tracker, make_tracker
-from mirrorlake.verify.cut import Relays, take_cut
-from mirrorlake.verify.tracking import Timed, track_verification
-from mirrorlake.verify.verify import verify_flow
+from mirrorlake.offsets import known_maps
+from mirrorlake.progress import DRAW_EVERY_S
+from mirrorlake.rules import View
+from mirrorlake.topics import History
+from mirrorlake.tracking import Tracker, make_tracker, runs_frame
+from mirrorlake.verify import Relays, Timed, take_cut, track_verification, verify_flow
 
 if TYPE_CHECKING:
     import pandas as pd

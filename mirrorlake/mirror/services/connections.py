@@ -11,24 +11,18 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka.admin import ClusterAdmin
-from mirrorlake.kafka.groups import Groups
-from mirrorlake.kafka.lane.ledger_reader import LedgerReader
-from mirrorlake.kafka.mm2_internal import Mm2Writer, mm2_writer
-from mirrorlake.kafka.options import librdkafka_options
-from mirrorlake.kafka.record_reader import RecordReader
-from mirrorlake.lake.audit import Audit
-from mirrorlake.lake.control import Control
-from mirrorlake.lake.lake import Lake
-from mirrorlake.progress.board import Board, Display
-from mirrorlake.publish.publisher import Publisher
-from mirrorlake.runtime.session import local_session, prepare
-from mirrorlake.topics.sources import LakeTopics, TopicSource
+from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer
+from mirrorlake.kafka.lane import LedgerReader
+from mirrorlake.lake import Audit, Control, Lake
+from mirrorlake.progress import Board, Display
+from mirrorlake.publish import Publisher
+from mirrorlake.runtime import local_session, prepare
+from mirrorlake.topics import LakeTopics, TopicSource
 
 if TYPE_CHECKING:
-    from mirrorlake.metrics.registry import Metrics
+    from mirrorlake.metrics import Metrics
 
 
 def utc_now() -> datetime:

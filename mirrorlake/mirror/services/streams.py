@@ -8,33 +8,22 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from mirrorlake.config.fingerprint import identity, plain
-from mirrorlake.config.schema.mirror import FlowConfig, MirrorConfig
-from mirrorlake.groups.plan import GroupSync
-from mirrorlake.kafka.mm2_internal import tell_checkpoints
-from mirrorlake.kafka.options import spark_options
-from mirrorlake.lake.signs import LandingSign
-from mirrorlake.landing.lander import Lander
-from mirrorlake.landing.settings import LandSettings
+from mirrorlake.config import identity, plain
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.groups import GroupSync
+from mirrorlake.kafka import spark_options, tell_checkpoints
+from mirrorlake.lake import LandingSign
+from mirrorlake.landing import Lander, LandSettings
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.mirror.services.connections import Connections
-from mirrorlake.mm2.emit import mm2_duties
+from mirrorlake.mm2 import mm2_duties
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.remotes import HeldTopic
-from mirrorlake.progress.board import Tell
-from mirrorlake.republish.in_order import InOrder
-from mirrorlake.republish.quarantine import Quarantine
-from mirrorlake.republish.remotes import held_now
-from mirrorlake.republish.republisher import Republisher
-from mirrorlake.republish.settings import RepublishSettings
-from mirrorlake.rules.flow_view_build import make_flow_view
-from mirrorlake.rules.hop_header import provenance_stage
-from mirrorlake.rules.partitioner import Placer
-from mirrorlake.rules.view import View
-from mirrorlake.runtime.background import Duty
-from mirrorlake.topics.continuous_sync import ContinuousSync
-from mirrorlake.topics.rules_plan import rule_changes
-from mirrorlake.topics.topic_plan import require_source
+from mirrorlake.progress import Tell
+from mirrorlake.republish import InOrder, Quarantine, Republisher, RepublishSettings, held_now
+from mirrorlake.rules import Placer, View, make_flow_view, provenance_stage
+from mirrorlake.runtime import Duty
+from mirrorlake.topics import ContinuousSync, require_source, rule_changes
 
 
 def view_of(flow: FlowConfig, config: MirrorConfig) -> View | None:
@@ -191,7 +180,7 @@ class Streams:
         if connections.metrics is None:
             return settings
         # A heavy import for those who serve no metrics.
-        from mirrorlake.metrics.feed import FlowFeed
+        from mirrorlake.metrics import FlowFeed
 
         return replace(settings, listener=FlowFeed(connections.metrics, flow.name, now=connections.now))
 

@@ -85,7 +85,7 @@ def console(
             consequence="everything it does is available as methods and commands, too",
             remedy="pip install 'mirrorlake[notebook]'",
         ) from None
-    from mirrorlake.mirror.services.connections import utc_now
+    from mirrorlake.mirror import utc_now
     from mirrorlake.notebook.console.window import Console
 
     return Console(mirror, spark=spark, now=now or utc_now)

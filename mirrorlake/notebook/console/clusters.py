@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from mirrorlake.config.edit.draft import MECHANISMS, SECURITY, ClusterDraft, check_cluster
-from mirrorlake.config.secrets import is_bare_reference, keep_for_session
-from mirrorlake.doctor.trial import Tried, try_cluster
+from mirrorlake.config import is_bare_reference, keep_for_session
+from mirrorlake.config.edit import MECHANISMS, SECURITY, ClusterDraft, check_cluster
+from mirrorlake.doctor import Tried, try_cluster
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.session import Session

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import ipywidgets as widgets
 
-from mirrorlake.config.secrets import redact, typed_values
+from mirrorlake.config import redact, typed_values
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.render import escape, moment
 

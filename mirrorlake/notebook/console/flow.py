@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from mirrorlake.config.edit.draft import POLICIES, ClusterDraft, Draft, FlowDraft, check_cluster
-from mirrorlake.config.edit.flow_preview import preview
-from mirrorlake.doctor.trial import group_names, try_cluster
+from mirrorlake.config.edit import POLICIES, ClusterDraft, Draft, FlowDraft, check_cluster, preview
+from mirrorlake.doctor import group_names, try_cluster
 from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS
 from mirrorlake.notebook.console import controls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirrorlake.lag.series import lag_lines
+from mirrorlake.lag import lag_lines
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.feed import Feed

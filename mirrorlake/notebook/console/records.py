@@ -11,11 +11,11 @@ from functools import partial
 
 import ipywidgets as widgets
 
-from mirrorlake.config.values import moment as read_moment
+from mirrorlake.config import moment as read_moment
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.records.record import BrowsedRecord, Page, Passport, SideBySide
+from mirrorlake.records import BrowsedRecord, Page, Passport, SideBySide
 from mirrorlake.render import escape, payload
 
 SIDES = ("source", "relay", "target")

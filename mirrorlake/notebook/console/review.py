@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mirrorlake.config.edit.draft import Draft
-from mirrorlake.config.edit.saving import save
+from mirrorlake.config.edit import Draft, save
 from mirrorlake.errors import SafetyError
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.plan import Plan

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.error_panel import ErrorPanel

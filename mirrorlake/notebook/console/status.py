@@ -6,8 +6,7 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.lag.series import LINE_COLUMNS
-from mirrorlake.lag.status import Status
+from mirrorlake.lag import LINE_COLUMNS, Status
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.feed import Feed

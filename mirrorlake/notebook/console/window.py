@@ -11,11 +11,9 @@ from typing import Any
 import ipywidgets as widgets
 from pyspark.sql import SparkSession
 
-from mirrorlake.config.edit.draft import Draft
-from mirrorlake.config.edit.references import without_secrets
-from mirrorlake.config.secrets import BadReferenceError, expand, keep_for_session
-from mirrorlake.mirror import Mirror
-from mirrorlake.mirror.services.connections import utc_now
+from mirrorlake.config import BadReferenceError, expand, keep_for_session
+from mirrorlake.config.edit import Draft, without_secrets
+from mirrorlake.mirror import Mirror, utc_now
 from mirrorlake.notebook.console.groups import GroupsView
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.session import Session

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import ipywidgets as widgets
 
-from mirrorlake.config.edit.draft import Draft
+from mirrorlake.config.edit import Draft
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.clusters import ClustersView

@@ -1,0 +1,13 @@
+"""The face of `mirrorlake.config.edit`: what other rooms use of it; its modules are its own."""
+
+from mirrorlake.config.edit.draft import MECHANISMS as MECHANISMS
+from mirrorlake.config.edit.draft import POLICIES as POLICIES
+from mirrorlake.config.edit.draft import SECURITY as SECURITY
+from mirrorlake.config.edit.draft import ClusterDraft as ClusterDraft
+from mirrorlake.config.edit.draft import Draft as Draft
+from mirrorlake.config.edit.draft import FlowDraft as FlowDraft
+from mirrorlake.config.edit.draft import check_cluster as check_cluster
+from mirrorlake.config.edit.flow_preview import FlowPreview as FlowPreview
+from mirrorlake.config.edit.flow_preview import preview as preview
+from mirrorlake.config.edit.references import without_secrets as without_secrets
+from mirrorlake.config.edit.saving import save as save

@@ -1,0 +1,3 @@
+"""The face of `mirrorlake.groups`: what other rooms use of it; its modules are its own."""
+
+from mirrorlake.groups.plan import GroupSync as GroupSync

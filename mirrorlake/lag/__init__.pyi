@@ -1,0 +1,22 @@
+"""The face of `mirrorlake.lag`: what other rooms use of it; its modules are its own."""
+
+from mirrorlake.lag.figures import Figures as Figures
+from mirrorlake.lag.figures import measure as measure
+from mirrorlake.lag.judge import Retention as Retention
+from mirrorlake.lag.lag import Lag as Lag
+from mirrorlake.lag.moment import Total as Total
+from mirrorlake.lag.moment import all_known as all_known
+from mirrorlake.lag.moment import total as total
+from mirrorlake.lag.report import Report as Report
+from mirrorlake.lag.report import make_report as make_report
+from mirrorlake.lag.sampler import SampledMoment as SampledMoment
+from mirrorlake.lag.sampler import Sampler as Sampler
+from mirrorlake.lag.sampler import SampleSites as SampleSites
+from mirrorlake.lag.series import LINE_COLUMNS as LINE_COLUMNS
+from mirrorlake.lag.series import lag_lines as lag_lines
+from mirrorlake.lag.status import FlowStatus as FlowStatus
+from mirrorlake.lag.status import Status as Status
+from mirrorlake.lag.status import read_status as read_status
+from mirrorlake.lag.verdict import HopVerdict as HopVerdict
+from mirrorlake.lag.verdict import Verdict as Verdict
+from mirrorlake.lag.verdict import worst as worst

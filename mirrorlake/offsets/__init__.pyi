@@ -1,0 +1,21 @@
+"""The face of `mirrorlake.offsets`: what other rooms use of it; its modules are its own."""
+
+from mirrorlake.offsets import external_readers as external_readers
+from mirrorlake.offsets import translate as translate
+from mirrorlake.offsets.clusters import Clusters as Clusters
+from mirrorlake.offsets.external_readers import MovedPositions as MovedPositions
+from mirrorlake.offsets.known_map import KnownMaps as KnownMaps
+from mirrorlake.offsets.known_map import known_maps as known_maps
+from mirrorlake.offsets.mesh import ways_of as ways_of
+from mirrorlake.offsets.rebuild import RebuildPlan as RebuildPlan
+from mirrorlake.offsets.rebuild import apply_rebuild as apply_rebuild
+from mirrorlake.offsets.rebuild import make_rebuild_plan as make_rebuild_plan
+from mirrorlake.offsets.resume import resume_readers as resume_readers
+from mirrorlake.offsets.shared_partitions import Positions as Positions
+from mirrorlake.offsets.shared_partitions import PositionsByFlow as PositionsByFlow
+from mirrorlake.offsets.shared_partitions import RelatedFlows as RelatedFlows
+from mirrorlake.offsets.shared_partitions import related_flows as related_flows
+from mirrorlake.offsets.shared_partitions import settled_ends as settled_ends
+from mirrorlake.offsets.translate import to_run as to_run
+from mirrorlake.offsets.translate import translate_back as translate_back
+from mirrorlake.offsets.translate import translate_table as translate_table

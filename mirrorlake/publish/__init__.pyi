@@ -1,0 +1,6 @@
+"""The face of `mirrorlake.publish`: what other rooms use of it; its modules are its own."""
+
+from mirrorlake.publish.file import read_records_of as read_records_of
+from mirrorlake.publish.producer import LakeProducer as LakeProducer
+from mirrorlake.publish.publisher import Published as Published
+from mirrorlake.publish.publisher import Publisher as Publisher

@@ -1,0 +1,16 @@
+"""The face of `mirrorlake.republish`: what other rooms use of it; its modules are its own."""
+
+from mirrorlake.republish.fencing import merged_positions as merged_positions
+from mirrorlake.republish.fencing import merged_remotes as merged_remotes
+from mirrorlake.republish.fencing import read_lanes as read_lanes
+from mirrorlake.republish.in_order import InOrder as InOrder
+from mirrorlake.republish.ledger_tables import LedgerCopy as LedgerCopy
+from mirrorlake.republish.ledger_tables import map_rows as map_rows
+from mirrorlake.republish.ledger_tables import withheld_rows as withheld_rows
+from mirrorlake.republish.quarantine import Quarantine as Quarantine
+from mirrorlake.republish.remotes import choose as choose
+from mirrorlake.republish.remotes import held_now as held_now
+from mirrorlake.republish.republisher import Republisher as Republisher
+from mirrorlake.republish.settings import FlowListener as FlowListener
+from mirrorlake.republish.settings import RepublishSettings as RepublishSettings
+from mirrorlake.republish.settling import look_at_remotes as look_at_remotes

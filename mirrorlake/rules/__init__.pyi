@@ -1,0 +1,10 @@
+"""The face of `mirrorlake.rules`: what other rooms use of it; its modules are its own."""
+
+from mirrorlake.rules.flow_view_build import make_flow_view as make_flow_view
+from mirrorlake.rules.hop_header import RULE as RULE
+from mirrorlake.rules.hop_header import provenance_stage as provenance_stage
+from mirrorlake.rules.murmur2 import murmur2_of as murmur2_of
+from mirrorlake.rules.murmur2 import partitions_for as partitions_for
+from mirrorlake.rules.partitioner import Placer as Placer
+from mirrorlake.rules.view import View as View
+from mirrorlake.rules.view import Viewed as Viewed

@@ -1,0 +1,13 @@
+"""The face of `mirrorlake.runtime`: what other rooms use of it; its modules are its own."""
+
+from mirrorlake.runtime.background import Duties as Duties
+from mirrorlake.runtime.background import Duty as Duty
+from mirrorlake.runtime.cache import locked as locked
+from mirrorlake.runtime.cache import write_atomically as write_atomically
+from mirrorlake.runtime.jar_files import classpath as classpath
+from mirrorlake.runtime.jar_files import jars as jars
+from mirrorlake.runtime.java import Java as Java
+from mirrorlake.runtime.java import find_java as find_java
+from mirrorlake.runtime.session import local_session as local_session
+from mirrorlake.runtime.session import prepare as prepare
+from mirrorlake.runtime.stopping import jobs_end as jobs_end

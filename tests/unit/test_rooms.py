@@ -1,0 +1,51 @@
+"""The faces of the rooms: what one room uses of another stands in the other's `__init__`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import mirrorlake
+
+ROOT = Path(mirrorlake.__file__).parent
+# Values and laws that rooms share, and the errors: each of their files is public.
+SHARED = {"errors", "face", "model"}
+FACES = sorted(".".join(("mirrorlake", *stub.parent.relative_to(ROOT).parts)) for stub in ROOT.rglob("__init__.pyi"))
+
+
+def imports() -> Iterator[tuple[str, str, str]]:
+    """Yield `file, module, name` of each import of a room from another one."""
+    for file in sorted(ROOT.rglob("*.py")):
+        place = file.relative_to(ROOT)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mirrorlake."):
+                room = str(node.module).split(".")[1]
+                if room not in SHARED and room != place.parts[0]:
+                    yield from ((str(place), str(node.module), name.name) for name in node.names)
+
+
+def test_no_room_reaches_into_the_files_of_another() -> None:
+    reached = [found for found in imports() if not (ROOT / Path(*found[1].split(".")[1:]) / "__init__.py").exists()]
+    assert reached == [], "import it from the package, and list it in the `__init__.pyi` there"
+
+
+def test_a_face_shows_what_is_used_and_nothing_else() -> None:
+    for module, name in sorted({(module, name) for _, module, name in imports()}):
+        assert hasattr(import_module(module), name), f"{module} does not show {name}"
+    used = {f"{module}.{name}" for _, module, name in imports()}
+    shown = {f"{face}.{name}" for face in FACES if face != "mirrorlake" for name in import_module(face).__all__}
+    assert shown - used == set(), "no room uses these: take them off the face"
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_each_name_of_a_face_is_there(face: str) -> None:
+    module = import_module(face)
+    assert module.__all__ == sorted(module.__all__) == dir(module)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="nowhere"):
+        module.nowhere  # noqa: B018
