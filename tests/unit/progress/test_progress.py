@@ -63,7 +63,7 @@ def line(done: int, total: int | None, *, at: float, first: int = 0, ended: floa
     logger.setLevel("INFO")
     try:
         lines = LogLines()
-        lines.show([], at - LINE_EVERY_S)
+        lines.show([], at - LINE_EVERY_S - 1)
         lines.show([phase(done=done, total=total, first=first, ended=ended)], at)
     finally:
         logger.removeHandler(handler)
