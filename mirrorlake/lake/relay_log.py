@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SourcePartition
 
 _KEY = ("topic", "generation", "partition")
+# To ask for the next commit costs nothing; to list the log of a month costs seconds.
+CHECK_EVERY_S = 60.0
 
 
 class RelayLog:
@@ -25,6 +28,7 @@ class RelayLog:
         self._tables = tables
         self._path = path
         self._version = -1
+        self._next_check = 0.0
 
     def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
         """List the files that may hold a record at or past the positions, and of partitions without one; begin to follow."""
@@ -42,17 +46,23 @@ class RelayLog:
         ]
 
     def new_files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
-        """List what was added since the last look; all files past the positions where the log of that time is gone."""
-        newest = self._tables.version(self._path)
+        """List what was added since the last look; all files past the positions where the log went on without this reader."""
         found: list[RelayFile] = []
-        for version in range(self._version + 1, newest + 1):
-            try:
-                text = Path(self._path, "_delta_log", f"{version:020}.json").read_text()
-            except FileNotFoundError:
-                return self.files(positions)
+        while (text := self._commit(self._version + 1)) is not None:
+            self._version += 1
             found += [file for added in _added(text) for file in self._held(added)]
-        self._version = newest
+        if time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + CHECK_EVERY_S
+            if self._tables.version(self._path) != self._version and self._commit(self._version + 1) is None:
+                # The commits in between were cleaned up.
+                return self.files(positions)
         return found
+
+    def _commit(self, version: int) -> str | None:
+        try:
+            return Path(self._path, "_delta_log", f"{version:020}.json").read_text()
+        except FileNotFoundError:
+            return None
 
     def _held(self, added: _Added) -> Iterator[RelayFile]:
         path = Path(self._path, unquote(added.path))

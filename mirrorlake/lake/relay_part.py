@@ -51,7 +51,13 @@ class RelayPart:
         known = self.known().to_pandas()
         found = found.merge(known, how="left", left_on=[f"min.{key}" for key in _KEY], right_on=list(_KEY))
         is_of_one = reduce(and_, (found[f"min.{key}"] == found[f"max.{key}"] for key in _KEY))
-        lies_before = is_of_one & (found["max.offset"] < found["position"])
+        # A file of several partitions of one topic lies before the part where it ends before the least of their positions.
+        is_of_topic = (found["min.topic"] == found["max.topic"]) & (found["min.generation"] == found["max.generation"])
+        ranges = ["min.topic", "min.generation", "min.partition", "max.partition"]
+        for (topic, generation, first, last), several in found[is_of_topic & ~is_of_one].groupby(ranges):
+            partitions = (SourcePartition(topic, generation, number) for number in range(int(first), int(last) + 1))
+            found.loc[several.index, "position"] = min(self._positions.get(source, -1) for source in partitions)
+        lies_before = is_of_topic & (found["max.offset"] < found["position"])
         # Times in statistics are cut to milliseconds.
         landed_by = found["max.landed_at"] + timedelta(milliseconds=1)
         is_old = landed_by <= from_micros(self.since) if self.since > -_EVER else False

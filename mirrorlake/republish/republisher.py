@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 BACKFILL_RECORDS = 2_000_000
 # One micro-batch; the default of 1 000 files alone would make a batch of any size after a pause.
 MAX_BYTES_PER_TRIGGER = "512m"
-# How often a relay's log is looked at: 2 ms of CPU each time.
+# How often the next commit of a relay is looked for.
 LOOK_EVERY_S = 0.1
 # A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0

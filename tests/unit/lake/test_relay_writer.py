@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
@@ -73,3 +74,18 @@ def test_statistics_find_the_files_that_hold_a_position(tmp_path: Path) -> None:
         "times are cut to milliseconds: not skipped"
     )
     assert table.dataset(path, arrow_types(RELAY), RelayPart({}, since=NOON + timedelta(seconds=1))).count_rows() == 0
+
+
+@pytest.mark.law("E")
+def test_law_e_a_file_of_several_partitions_is_left_out_only_where_all_of_them_are_past_it(tmp_path: Path) -> None:
+    table, path = FolderTables(), str(tmp_path)
+    table.create(path, RELAY)
+    shared = pa.Table.from_batches([batch(rows("orders", 0, 3, 4), rows("orders", 1, 7), rows("orders", 2, 5))])
+    write_deltalake(path, shared, mode="append")
+
+    def found(*positions: int) -> int:
+        known = {SourcePartition("orders", 1, number): position for number, position in enumerate(positions)}
+        return len(table.files(path, RelayPart(known))[1])
+
+    assert found(8, 8, 8) == 0
+    assert found(8, 7, 8) == found(8, 8) == found() == 1
