@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +28,7 @@ from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import WRITTEN, WrittenFile, writer
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
+from mirrorlake.lake.texts import texts_by_spark, texts_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 # Rows on their way from the JVM to a worker, at most so many and so large at a time; Spark's own bound by bytes costs 1.5 CPU-us
@@ -194,8 +194,8 @@ class Lake:
     def texts(self, folder: str) -> dict[str, str]:
         """Read the files of a folder as texts by their names; a missing folder has none."""
         if self._has_relays() and ":/" not in folder:
-            return _texts(Path(folder))
-        return _texts_by_spark(self.spark, folder)
+            return texts_of(Path(folder))
+        return texts_by_spark(self.spark, folder)
 
     def _needs_no_spark(self, location: str) -> bool:
         # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
@@ -383,30 +383,6 @@ class Lake:
 
 def _identifier(alias: str) -> str:
     return alias if _PLAIN.fullmatch(alias) else "".join(c if _PLAIN.fullmatch(c) else f"_{ord(c):x}_" for c in alias)
-
-
-def _texts(folder: Path) -> dict[str, str]:
-    found = {}
-    for file in folder.iterdir() if folder.is_dir() else ():
-        if file.name.startswith((".", "_")):
-            # Spark does not see them either.
-            continue
-        # A running query removes old files of its checkpoint location.
-        with suppress(FileNotFoundError, IsADirectoryError):
-            found[file.name] = file.read_text(errors="replace")
-    return found
-
-
-def _texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
-    try:
-        rows = (
-            spark.read.text(folder, wholetext=True)
-            .select(F.element_at(F.split(F.input_file_name(), "/"), -1).alias("name"), "value")
-            .collect()
-        )
-    except AnalysisException:
-        return {}
-    return {row.name: row.value for row in rows}
 
 
 def _signature(text: str | None) -> Mapping[str, Any]:

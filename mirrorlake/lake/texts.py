@@ -1,0 +1,36 @@
+"""Read the small files of a folder as texts: those of a checkpoint location, or the signs of landers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+
+def texts_of(folder: Path) -> dict[str, str]:
+    """Read the files by their names; a missing folder has none."""
+    found = {}
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if file.name.startswith((".", "_")):
+            # Spark does not see them either.
+            continue
+        # A running query removes old files of its checkpoint location.
+        with suppress(FileNotFoundError, IsADirectoryError):
+            found[file.name] = file.read_text(errors="replace")
+    return found
+
+
+def texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
+    """Read the files of any folder that Spark can read, as `texts_of` does."""
+    try:
+        rows = (
+            spark.read.text(folder, wholetext=True)
+            .select(F.element_at(F.split(F.input_file_name(), "/"), -1).alias("name"), "value")
+            .collect()
+        )
+    except AnalysisException:
+        return {}
+    return {row.name: row.value for row in rows}
