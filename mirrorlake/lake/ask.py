@@ -26,15 +26,14 @@ def tables_of(text: str) -> tuple[str, ...]:
 
 def answer_from_files(text: str, datasets: Mapping[str, Any], values: Mapping[str, Any]) -> list[Any]:
     """Answer a question in Spark's SQL from datasets of Arrow."""
-    connection = engine()
-    # A register is the thread's own, as the connection is.
-    for name, dataset in datasets.items():
-        connection.register(name, dataset)
-    try:
-        return rows_of(connection.sql(_in_duckdb(text), params=dict(values)).to_arrow_table())
-    finally:
-        for name in datasets:
-            connection.unregister(name)
+    with engine() as connection:
+        for name, dataset in datasets.items():
+            connection.register(name, dataset)
+        try:
+            return rows_of(connection.sql(_in_duckdb(text), params=dict(values)).to_arrow_table())
+        finally:
+            for name in datasets:
+                connection.unregister(name)
 
 
 def answer_from_spark(

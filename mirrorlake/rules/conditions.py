@@ -80,13 +80,13 @@ def _evaluation_errors() -> tuple[type[Exception], ...]:
 
 
 def _ask(query: str, batch: pa.Table) -> Answers:
-    connection = engine()
-    connection.register("batch", batch)
-    try:
-        column = connection.execute(query).fetchnumpy()["p"]
-        return np.asarray(column).astype(np.int8)
-    finally:
-        connection.unregister("batch")
+    with engine() as connection:
+        connection.register("batch", batch)
+        try:
+            column = connection.execute(query).fetchnumpy()["p"]
+            return np.asarray(column).astype(np.int8)
+        finally:
+            connection.unregister("batch")
 
 
 def _with_care(predicate: Predicate, batch: pa.Table) -> Answers:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,16 +18,25 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     # A predicate could otherwise name a variable of this process as a table.
     "python_enable_replacements": "false",
 }
-_THREAD = threading.local()
+# Not a thread's own: a process that forks destroys what its other threads keep as theirs, in the child, where DuckDB then
+# waits for threads that do not exist. So ends the launcher of Spark's JVM, for one (SIGSEGV).
+_IDLE: list[duckdb.DuckDBPyConnection] = []
 
 
-def engine() -> duckdb.DuckDBPyConnection:
-    """Return this thread's connection; made when it is first needed (60 ms), so that nothing of it is ever pickled."""
-    connection: duckdb.DuckDBPyConnection | None = getattr(_THREAD, "connection", None)
-    if connection is None:
-        import duckdb
+@contextmanager
+def engine() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Lend a connection that no other thread uses; made when it is first needed (60 ms), so that nothing of it is ever pickled."""
+    connection = _IDLE.pop() if _IDLE else _connect()
+    try:
+        yield connection
+    finally:
+        _IDLE.append(connection)
 
-        connection = _THREAD.connection = duckdb.connect(":memory:", config=_LOCKED)
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET lock_configuration = true")
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config=_LOCKED)
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
     return connection

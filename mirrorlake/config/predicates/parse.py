@@ -160,17 +160,17 @@ def _refuse_unbindable(predicate: Predicate) -> None:
 
     headers = "".join(f", h{place} VARCHAR" for place in range(len(predicate.headers)))
     columns = 'topic VARCHAR, partition INTEGER, "offset" BIGINT, timestamp TIMESTAMPTZ, key VARCHAR, tombstone BOOLEAN'
-    connection = engine()
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE batch ({columns}, value VARCHAR{headers})")
-    try:
-        connection.execute(predicate.query).fetchall()
-    except duckdb.Error as error:
-        reason = str(error).splitlines()[0].partition(": ")[2]
-        raise fault_error(
-            f"cannot be evaluated: {reason}", "compare values of one type, or write CAST(x AS type)"
-        ) from None
-    finally:
-        connection.execute("DROP TABLE batch")
+    with engine() as connection:
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE batch ({columns}, value VARCHAR{headers})")
+        try:
+            connection.execute(predicate.query).fetchall()
+        except duckdb.Error as error:
+            reason = str(error).splitlines()[0].partition(": ")[2]
+            raise fault_error(
+                f"cannot be evaluated: {reason}", "compare values of one type, or write CAST(x AS type)"
+            ) from None
+        finally:
+            connection.execute("DROP TABLE batch")
 
 
 def _quoted(text: str) -> str:

@@ -322,7 +322,8 @@ def _data_type(name: str) -> exp.DataType:
 
 def _refuse_unfit(text: str, kind: str, type_name: str) -> None:
     # All of it: a result that is not fetched to its end blocks the connection for what comes next.
-    [(is_unfit,)] = engine().execute(f"SELECT TRY_CAST(? AS {type_name}) IS NULL", [text]).fetchall()
+    with engine() as connection:
+        [(is_unfit,)] = connection.execute(f"SELECT TRY_CAST(? AS {type_name}) IS NULL", [text]).fetchall()
     if is_unfit:
         raise fault_error(f"'{text}' is not a {kind}", "write a value of the type that it is compared with")
 
