@@ -138,7 +138,7 @@ class _Look:
     def _look(
         self, flow: FlowConfig, asked: set[Asked]
     ) -> tuple[dict[Asked, dict[TopicPartition, tuple[int | None, int | None]]], dict[Asked, PositionCheck]]:
-        """Return what stands of each position by target partition (last read, first unread), and what can be said of it."""
+        """Give the last read and first unread offset of each position by target partition, and what can be said of it."""
         if not asked:
             return {}, {}
         points = [(s.topic, s.generation, s.partition, offset) for s, offset in sorted(asked)]

@@ -156,7 +156,7 @@ class _Scopes:
 def _fate(
     key: str, scopes: _Scopes, enabled: list[Pair], translated: Mapping[str, str], refused: Mapping[str, str]
 ) -> Fate:
-    """Return what became of a key, and where or why."""
+    """Find the outcome of a key, and where it went or why it did not."""
     owner, rest = scopes.place[key]
     if key == "clusters":
         return "translated", "clusters"

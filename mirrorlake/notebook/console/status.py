@@ -60,7 +60,7 @@ class StatusView:
         return None if mirror is None else mirror.status()
 
     def lag_frame(self) -> Any:
-        """Return what was seen as `lag_chart` takes it: a pandas frame, one row a flow, hop and moment."""
+        """Make the pandas frame that `lag_chart` takes: one row a flow, hop and moment."""
         import pandas as pd
 
         rows = [
