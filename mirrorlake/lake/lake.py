@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -26,14 +27,11 @@ from mirrorlake.lake.ask import answer_from_files, answer_from_spark, tables_of
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.relay_writer import WRITTEN, WrittenFile, writer
+from mirrorlake.lake.relay_writer import RelayWriter
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
 from mirrorlake.lake.texts import texts_by_spark, texts_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
-# Rows on their way from the JVM to a worker, at most so many and so large at a time; Spark's own bound by bytes costs 1.5 CPU-us
-# a record, so the last batch's widest partition says how many rows that is. Before there is one, records of 100 KB fit.
-_ARROW_ROWS, _ARROW_BYTES, _FIRST_ROWS = 10_000, 64 << 20, 640
 _TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
 
 
@@ -61,7 +59,7 @@ class Lake:
         self._checkpoints = config.checkpoint_location()
         self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
         self._folder = FolderTables()
-        self._arrow_rows = _FIRST_ROWS
+        self._writer = RelayWriter()
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -225,32 +223,32 @@ class Lake:
             writer = writer.option("userMetadata", signature)
         self._save(writer, location)
 
-    def land(self, rows: DataFrame | None, alias: str, *, app_id: str, version: int, signature: str) -> None:
+    def land(
+        self,
+        rows: DataFrame | None,
+        alias: str,
+        *,
+        landed_at: datetime | None,
+        app_id: str,
+        version: int,
+        signature: str,
+    ) -> None:
         """Append to the relay of a source as `append` does; no rows only leave the version and the signature.
+
+        `rows` have the relay's columns but for `landed_at`, the time of the batch.
 
         Where the relay is a folder of this machine, the workers write its files and delta-rs commits them: 1 830 ms of CPU
         for a small batch are 300 (2026-11-22).
         """
         location = self.relay_location(alias)
         if not self._needs_no_spark(location):
-            frame = self.spark.createDataFrame([], schema=RELAY.ddl) if rows is None else rows
+            frame = self.spark.createDataFrame([], schema=RELAY.ddl)
+            if rows is not None:
+                frame = rows.withColumn("landed_at", F.lit(landed_at))
             self.append(frame, location, app_id=app_id, version=version, signature=signature)
             return
-        files = [] if rows is None else self._written(rows, location)
+        files = [] if rows is None else self._writer.write(rows, location, landed_at)
         self._folder.commit(location, files, app_id=app_id, version=version, signature=signature)
-
-    def _written(self, rows: DataFrame, location: str) -> list[WrittenFile]:
-        if self.spark.conf.get("spark.master", "").startswith("local"):
-            # A task for each partition of a topic costs 50 ms of CPU before it writes; a core does several in one.
-            rows = rows.coalesce(os.cpu_count() or 1)
-        # A stream's batch has settings of its own.
-        rows.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", self._arrow_rows)
-        write = writer(location, pa.schema(arrow_types(RELAY).items()))
-        files = [WrittenFile(*row) for row in rows.mapInArrow(write, WRITTEN).collect()]
-        if files:
-            widest = max(file.raw_bytes // file.records for file in files)
-            self._arrow_rows = min(_ARROW_ROWS, max(1, _ARROW_BYTES // max(1, widest)))
-        return files
 
     def replace(self, frame: DataFrame, location: str, *, where: str) -> None:
         """Put rows in the place of those that a condition holds for, in one commit."""

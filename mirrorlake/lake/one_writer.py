@@ -152,7 +152,7 @@ class OneWriter:
         return self.last_batch != before
 
     def append(self, rows: DataFrame, batch: int, landed_at: datetime) -> None:
-        """Append a batch; one that is in the table already is dropped.
+        """Append a batch, its rows without `landed_at`; one that is in the table already is dropped.
 
         Raises:
             LanderReplaced: another lander has taken the relay over, and nothing was written.
@@ -186,6 +186,7 @@ class OneWriter:
         self._lake.land(
             rows,
             self._alias,
+            landed_at=signed.landed_at,
             app_id=f"{APP}.{self._alias}",
             version=txn_version(signed.checkpoint, signed.batch),
             signature=signed.to_text(),

@@ -1,24 +1,28 @@
 """Write the relay's Parquet files in Spark's Python workers, one a source partition and batch, in offset order (DESIGN 7).
 
 Spark's own append of a small batch costs 1 830 ms of CPU, most of it for planning and for the commit. Here a task hands its
-rows to Arrow's writer and answers with files and statistics, and the driver commits them (`Lake.commit_files`).
+rows to Arrow's writer and answers with files and statistics, and the driver commits them (`Lake.land`).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 WRITTEN = "path string, size bigint, records bigint, raw_bytes bigint, stats string"
 _WRITTEN = pa.schema(
@@ -26,6 +30,9 @@ _WRITTEN = pa.schema(
 )
 # One row group a batch of a usual size; a larger one is written in parts, so that a worker never holds more.
 _GROUP_BYTES = 32 << 20
+# Rows on their way from the JVM to a worker, at most so many and so large at a time; Spark's own bound by bytes costs 1.5 CPU-us
+# a record, so the last batch's widest partition says how many rows that is. Before there is one, records of 100 KB fit.
+_ARROW_ROWS, _ARROW_BYTES, _FIRST_ROWS = 10_000, 64 << 20, 640
 _PLACE = ("topic", "generation", "partition")
 _MEASURED = (*_PLACE, "offset", "timestamp", "landed_at")
 
@@ -45,14 +52,43 @@ class WrittenFile(NamedTuple):
     stats: str
 
 
-def writer(folder: str, schema: pa.Schema) -> Callable[[Batches], Batches]:
+class RelayWriter:
+    """Have Spark's workers write batches of the relay."""
+
+    def __init__(self) -> None:
+        self._arrow_rows = _FIRST_ROWS
+
+    def write(self, rows: DataFrame, folder: str, landed_at: datetime | None) -> list[WrittenFile]:
+        """Write rows of the relay's columns, but for `landed_at`, below a folder."""
+        # Not needed, and dear to import, in a worker.
+        from mirrorlake.lake.arrow_types import arrow_types
+        from mirrorlake.lake.schema import RELAY
+
+        # A stream's batch has settings of its own.
+        settings = rows.sparkSession.conf
+        if settings.get("spark.master", "").startswith("local"):
+            # A task for each partition of a topic costs 50 ms of CPU before it writes; a core does several in one.
+            rows = rows.coalesce(os.cpu_count() or 1)
+        settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", self._arrow_rows)
+        write = writer(folder, pa.schema(list(arrow_types(RELAY).items())), landed_at)
+        files = [WrittenFile(*row) for row in rows.mapInArrow(write, WRITTEN).collect()]
+        if files:
+            widest = max(file.raw_bytes // file.records for file in files)
+            self._arrow_rows = min(_ARROW_ROWS, max(1, _ARROW_BYTES // max(1, widest)))
+        return files
+
+
+def writer(folder: str, schema: pa.Schema, landed_at: datetime | None) -> Callable[[Batches], Batches]:
     """Make the function for `mapInArrow` that writes rows of the relay's shape below a folder, and answers `WRITTEN`.
 
-    Rows of one source partition come one after another, in offset order. `schema` is the relay's.
+    Rows of one source partition come one after another, in offset order, without `landed_at`. `schema` is the relay's.
     """
 
     def write(batches: Batches) -> Batches:
-        files = list(write_files(folder, schema, batches))
+        # Not a literal of Spark's: its generated code would be another one, and compiled, for each batch.
+        stamp = pa.scalar(landed_at, schema.field("landed_at").type)
+        stamped = (batch.append_column("landed_at", pa.repeat(stamp, len(batch))) for batch in batches)
+        files = list(write_files(folder, schema, stamped))
         if files:
             yield pa.RecordBatch.from_pylist([file._asdict() for file in files], _WRITTEN)
 

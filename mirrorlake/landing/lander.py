@@ -326,7 +326,6 @@ class Lander:
             "key",
             "value",
             "headers",
-            F.lit(landed_at).alias("landed_at"),
         )
         self._writer.append(rows, batch_id, landed_at)
         self._batches += 1

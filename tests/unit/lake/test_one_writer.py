@@ -41,13 +41,16 @@ class Table:
     def commits(self, _: str, *, limit: int) -> list[Commit]:
         return self.log[:limit]
 
-    def land(self, frame: Any, _: str, *, app_id: str, version: int, signature: str) -> None:
+    def land(
+        self, frame: Any, _: str, *, app_id: str, version: int, signature: str, landed_at: datetime | None
+    ) -> None:
         self.before.pop("append", lambda: None)()
         if version <= self._versions.get(app_id, -1):
             return
         self._versions[app_id] = version
         self.log.insert(0, Commit(len(self.log), json.loads(signature)))
         if frame is not None:
+            assert landed_at is not None, "every record has the time of its batch"
             self.rows.append(frame)
 
 

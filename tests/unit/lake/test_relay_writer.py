@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.relay_writer import write_files, writer
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.model.flow import SourcePartition
 
@@ -89,3 +89,12 @@ def test_law_e_a_file_of_several_partitions_is_left_out_only_where_all_of_them_a
 
     assert found(8, 8, 8) == 0
     assert found(8, 7, 8) == found(8, 8) == found() == 1
+
+
+def test_a_worker_stamps_what_it_writes_and_answers_with_its_files(tmp_path: Path) -> None:
+    given = batch(rows("orders", 0, 1, 2)).drop_columns(["landed_at"])
+    [answer] = writer(str(tmp_path), SCHEMA, NOON)(iter([given]))
+    [file] = answer.to_pylist()
+    assert file["records"] == 2
+    assert pq.read_table(tmp_path / file["path"], schema=SCHEMA).to_pylist() == rows("orders", 0, 1, 2)
+    assert list(writer(str(tmp_path), SCHEMA, NOON)(iter([]))) == []
