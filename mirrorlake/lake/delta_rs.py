@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.lake.arrow_types import arrow_types
@@ -70,7 +71,10 @@ class FolderTables:
             lacking = [pa.field(name, kind) for name, kind in columns.items() if name not in held.names]
             schema = pa.schema([*held, *lacking])
             if part is None:
-                return table.to_pyarrow_dataset(schema=schema if lacking else None)
+                # Through delta-rs' own file system buffers belong to Python: one that Arrow's threads release while the
+                # interpreter ends aborts the process (1 of 40 commands).
+                place = fs.SubTreeFileSystem(path, fs.LocalFileSystem())
+                return table.to_pyarrow_dataset(schema=schema if lacking else None, filesystem=place)
             files = part.files(pa.table(table.get_add_actions(flatten=True)))["path"].to_pylist()
         return ds.dataset([f"{path}/{unquote(file)}" for file in files], schema=schema, format="parquet")
 
