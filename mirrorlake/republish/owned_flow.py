@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
@@ -67,7 +67,7 @@ class RelayProgress:
 
 @dataclass(slots=True, kw_only=True)
 class OwnedFlow:
-    """Hold a flow as `take_over.py` has claimed it."""
+    """Hold a flow as `take_over.py` has claimed it; its lanes run in a session of their own where it has one."""
 
     lake: Lake
     settings: RepublishSettings
@@ -77,6 +77,7 @@ class OwnedFlow:
     claims: FlowClaims
     settled: Settled
     progress: RelayProgress
+    own_session: SparkSession | None = None
 
     @property
     def flow(self) -> FlowConfig:
@@ -130,7 +131,7 @@ class OwnedFlow:
             for lane, lane_files in sorted(by_lane.items())
         ]
         try:
-            committed = run_lanes(self.lake.spark, work, frame=frame)
+            committed = run_lanes(self.own_session or self.lake.spark, work, frame=frame)
         except LanesFailed as failed:
             self.keep(failed.committed)
             raise failed.failure from failed

@@ -14,9 +14,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
@@ -33,7 +35,7 @@ from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import TakeOver
-from mirrorlake.runtime import Duties, jobs_end
+from mirrorlake.runtime import Duties, jobs_end, prepare
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +164,8 @@ class Republisher:
         self._owned, location = self._opened().to_follow(
             streams=self._log is None, rebuild=rebuild, restore_ledger=restore_ledger
         )
+        if self._log is not None:
+            self._owned.own_session = self._session
         return location
 
     def _run_owned(self, location: StreamLocation, *, once: bool) -> None:
@@ -193,7 +197,7 @@ class Republisher:
             relay = self._lake.relay(alias, version=version)
         files = self._owned.files(self._log or relay)
         self._progress.expect(files)
-        with jobs_end(self._lake.spark, self._stop, name=f"backfill {self._flow.name}", grace_s=GRACE_S):
+        with self._stoppable("backfill"):
             self._send_rounds(files, relay)
         return version
 
@@ -203,10 +207,20 @@ class Republisher:
             if self._stop.is_set() or not self._send_all(part, frame, batch=-1):
                 return
 
+    @cached_property
+    def _session(self) -> SparkSession:
+        """A session that no other work of the mirror, or of a notebook, shares: all its jobs may be interrupted."""
+        return prepare(self._lake.spark.newSession())
+
+    def _stoppable(self, doing: str) -> AbstractContextManager[None]:
+        if self._log is None:
+            return nullcontext()
+        return jobs_end(self._session, self._stop, name=f"{doing} {self._flow.name}", grace_s=GRACE_S)
+
     def _follow_log(self, relay: RelayLog) -> None:
-        name, owned, heard = f"republish {self._flow.name}", self._owned, self._settings.listener
+        owned, heard = self._owned, self._settings.listener
         began, pause = time.monotonic(), max(LOOK_EVERY_S, self._flow.trigger.total_seconds())
-        with jobs_end(self._lake.spark, self._stop, name=name, grace_s=GRACE_S):
+        with self._stoppable("republish"):
             while not self._stop.wait(max(0.0, began + pause - time.monotonic())):
                 began = time.monotonic()
                 files = owned.due(relay.new_files(owned.claims.positions))

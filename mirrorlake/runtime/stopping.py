@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,25 +13,25 @@ if TYPE_CHECKING:
 
 @contextmanager
 def jobs_end(spark: SparkSession, stop: threading.Event, *, name: str, grace_s: float) -> Iterator[None]:
-    """Interrupt the jobs that this thread has started in the block, when `stop` was set and the grace has passed.
+    """Interrupt all jobs of a session, when `stop` was set and the grace has passed before the block ends.
 
-    The thread then gets Spark's own error. A second thread watches the time, and has the name.
+    Their thread then gets Spark's own error. The session is the caller's alone (`SparkSession.newSession`): Spark's tags would
+    name single jobs, but can only be used by the thread that started them. A second thread watches the time, and has the name.
     """
-    tag, left = f"mirrorlake-{uuid.uuid4().hex}", threading.Event()
+    left = threading.Event()
 
     def watch() -> None:
         while not left.wait(0.2):
             if stop.is_set():
-                if not left.wait(grace_s):
-                    spark.interruptTag(tag)
+                # Again and again: a job may begin between two of them.
+                while not left.wait(grace_s):
+                    spark.interruptAll()
                 return
 
     watcher = threading.Thread(target=watch, name=name, daemon=True)
-    spark.addTag(tag)
     watcher.start()
     try:
         yield
     finally:
         left.set()
-        spark.removeTag(tag)
         watcher.join()
