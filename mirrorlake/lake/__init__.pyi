@@ -27,7 +27,6 @@ from mirrorlake.lake.metadata import newest_topics as newest_topics
 from mirrorlake.lake.metadata import next_life as next_life
 from mirrorlake.lake.metadata import read_seen as read_seen
 from mirrorlake.lake.observed import Observations as Observations
-from mirrorlake.lake.offset_map import SOURCE_KEY as SOURCE_KEY
 from mirrorlake.lake.offset_map import read_and_unread as read_and_unread
 from mirrorlake.lake.offset_map import read_from as read_from
 from mirrorlake.lake.offset_map import segments as segments

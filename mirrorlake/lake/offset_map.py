@@ -17,7 +17,8 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-SOURCE_KEY = ("topic", "generation", "partition")
+from mirrorlake.model.flow import SOURCE_KEY
+
 TARGET_KEY = ("target_topic", "target_partition")
 
 

@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
-_SOURCE = ("topic", "generation", "partition")
 # 10 000 rows: Arrow's cost per batch vanishes, and records of 1 KB still fit the processor's cache in parts.
 _ROWS = 10_000
 
@@ -77,7 +76,7 @@ def _first(batch: pa.RecordBatch) -> int:
 def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the file's records of its source partition in offset order, from `position` on, each offset once."""
     filesystem, path = open_place(file.uri)
-    places = ["offset", *(_SOURCE if file.shared else ())]
+    places = ["offset", *(SOURCE_KEY if file.shared else ())]
     with filesystem.open_input_file(path) as source:
         parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
         # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
@@ -116,7 +115,7 @@ def _sorted(rows: pa.Table) -> Iterable[pa.RecordBatch]:
 def _mine(rows: pa.Table, file: RelayFile) -> pa.Table:
     if not file.shared:
         return rows
-    held = ((rows.column(name), getattr(file.source, name)) for name in _SOURCE)
+    held = ((rows.column(name), getattr(file.source, name)) for name in SOURCE_KEY)
     return rows.filter(reduce(pc.and_, (pc.equal(column, pa.scalar(value, column.type)) for column, value in held)))
 
 

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_files import RelayFile
 from mirrorlake.lake.relay_part import RelayPart
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
-_KEY = ("topic", "generation", "partition")
 # To ask for the next commit costs nothing; to list the log of a month costs seconds.
 CHECK_EVERY_S = 60.0
 
@@ -40,7 +39,7 @@ class RelayLog:
                 _Added(
                     row["path"],
                     row["num_records"],
-                    *({key: row.get(f"{end}.{key}") for key in (*_KEY, "offset")} for end in ("min", "max")),
+                    *({key: row.get(f"{end}.{key}") for key in (*SOURCE_KEY, "offset")} for end in ("min", "max")),
                 )
             )
         ]
@@ -67,11 +66,14 @@ class RelayLog:
     def _held(self, added: _Added) -> Iterator[RelayFile]:
         path = Path(self._path, unquote(added.path))
         uri, least, most = path.as_uri(), added.least, added.most
-        if any(least.get(key) is None or least[key] != most.get(key) for key in _KEY) or most.get("offset") is None:
+        if (
+            any(least.get(key) is None or least[key] != most.get(key) for key in SOURCE_KEY)
+            or most.get("offset") is None
+        ):
             # Rewritten by a stranger, or with statistics that were cut: the columns themselves tell, a byte a record.
             yield from _opened(path)
             return
-        source = SourcePartition(*(least[key] for key in _KEY))
+        source = SourcePartition(*(least[key] for key in SOURCE_KEY))
         yield RelayFile(source, int(least["offset"]), int(most["offset"]), int(added.records), uri)
 
 
@@ -98,11 +100,11 @@ def _added(commit: str) -> list[_Added]:
 
 
 def _opened(path: Path) -> list[RelayFile]:
-    rows = pq.read_table(path, columns=[*_KEY, "offset"])
-    groups = rows.group_by(list(_KEY)).aggregate([("offset", "min"), ("offset", "max"), ("offset", "count")])
+    rows = pq.read_table(path, columns=[*SOURCE_KEY, "offset"])
+    groups = rows.group_by(list(SOURCE_KEY)).aggregate([("offset", "min"), ("offset", "max"), ("offset", "count")])
     return [
         RelayFile(
-            SourcePartition(*(group[key] for key in _KEY)),
+            SourcePartition(*(group[key] for key in SOURCE_KEY)),
             group["offset_min"],
             group["offset_max"],
             group["offset_count"],

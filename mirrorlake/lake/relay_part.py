@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mirrorlake.lake.times import from_micros, micros
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _EVER = 2**62
 # Each position is a condition of Spark's query; past so many, planning the query costs more than reading the offsets.
 _MOST_CONDITIONS = 300
-_KEY = ("topic", "generation", "partition")
 _KNOWN = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32(), "position": pa.int64()})
 
 
@@ -39,18 +38,23 @@ class RelayPart:
 
     def known(self) -> pa.Table:
         """Return the positions as a table: `topic, generation, partition, position`."""
-        columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in self._positions] for name in _KEY}
+        columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in self._positions] for name in SOURCE_KEY}
         return pa.table({**columns, "position": list(self._positions.values())}, schema=_KNOWN)
 
     def files(self, actions: pa.Table) -> pa.Table:
         """Choose, from a table's add actions with their statistics, the files that may hold a record of the part."""
         if not {"max.landed_at", "max.offset"} <= set(actions.column_names):
             return actions
-        names = ["path", "max.landed_at", "max.offset", *(f"{end}.{key}" for key in _KEY for end in ("min", "max"))]
+        names = [
+            "path",
+            "max.landed_at",
+            "max.offset",
+            *(f"{end}.{key}" for key in SOURCE_KEY for end in ("min", "max")),
+        ]
         found = actions.select(names).to_pandas()
         known = self.known().to_pandas()
-        found = found.merge(known, how="left", left_on=[f"min.{key}" for key in _KEY], right_on=list(_KEY))
-        is_of_one = reduce(and_, (found[f"min.{key}"] == found[f"max.{key}"] for key in _KEY))
+        found = found.merge(known, how="left", left_on=[f"min.{key}" for key in SOURCE_KEY], right_on=list(SOURCE_KEY))
+        is_of_one = reduce(and_, (found[f"min.{key}"] == found[f"max.{key}"] for key in SOURCE_KEY))
         # A file of several partitions of one topic lies before the part where it ends before the least of their positions.
         is_of_topic = (found["min.topic"] == found["max.topic"]) & (found["min.generation"] == found["max.generation"])
         ranges = ["min.topic", "min.generation", "min.partition", "max.partition"]

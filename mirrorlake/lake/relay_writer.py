@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mirrorlake.model.flow import SOURCE_KEY
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -33,8 +35,7 @@ _GROUP_BYTES = 32 << 20
 # Rows on their way from the JVM to a worker, at most so many and so large at a time; Spark's own bound by bytes costs 1.5 CPU-us
 # a record, so the last batch's widest partition says how many rows that is. Before there is one, records of 100 KB fit.
 _ARROW_ROWS, _ARROW_BYTES, _FIRST_ROWS = 10_000, 64 << 20, 640
-_PLACE = ("topic", "generation", "partition")
-_MEASURED = (*_PLACE, "offset", "timestamp", "landed_at")
+_MEASURED = (*SOURCE_KEY, "offset", "timestamp", "landed_at")
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -110,7 +111,7 @@ def write_files(folder: str, schema: pa.Schema, batches: Batches) -> Iterator[Wr
 
 def _by_place(batches: Batches) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
     for batch in batches:
-        columns = [batch.column(name) for name in _PLACE]
+        columns = [batch.column(name) for name in SOURCE_KEY]
         changes = np.zeros(max(0, len(batch) - 1), bool)
         for column in columns:
             changes |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
@@ -137,7 +138,7 @@ class _File:
             compression="zstd",
             compression_level=1,
             # Keys, values and offsets hardly repeat: dictionaries only cost.
-            use_dictionary=[*_PLACE, "timestamp_type", "landed_at", "headers.list.element.key"],
+            use_dictionary=[*SOURCE_KEY, "timestamp_type", "landed_at", "headers.list.element.key"],
             write_statistics=list(_MEASURED),
         )
 

@@ -61,6 +61,10 @@ class SourcePartition:
         return f"{self.topic}{suffix}-{self.partition}"
 
 
+# A source partition, as the columns of tables name it.
+SOURCE_KEY = ("topic", "generation", "partition")
+
+
 def kafka_name(flow: str) -> str:
     """Return the flow's name in the letters that Kafka allows.
 

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import POSITIONS, SOURCE_KEY, Lake, read_to
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.lake import POSITIONS, Lake, read_to
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
 from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.topics import TopicSource

@@ -18,7 +18,6 @@ from mirrorlake.kafka import ClusterAdmin, lost
 from mirrorlake.lake import (
     OFFSET_MAP,
     QUARANTINE,
-    SOURCE_KEY,
     WITHHELD,
     Audit,
     Lake,
@@ -26,6 +25,7 @@ from mirrorlake.lake import (
     lives_of,
     with_downstream,
 )
+from mirrorlake.model.flow import SOURCE_KEY
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.progress import Board
