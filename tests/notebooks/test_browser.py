@@ -122,9 +122,9 @@ def keep_cluster(page: Page, alias: str, servers: str) -> None:
 
 
 def topics(cluster: KafkaCluster) -> dict[str, int]:
-    """Return the partitions of each topic, as an independent client sees them."""
+    """Return the partitions of each topic, as an independent client sees them; a broker makes its own when it is asked."""
     known = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=20).topics
-    return {name: len(topic.partitions) for name, topic in known.items()}
+    return {name: len(topic.partitions) for name, topic in known.items() if not name.startswith("__")}
 
 
 def write_console(lab: Lab, name: str) -> None:
