@@ -55,11 +55,16 @@ RUNTIME = {
 }
 
 
-def local_session(*, cores: str = "*") -> SparkSession:
+# Tasks that live as long as their stream hold a slot each; without slots to spare they would leave none to other work.
+_STANDING_SLOTS = 24
+
+
+def local_session(*, cores: int | None = None) -> SparkSession:
     """Return the active session, or start a local one with the pinned connector and Delta jars.
 
     Args:
-        cores: for a local session, Spark's `local[cores]`.
+        cores: by how many a local session parallelises ordinary work; None takes this machine's. It gets more task slots
+            than that, for tasks that mostly wait.
     """
     active = SparkSession.getActiveSession()
     if active is None:
@@ -67,7 +72,10 @@ def local_session(*, cores: str = "*") -> SparkSession:
         os.environ["JAVA_HOME"] = str(find_java().spark_java_home)
         # Workers run this very interpreter, with the packages that are installed beside it.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("mirrorlake").master(f"local[{cores}]")
+        cores = cores or os.cpu_count() or 1
+        builder = SparkSession.builder.appName("mirrorlake").master(f"local[{cores + _STANDING_SLOTS}]")
+        # Ranges, file splits and RDDs would else be cut for the slots.
+        builder = builder.config("spark.default.parallelism", cores)
         for key, value in _LOCAL.items():
             builder = builder.config(key, value)
         active = builder.config("spark.jars", ",".join(map(str, jars("spark")))).getOrCreate()

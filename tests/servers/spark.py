@@ -19,7 +19,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     given = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
-        session = local_session(cores="2")
+        session = local_session(cores=2)
     yield session
     session.stop()
 
