@@ -51,11 +51,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """Where landing goes on: `gone` is what `cuts` explain, `epochs` those at which all of this holds."""
+    """Where landing goes on: `gone` is what `cuts` explain, `epochs` those at which all of this holds.
+
+    `ends` count open transactions.
+    """
 
     current: dict[TopicPartition, SourcePartition]
     positions: dict[TopicPartition, int]
     earliest: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int]
     lost: list[Gap]
     cuts: dict[str, list[Cut]]
     gone: list[Gap]
@@ -85,6 +89,7 @@ class Lander:
         self._tell = partial(tell, f"land {settings.alias}")
         self._is_heard = tell is not silent
         self._left: int | None = None
+        self._is_drained = False
         self._failure: BaseException | None = None
         self._batches = 0
         self._landed_until: datetime | None = None
@@ -119,6 +124,10 @@ class Lander:
                 stop.wait(pause_s(attempts))
                 continue
             rebuild = False
+            if once and self._is_drained:
+                # A query would find the same, and it, or even the start of Spark, would cost more than all of this run.
+                self._tell(self.records, self.records)
+                return
             query = self._start(start, once=once)
             batches = self._batches
             try:
@@ -170,6 +179,7 @@ class Lander:
         resumed = {} if rebuild or recreated else kafka_positions(known.committed or {})
         look = self._look(names, landed.reached, resumed)
         planned = kafka_positions(known.planned or {})
+        self._is_drained = False
         is_stale = (
             look.lost
             or look.cuts
@@ -186,6 +196,10 @@ class Lander:
             writer.belong_to(cluster_id)
             self._topics.settle({}, look.epochs, self._now())
             self._accounts.resume(landed, [])
+            # Of a partition without a batch, nothing is read before its first record comes.
+            self._is_drained = known.last_committed == known.last_planned and all(
+                end == resumed.get(tp, 0) for tp, end in look.ends.items()
+            )
             return None
         # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
         if not recreated:
@@ -230,7 +244,14 @@ class Lander:
         if (lost or gone) and self._settings.on_gap == "halt":
             raise source_gap(self._settings.alias, lost, gone)
         return _Look(
-            current=current, positions=positions, earliest=earliest, lost=lost, cuts=cuts, gone=gone, epochs=epochs
+            current=current,
+            positions=positions,
+            earliest=earliest,
+            ends={tp: end for tp, (end, _) in ends.items()},
+            lost=lost,
+            cuts=cuts,
+            gone=gone,
+            epochs=epochs,
         )
 
     def _epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

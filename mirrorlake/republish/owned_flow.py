@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,10 @@ class RelayProgress:
 
 @dataclass(slots=True, kw_only=True)
 class OwnedFlow:
-    """Hold a flow as `take_over.py` has claimed it; its lanes run in a session of their own where it has one."""
+    """Hold a flow as `take_over.py` has claimed it; its lanes run in a session of their own where it has one.
+
+    That session is made for the first batch: where nothing is due, Spark is not even started.
+    """
 
     lake: Lake
     settings: RepublishSettings
@@ -77,7 +80,7 @@ class OwnedFlow:
     claims: FlowClaims
     settled: Settled
     progress: RelayProgress
-    own_session: SparkSession | None = None
+    own_session: Callable[[], SparkSession] | None = None
 
     @property
     def flow(self) -> FlowConfig:
@@ -130,8 +133,9 @@ class OwnedFlow:
             )
             for lane, lane_files in sorted(by_lane.items())
         ]
+        spark = self.lake.spark if self.own_session is None else self.own_session()
         try:
-            committed = run_lanes(self.own_session or self.lake.spark, work, frame=frame)
+            committed = run_lanes(spark, work, frame=frame)
         except LanesFailed as failed:
             self.keep(failed.committed)
             raise failed.failure from failed

@@ -165,7 +165,7 @@ class Republisher:
             streams=self._log is None, rebuild=rebuild, restore_ledger=restore_ledger
         )
         if self._log is not None:
-            self._owned.own_session = self._session
+            self._owned.own_session = lambda: self._session
         return location
 
     def _run_owned(self, location: StreamLocation, *, once: bool) -> None:
@@ -197,8 +197,9 @@ class Republisher:
             relay = self._lake.relay(alias, version=version)
         files = self._owned.files(self._log or relay)
         self._progress.expect(files)
-        with self._stoppable("backfill"):
-            self._send_rounds(files, relay)
+        if files:
+            with self._stoppable("backfill"):
+                self._send_rounds(files, relay)
         return version
 
     def _send_rounds(self, files: list[RelayFile], relay: DataFrame | None = None) -> None:

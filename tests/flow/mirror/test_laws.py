@@ -155,7 +155,7 @@ def test_start_latest_and_timestamp_leave_the_past_where_it_is(pair: Pair, monke
     found = mirror["east->central"].offsets.translate(topic, 0, 50)
     assert isinstance(found, Exact)
     assert found.offset == 0
-    # Questions about a lake in a folder start no Spark, and no JVM with it.
+    # Questions about a lake in a folder start no Spark, and no JVM with it; a run with nothing to do neither.
     monkeypatch.setattr(connections, "local_session", lambda: pytest.fail("a question has started Spark"))
     asked = Mirror(mirror.config)
     assert asked["east->central"].offsets.translate(topic, 0, 50) == found
@@ -163,5 +163,7 @@ def test_start_latest_and_timestamp_leave_the_past_where_it_is(pair: Pair, monke
     assert asked["east->central"].offsets.translate_back(pair.remote, 0, 0) == back
     assert [p.verdict for p in asked["east->central"].status()] == ["in_step"] * 2
     assert not asked.plan().changes
+    ran = asked.run(once=True)
+    assert [one.records for one in (*ran.landed, *ran.republished)] == [0, 0]
     assert asked.pause(flow="east->central", reason="test").subject.name == "east->central"
     assert asked.resume(flow="east->central") is not None
