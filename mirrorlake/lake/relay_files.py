@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import reduce
 from heapq import heapify, heappop, heappush
 from urllib.parse import unquote
@@ -96,6 +97,22 @@ def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa
                 rows = rows.slice(int(np.searchsorted(offsets, position)))
             if len(rows):
                 yield rows.select(list(COLUMNS))
+
+
+def newest_timestamp(file: RelayFile) -> datetime:
+    """Read the newest timestamp of a file's records from its footer; of one without statistics, from the column."""
+    filesystem, path = open_place(file.uri)
+    with filesystem.open_input_file(path) as source:
+        parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        column = parquet.schema.names.index("timestamp")
+        groups = [parquet.metadata.row_group(n).column(column) for n in range(parquet.num_row_groups)]
+        if all(group.is_stats_set and group.statistics.has_min_max for group in groups):
+            return max(_utc(group.statistics.max) for group in groups)
+        return _utc(pc.max(parquet.read(columns=["timestamp"], use_threads=False).column(0)).as_py())
+
+
+def _utc(time: datetime) -> datetime:
+    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
 
 
 def _is_ordered(rows: pa.Table) -> bool:

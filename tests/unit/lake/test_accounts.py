@@ -1,0 +1,115 @@
+"""Accounts of what was landed, from the log of a relay in a folder: the same as from its rows, and no row is read."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.lake import accounts
+from mirrorlake.lake.accounts import Accounts
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landed import landed_positions, spans_after
+from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.schema import GAPS, POSITIONS, RELAY
+from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+
+AT = datetime(2026, 11, 22, 9, tzinfo=timezone.utc)
+
+
+def no_session() -> Any:
+    raise AssertionError("accounts of a folder need no Spark")
+
+
+class World:
+    """A relay in a folder, and an account of it."""
+
+    def __init__(self, path: Path, *, reads: bool) -> None:
+        self.lake = Lake(no_session, LakeConfig(root=str(path)))
+        self.tables = FolderTables()
+        self.relay = self.lake.relay_location("east")
+        self.tables.create(self.relay, RELAY)
+        for table in (GAPS, POSITIONS):
+            self.tables.create(self.lake.meta_location(table), table)
+        if reads:
+            self.lake.relay_log = lambda _: None  # type: ignore[method-assign]  # as on a catalog
+        self.batches = 0
+
+    def account(self) -> Accounts:
+        known: Any = SimpleNamespace(
+            known={
+                topic: SimpleNamespace(configs={"cleanup.policy": policy})
+                for topic, policy in (("orders", "delete"), ("prices", "compact,delete"), ("clicks" * 9, "delete"))
+            }
+        )
+        found = Accounts(self.lake, known, alias="east", now=lambda: AT)
+        found.resume(landed_positions(self.lake, "east"), [])
+        return found
+
+    def land(self, *several: list[dict[str, Any]]) -> datetime:
+        self.batches += 1
+        at = AT + timedelta(seconds=self.batches)
+        landed = batch(*([row | {"landed_at": at} for row in some] for some in several))
+        files = list(write_files(self.relay, SCHEMA, iter([landed])))
+        self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="")
+        return at
+
+    def told(self) -> list[list[Any]]:
+        texts = (
+            "SELECT topic, partition, kind, first_offset, last_offset, missing FROM {gaps} ORDER BY ALL",
+            "SELECT topic, partition, position, record_timestamp FROM {positions} ORDER BY ALL",
+        )
+        return [[tuple(vars(row).values()) for row in self.lake.ask(text)] for text in texts]
+
+
+def lived(world: World) -> int:
+    """Land with holes, settle now and then, die once with a batch that is not accounted for, and go on after upkeep."""
+    account = world.account()
+    account.settle(world.land(rows("orders", 0, 0, 1, 2), rows("orders", 1, 3, 4), rows("prices", 0, 5, 9)))
+    world.land(rows("orders", 0, 4, 5))
+    world.land()
+    account.settle(world.land(rows("orders", 0, 6, 9), rows("clicks" * 9, 0, 0, 1)))
+    world.land(rows("orders", 0, 11, 12))
+    DeltaTable(world.relay).optimize.compact()
+    again = world.account()
+    again.settle(world.land(rows("orders", 0, 14), rows("orders", 1, 5)))
+    again.settle(world.land(rows("orders", 1, 8)))
+    return account.records + again.records
+
+
+@pytest.mark.law("E")
+def test_law_e_files_tell_what_rows_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_rows, by_files = World(tmp_path / "rows", reads=True), World(tmp_path / "files", reads=False)
+    assert lived(by_rows) == 18
+    reads: list[Any] = []
+
+    def counted(*asked: Any) -> list[Any]:
+        reads.append(asked)
+        return spans_after(*asked)
+
+    monkeypatch.setattr(accounts, "spans_after", counted)
+    assert lived(by_files) == 18
+    assert by_files.told() == by_rows.told(), "law E: files tell another story than rows"
+    gaps, positions = by_files.told()
+    assert ("orders", 0, "transactional", 3, 9, 3) in gaps
+    assert ("prices", 0, "compacted", 0, 9, 8) in gaps
+    assert ("orders", 1, 9, NOON - timedelta(seconds=8)) in positions, "timestamps to the microsecond"
+    assert len(reads) == 1, "rows are read where a file was rewritten, and nowhere else"
+
+
+@pytest.mark.law("E")
+def test_law_e_a_file_that_lies_on_both_sides_of_the_account_is_read(tmp_path: Path) -> None:
+    world = World(tmp_path, reads=False)
+    world.account().settle(world.land(rows("orders", 0, 0, 1, 2)))
+    world.land(rows("orders", 0, 4, 5))
+    DeltaTable(world.relay).optimize.compact()
+    again = world.account()
+    again.settle(world.land(rows("orders", 0, 6)))
+    assert again.records == 3, "law E: records that were accounted for count again, and hide the hole"
+    assert world.told()[0] == [("orders", 0, "transactional", 3, 6, 1)]
