@@ -17,11 +17,9 @@ from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.times import from_micros
 
 APP = "mirrorlake.land"
 CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
@@ -179,8 +177,9 @@ class OneWriter:
         if last is None or last.landed_at is not None:
             return None if last is None else last.landed_at
         # Written by a release whose signatures had no time: looked up once.
-        [row] = self._lake.relay(self._alias).agg(F.unix_micros(F.max("landed_at")).alias("micros")).collect()
-        return None if row.micros is None else from_micros(row.micros)
+        [row] = self._lake.ask("SELECT max(landed_at) AS newest FROM {relay}", relay=self._alias)
+        found: datetime | None = row.newest
+        return found
 
     def _append(self, rows: DataFrame | None, signed: Signed) -> None:
         self._lake.land(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import partial, reduce
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.kafka.lane import LedgerReader
-from mirrorlake.lake import OFFSET_MAP, POSITIONS, QUARANTINE, WITHHELD, Lake, Row, TableSchema, each_offset
+from mirrorlake.lake import OFFSET_MAP, QUARANTINE, WITHHELD, Lake, Row, TableSchema, each_offset
 from mirrorlake.model.epochs import EPOCHS, table_version
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
@@ -37,6 +37,48 @@ _NEWEST = """
     FROM {offset_map} WHERE flow = :flow GROUP BY lane
     UNION ALL SELECT 'withheld', lane, max(ledger_seq), NULL FROM {withheld} WHERE flow = :flow GROUP BY lane
     UNION ALL SELECT 'quarantine', lane, max(ledger_seq), NULL FROM {quarantine} WHERE flow = :flow GROUP BY lane
+"""
+
+
+# A run of another life of its remote topic does not count; one without an id belongs to the life in which it was committed.
+_POSITIONS = """
+    WITH sent AS (
+        SELECT source_topic AS topic, generation, source_partition AS partition, last_upstream AS reached, target_topic_id,
+            committed_at AS at
+        FROM {offset_map} WHERE flow = :flow
+    ),
+    done AS (
+        SELECT * FROM sent
+        UNION ALL
+        SELECT topic, generation, partition, last_offset, target_topic_id, withheld_at FROM {withheld} WHERE flow = :flow
+    ),
+    lives AS (SELECT topic, nullif(max_by(coalesce(target_topic_id, ''), at), '') AS life FROM sent GROUP BY topic),
+    begun AS (
+        SELECT topic, generation, partition, max_by(position, observed_at) AS begins, max(observed_at) AS since
+        FROM {positions} WHERE flow = :flow AND kind = :begun GROUP BY topic, generation, partition
+    ),
+    everything AS (
+        SELECT d.topic, d.generation, d.partition, d.reached
+        FROM done AS d LEFT JOIN lives AS l ON d.topic = l.topic
+        LEFT JOIN begun AS b ON d.topic = b.topic AND d.generation = b.generation AND d.partition = b.partition
+        WHERE CASE WHEN d.target_topic_id IS NOT NULL AND l.life IS NOT NULL THEN d.target_topic_id = l.life
+            ELSE b.since IS NULL OR unix_micros(d.at) >= unix_micros(b.since) END
+        UNION ALL
+        SELECT p.topic, p.generation, p.partition, p.position - 1
+        FROM {positions} AS p
+        LEFT JOIN begun AS b ON p.topic = b.topic AND p.generation = b.generation AND p.partition = b.partition
+        WHERE p.flow = :flow AND p.kind = 'taken_over' AND b.topic IS NULL
+        UNION ALL
+        SELECT topic, generation, partition, begins - 1 FROM begun WHERE begins > 0
+    )
+    SELECT topic, generation, partition, max(reached) + 1 AS position FROM everything GROUP BY topic, generation, partition
+"""
+_REMOTES = """
+    SELECT source_topic, target_topic, target_topic_id FROM (
+        SELECT source_topic, target_topic, target_topic_id,
+            row_number() OVER (PARTITION BY source_topic ORDER BY committed_at DESC) AS rank
+        FROM {offset_map} WHERE flow = :flow)
+    WHERE rank = 1
 """
 
 
@@ -112,56 +154,13 @@ class LedgerCopy:
         What was taken over from another mirror counts: a partition of it need not have a run of its own yet. Of a remote
         topic that was lost and chosen for, only what was sent since counts, and where it was said to begin.
         """
-        columns = [*_SOURCE_KEY, "last", "target_topic_id", "at"]
-        runs, kept = self._of_flow(OFFSET_MAP), self._of_flow(WITHHELD)
-        sent = runs.select(
-            F.col("source_topic").alias("topic"),
-            "generation",
-            F.col("source_partition").alias("partition"),
-            F.col("last_upstream").alias("last"),
-            "target_topic_id",
-            F.col("committed_at").alias("at"),
-        )
-        kept = kept.withColumnsRenamed({"last_offset": "last", "withheld_at": "at"}).select(*columns)
-        newest = F.max_by(F.struct("target_topic_id"), "at").alias("newest")
-        lives = sent.groupBy("topic").agg(newest).select("topic", F.col("newest.target_topic_id").alias("life"))
-        # From where on, and since when, the present life of a lost remote topic holds records.
-        begun = (
-            self._of_flow(POSITIONS)
-            .where(F.col("kind") == BEGUN_AGAIN)
-            .groupBy(*_SOURCE_KEY)
-            .agg(F.max_by("position", "observed_at").alias("begins"), F.max("observed_at").alias("since"))
-        )
-        is_known = F.col("target_topic_id").isNotNull() & F.col("life").isNotNull()
-        counts = F.when(is_known, F.col("target_topic_id") == F.col("life")).otherwise(
-            F.col("since").isNull() | (F.col("at") >= F.col("since"))
-        )
-        done = sent.unionByName(kept).join(lives, "topic", "left").join(begun, _SOURCE_KEY, "left").where(counts)
-        taken = (
-            self._of_flow(POSITIONS)
-            .where("kind = 'taken_over'")
-            .join(begun, _SOURCE_KEY, "left_anti")
-            .withColumn("last", F.col("position") - 1)
-        )
-        begins = begun.where("begins > 0").withColumn("last", F.col("begins") - 1)
-        everything = [frame.select(*_SOURCE_KEY, "last") for frame in (done, taken, begins)]
-        rows = (
-            reduce(DataFrame.unionByName, everything).groupBy(*_SOURCE_KEY).agg(F.max("last").alias("last")).collect()
-        )
-        return {SourcePartition(r.topic, r.generation, r.partition): int(r["last"]) + 1 for r in rows}
+        rows = self._lake.ask(_POSITIONS, flow=self._flow, begun=BEGUN_AGAIN)
+        return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
 
     def remotes(self) -> dict[str, Remote]:
         """Read the remote topic that each source topic was sent to last, where its id was kept."""
-        last = F.max_by(F.struct("target_topic", "target_topic_id"), "committed_at").alias("last")
-        rows = self._of_flow(OFFSET_MAP).groupBy("source_topic").agg(last).collect()
-        return {
-            row.source_topic: Remote(row["last"].target_topic, row["last"].target_topic_id)
-            for row in rows
-            if row["last"].target_topic_id
-        }
-
-    def _of_flow(self, table: TableSchema) -> DataFrame:
-        return self._lake.meta(table).where(F.col("flow") == self._flow)
+        rows = self._lake.ask(_REMOTES, flow=self._flow)
+        return {row.source_topic: Remote(row.target_topic, row.target_topic_id) for row in rows if row.target_topic_id}
 
     def has_takeover(self) -> bool:
         """Tell whether the flow began where another mirror had ended."""
