@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,42 @@ def map_row(run: Run, **more: Any) -> dict[str, Any]:
     }
 
 
+@dataclass
+class Placed:
+    """What was sent: runs, and the downstream place of each (source partition, upstream offset)."""
+
+    runs: list[Run] = field(default_factory=list)
+    truth: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def back(self) -> dict[tuple[int, int], tuple[int, int]]:
+        return {place: upstream for upstream, place in self.truth.items()}
+
+    def of(self, source: int) -> list[Run]:
+        return [run for run in self.runs if run.source.partition == source]
+
+
+def placed_by_key(rng: random.Random, *, sources: int, targets: int, chunks: int = 8) -> Placed:
+    """Send records by key: the runs of one source partition, to several target partitions, overlap and interleave."""
+    upstream = [rng.randint(0, 9) for _ in range(sources)]
+    ends = [rng.randint(0, 9) for _ in range(targets)]
+    found = Placed()
+    for _ in range(chunks):
+        for source in rng.sample(range(sources), sources):
+            chunk: dict[int, list[int]] = {}
+            for _ in range(rng.randint(0, 60)):
+                upstream[source] += rng.choice([0, 0, 0, 1, 4])
+                # The last target partition gets nothing of the first source partition.
+                chunk.setdefault(rng.randrange(targets - (source == 0)), []).append(upstream[source])
+                upstream[source] += 1
+            for target, offsets in chunk.items():
+                ends_at = {"source": SourcePartition("orders", 1, source), "target": TopicPartition("a.orders", target)}
+                found.runs.append(run_over(offsets, ends[target], **ends_at))
+                found.truth |= {(source, o): (target, ends[target] + i) for i, o in enumerate(offsets)}
+                ends[target] += len(offsets) + rng.choice([0, 1])
+    return found
+
+
 def map_frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
     schema = ", ".join(f"{name} {OFFSET_MAP.columns[name][0]}" for name in rows[0])
     return spark.createDataFrame(rows, schema)
@@ -100,7 +137,7 @@ def map_frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
 def ledger_record(**parts: Any) -> LedgerRecord:
     """Return a ledger record; what a claim says is given by the names of its fields, beside those of the record."""
     start = {"flow": "east->central", "lanes": 1, "epoch": 1, "owner": "o", "checkpoint_location": 1, "seq": 0}
-    given, names = {**start, **parts}, {field.name for field in fields(Claim)}
+    given, names = {**start, **parts}, {one.name for one in fields(Claim)}
     claim = Claim(**{name: value for name, value in given.items() if name in names})
     return LedgerRecord(claim=claim, **{name: value for name, value in given.items() if name not in names})
 

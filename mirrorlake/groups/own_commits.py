@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-
-from pyspark.sql import functions as F
-from pyspark.sql.window import Window
+from typing import Any
 
 from mirrorlake.kafka import Committed
-from mirrorlake.lake import POSITIONS, Lake, from_micros
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Resume
 from mirrorlake.model.loops.routes import TopicPlace
@@ -95,33 +93,35 @@ def _histories(lake: Lake, aliases: Iterable[str], groups: Iterable[str]) -> dic
     groups = sorted(groups)
     if not groups:
         return {}
-    rows = lake.meta(POSITIONS).where(
-        F.col("source").isin(sorted(set(aliases)))
-        & F.col("kind").isin("group", SET)
-        & F.col("group_id").isin(groups)
-        & F.col("position").isNotNull()
-    )
-    made = (
-        rows.where(F.col("kind") == SET)
-        .groupBy(*_KEY, "position")
-        .agg(F.min("observed_at").alias("first_at"), F.unix_micros(F.max("observed_at")).alias("last_at"))
-    )
-    # A sampler writes all positions from time to time: only changes tell when a group committed.
-    before = F.lag("position").over(Window.partitionBy(*_KEY).orderBy("observed_at"))
-    changes = (
-        rows.where(F.col("kind") == "group").withColumn("before", before).where("before IS NULL OR before != position")
-    )
-    seen = (
-        changes.join(made, [*_KEY, "position"], "left")
-        .where("first_at IS NULL OR first_at > observed_at")
-        .groupBy(*_KEY)
-        .agg(F.max_by(F.struct(F.unix_micros("observed_at").alias("at"), "position"), "observed_at").alias("seen"))
-    )
+    values: dict[str, Any] = {"sources": sorted(set(aliases)), "groups": groups, "made": SET}
     set_at: dict[Site, dict[int, datetime]] = {}
-    for row in made.collect():
-        set_at.setdefault(_site(row), {})[int(row.position)] = from_micros(row.last_at)
-    seen_at = {_site(row): (from_micros(row.seen["at"]), int(row.seen.position)) for row in seen.collect()}
+    for row in lake.ask(_SET_BY_US, **values):
+        set_at.setdefault(_site(row), {})[int(row.position)] = row.last_at
+    seen_at = {_site(row): (row.observed_at, int(row.position)) for row in lake.ask(_THEIR_OWN, **values)}
     return {site: CommitHistory(set_at.get(site, {}), seen_at.get(site)) for site in set_at.keys() | seen_at.keys()}
+
+
+_KEYS = ", ".join(_KEY)
+_ASKED = "FROM {positions} WHERE array_contains(:sources, source) AND array_contains(:groups, group_id) AND position IS NOT NULL"
+_SET_BY_US = f"""
+    SELECT {_KEYS}, position, min(observed_at) AS first_at, max(observed_at) AS last_at {_ASKED} AND kind = :made
+    GROUP BY {_KEYS}, position
+"""
+# A sampler writes all positions from time to time: only changes tell when a group committed.
+_THEIR_OWN = f"""
+    WITH made AS ({_SET_BY_US}),
+    looks AS (
+        SELECT {_KEYS}, position, observed_at, lag(position) OVER (PARTITION BY {_KEYS} ORDER BY observed_at) AS before
+        {_ASKED} AND kind = 'group'
+    ),
+    own AS (
+        SELECT {_KEYS}, position, l.observed_at,
+            row_number() OVER (PARTITION BY {_KEYS} ORDER BY l.observed_at DESC) AS rank
+        FROM looks AS l LEFT JOIN made AS m USING ({_KEYS}, position)
+        WHERE (l.before IS NULL OR l.before <> position) AND (m.first_at IS NULL OR m.first_at > l.observed_at)
+    )
+    SELECT {_KEYS}, position, observed_at FROM own WHERE rank = 1
+"""  # noqa: S608  names of columns
 
 
 def _site(row: object) -> Site:

@@ -2,6 +2,8 @@
 
 from mirrorlake.lake.accounts import ACCOUNT_EVERY_S as ACCOUNT_EVERY_S
 from mirrorlake.lake.accounts import Accounts as Accounts
+from mirrorlake.lake.arrow_types import arrow_table as arrow_table
+from mirrorlake.lake.ask import tables_of as tables_of
 from mirrorlake.lake.audit import Audit as Audit
 from mirrorlake.lake.control import Control as Control
 from mirrorlake.lake.lake import Lake as Lake
@@ -27,9 +29,6 @@ from mirrorlake.lake.metadata import newest_topics as newest_topics
 from mirrorlake.lake.metadata import next_life as next_life
 from mirrorlake.lake.metadata import read_seen as read_seen
 from mirrorlake.lake.observed import Observations as Observations
-from mirrorlake.lake.offset_map import read_and_unread as read_and_unread
-from mirrorlake.lake.offset_map import read_from as read_from
-from mirrorlake.lake.offset_map import segments as segments
 from mirrorlake.lake.offset_map import translated as translated
 from mirrorlake.lake.offset_map import translated_back as translated_back
 from mirrorlake.lake.offset_map import with_downstream as with_downstream

@@ -14,7 +14,6 @@ from mirrorlake.config.predicates import engine
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 _TABLE = re.compile(r"\{(\w+)\}")
 
@@ -34,13 +33,6 @@ def answer_from_files(text: str, datasets: Mapping[str, Any], values: Mapping[st
         finally:
             for name in datasets:
                 connection.unregister(name)
-
-
-def answer_from_spark(
-    text: str, spark: SparkSession, frames: Mapping[str, DataFrame], values: Mapping[str, Any]
-) -> list[Any]:
-    """Answer a question in Spark's SQL by the session."""
-    return rows_of(spark.sql(text, args=dict(values), **frames).toArrow())
 
 
 def rows_of(table: pa.Table) -> list[Any]:

@@ -51,6 +51,12 @@ class FolderTables:
         with self._newest(path) as table:
             return table.version()
 
+    def size(self, path: str) -> tuple[int, int]:
+        """Count the files and bytes of the newest version."""
+        with self._newest(path) as table:
+            sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+        return len(sizes), sum(sizes)
+
     def properties(self, path: str) -> dict[str, str]:
         """Read the table properties."""
         with self._newest(path) as table:

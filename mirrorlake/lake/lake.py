@@ -23,7 +23,7 @@ from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
-from mirrorlake.lake.ask import answer_from_files, answer_from_spark, tables_of
+from mirrorlake.lake.ask import answer_from_files, rows_of, tables_of
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
@@ -170,11 +170,7 @@ class Lake:
             >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
             [namespace(epoch=1795338937)]
         """
-        asked = {name: _TABLES[name] for name in tables_of(text) if name not in tables}
-        places = {
-            name: self.relay_location(relay) if table is RELAY else self.meta_location(table)
-            for name, table in asked.items()
-        }
+        asked, places = self._asked(text, relay, tables)
         if missing_ok and not all(self.exists(place) for place in places.values()):
             return []
         if all(self._needs_no_spark(place) for place in places.values()):
@@ -183,11 +179,35 @@ class Lake:
                 for name, table in asked.items()
             }
             return answer_from_files(text, {**datasets, **tables}, values)
+        return rows_of(self.frame(text, relay=relay, part=part, tables=tables, **values).toArrow())
+
+    def frame(
+        self,
+        text: str,
+        *,
+        relay: str = "",
+        part: RelayPart | None = None,
+        tables: Mapping[str, pa.Table] = MappingProxyType({}),
+        **values: Any,
+    ) -> DataFrame:
+        """Give the answer to a question of `ask` as a frame of the session, which reads the tables when it is asked."""
+        asked, _ = self._asked(text, relay, tables)
         frames = {name: self.meta(table) for name, table in asked.items() if table is not RELAY}
         frames |= {name: F.broadcast(self.spark.createDataFrame(rows)) for name, rows in tables.items()}
         if RELAY.name in asked:
             frames[RELAY.name] = self.relay(relay) if part is None else part.rows(self.relay(relay))
-        return answer_from_spark(text, self.spark, frames, values)
+        return self.spark.sql(text, args=dict(values), **frames)
+
+    def _asked(
+        self, text: str, relay: str, tables: Mapping[str, pa.Table]
+    ) -> tuple[dict[str, TableSchema], dict[str, str]]:
+        """Find the tables of the lake that a question names, and where they are."""
+        asked = {name: _TABLES[name] for name in tables_of(text) if name not in tables}
+        places = {
+            name: self.relay_location(relay) if table is RELAY else self.meta_location(table)
+            for name, table in asked.items()
+        }
+        return asked, places
 
     def texts(self, folder: str) -> dict[str, str]:
         """Read the files of a folder as texts by their names; a missing folder has none."""
@@ -328,6 +348,8 @@ class Lake:
 
     def size(self, location: str) -> tuple[int, int]:
         """Return files and bytes of a table's newest version."""
+        if self._needs_no_spark(location):
+            return self._folder.size(location)
         [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("numFiles", "sizeInBytes").collect()
         return int(row.numFiles), int(row.sizeInBytes)
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake.lake import Lake, quote
 from mirrorlake.lake.times import micros
 from mirrorlake.model.remotes import HeldTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,8 @@ class Lives:
         gone = self.fallen_sql()
         return "true" if gone is None else f"NOT ({gone})"
 
-    def in_force(self, withheld: DataFrame, topics: Callable[[FlowConfig], Iterable[str]]) -> DataFrame:
-        """Keep the rows of `withheld` that were written for a remote topic that exists: others were judged again since.
+    def in_force_sql(self, topics: Callable[[FlowConfig], Iterable[str]]) -> str:
+        """Say in SQL which rows of `withheld` were written for a remote topic that exists: others were judged again since.
 
         `topics` lists the source topics of a flow; it is asked only where one was lost.
         """
@@ -100,7 +101,7 @@ class Lives:
                 if life is not None:
                     other = _is_other(life, "withheld_at")
                     gone.append(f"(flow = {quote(flow.name)} AND topic = {quote(topic)} AND {other})")
-        return withheld.where(f"NOT ({' OR '.join(gone)})") if gone else withheld
+        return f"NOT ({' OR '.join(gone)})" if gone else "true"
 
     def fallen_sql(self) -> str | None:
         """Say in SQL which rows of `offset_map` speak of a remote topic that is gone; None where there can be none."""

@@ -35,7 +35,7 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         `not_yet_republished`, `before_the_first`, `unknown_partition`), `target_topic`, `target_partition`,
         `downstream_offset` (of an exact answer), and `position`, where on that target partition a reader that has everything
         before the offset goes on, null where nothing of the partition was ever republished. Where a source partition goes to
-        several target partitions, `read_and_unread` says the same of each.
+        several target partitions, `mirrorlake.offsets.around` says the same of each.
     """
     parts = segments(runs)
     if "generation" not in offsets.columns:
@@ -62,56 +62,6 @@ def translated(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         F.when(F.col("part").isNull(), F.col("first.first_downstream"))
         .otherwise(F.least(_place(), F.col("part.first_downstream") + F.col("part.record_count")))
         .alias("position"),
-    )
-
-
-def read_and_unread(positions: DataFrame, runs: DataFrame) -> DataFrame:
-    """Find, for each position of a reader, the last record read and the first unread one on each target partition.
-
-    Args:
-        positions: `topic`, `generation`, `partition`, `offset` (the next one to read), each once.
-        runs: rows of `offset_map`.
-
-    Returns:
-        The rows, once for each target partition, with `target_topic`, `target_partition`, the downstream offsets `last_read`
-        and `first_unread`, and `republished_from`, the first upstream offset that was republished; null where there is none.
-    """
-    keys = (*SOURCE_KEY, *TARGET_KEY)
-    parts = segments(runs)
-    ways = parts.groupBy(*keys).agg(F.min("first_downstream").alias("begins"))
-    since = parts.groupBy(*SOURCE_KEY).agg(F.min("first_upstream").alias("republished_from"))
-    points = positions.join(since, [*SOURCE_KEY], "left").join(ways, [*SOURCE_KEY], "left")
-    # One before the position: a segment that begins with the first unread record is not the last one that was read.
-    found = _with_segment(points.withColumn("offset", F.col("offset") - 1), parts, keys=keys, start="first_upstream")
-    last = F.least(_place(), F.col("part.first_downstream") + F.col("part.record_count") - 1)
-    unread = F.when(_place() < F.col("part.first_downstream") + F.col("part.record_count") - 1, _place() + 1)
-    return found.select(
-        *SOURCE_KEY,
-        (F.col("offset") + 1).alias("offset"),
-        *TARGET_KEY,
-        last.alias("last_read"),
-        F.when(F.col("part").isNull(), F.col("begins"))
-        .otherwise(F.coalesce(unread, "part.following"))
-        .alias("first_unread"),
-        "republished_from",
-    )
-
-
-def read_from(positions: DataFrame, runs: DataFrame) -> DataFrame:
-    """Count the records that a reader has read at or past a place on a target partition, as `records_again`.
-
-    `positions` has `topic`, `generation`, `partition`, `offset` (the next one to read), `target_topic`, `target_partition`
-    and `place`, a downstream offset there. Rows without such records are left out.
-    """
-    held = positions.columns
-    part = segments(runs).withColumnRenamed("record_count", "length")
-    begins = F.greatest(F.lit(0), F.col("place") - F.col("first_downstream"))
-    ends = F.least(F.col("length"), F.col("offset") - F.col("first_upstream"))
-    return (
-        part.join(F.broadcast(positions), [*SOURCE_KEY, *TARGET_KEY])
-        .where(ends > begins)
-        .groupBy(*held)
-        .agg(F.sum(ends - begins).alias("records_again"))
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,7 +23,10 @@ _KNOWN = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition":
 
 
 class RelayPart:
-    """Records at or past the position of their partition, all of other partitions, landed after `since` up to `until`."""
+    """Records at or past the position of their partition, all of other partitions, landed after `since` up to `until`.
+
+    A question that leaves other partitions out itself says so (`others`): their files are not read then.
+    """
 
     def __init__(
         self,
@@ -31,8 +34,10 @@ class RelayPart:
         *,
         since: datetime | None = None,
         until: datetime | None = None,
+        others: bool = True,
     ) -> None:
         self._positions = positions
+        self._others = others
         self.since = -_EVER if since is None else micros(since)
         self.until = _EVER if until is None else micros(until)
 
@@ -62,6 +67,8 @@ class RelayPart:
             partitions = (SourcePartition(topic, generation, number) for number in range(int(first), int(last) + 1))
             found.loc[several.index, "position"] = min(self._positions.get(source, -1) for source in partitions)
         lies_before = is_of_topic & (found["max.offset"] < found["position"])
+        if not self._others:
+            lies_before |= is_of_one & found["position"].isna()
         # Times in statistics are cut to milliseconds.
         landed_by = found["max.landed_at"] + timedelta(milliseconds=1)
         is_old = landed_by <= from_micros(self.since) if self.since > -_EVER else False
@@ -73,6 +80,15 @@ class RelayPart:
 
         if not 0 < len(self._positions) <= _MOST_CONDITIONS:
             return relay
+        if not self._others:
+            held = [
+                (F.col("topic") == source.topic)
+                & (F.col("generation") == source.generation)
+                & (F.col("partition") == source.partition)
+                & (F.col("offset") >= position)
+                for source, position in sorted(self._positions.items())
+            ]
+            return relay.where(reduce(or_, held))
         conditions = [
             (F.col("topic") != source.topic)
             | (F.col("generation") != source.generation)

@@ -64,6 +64,19 @@ class Run:
                 return downstream + upstream_offset - first
         return None
 
+    def records_before(self, upstream_offset: int) -> int:
+        """Count the run's records before an upstream offset.
+
+        >>> orders = SourcePartition("orders", 1, 0), TopicPartition("east.orders", 0)
+        >>> run = Run(source=orders[0], target=orders[1], first_upstream=0, last_upstream=4, first_downstream=10,
+        ...           count=4, holes=((2, 1),))
+        >>> [run.records_before(offset) for offset in (0, 2, 3, 9)]
+        [0, 2, 2, 4]
+        """
+        until = min(upstream_offset, self.last_upstream + 1)
+        missing = sum(min(length, max(0, until - first)) for first, length in self.holes)
+        return max(0, until - self.first_upstream - missing)
+
     def upstream_of(self, downstream_offset: int) -> int:
         """Return the counterpart of a downstream offset inside the run."""
         upstream_offset = self.first_upstream + downstream_offset - self.first_downstream

@@ -2,6 +2,7 @@
 
 from mirrorlake.offsets import external_readers as external_readers
 from mirrorlake.offsets import translate as translate
+from mirrorlake.offsets.around import to_run as to_run
 from mirrorlake.offsets.clusters import Clusters as Clusters
 from mirrorlake.offsets.external_readers import MovedPositions as MovedPositions
 from mirrorlake.offsets.known_map import KnownMaps as KnownMaps
@@ -16,6 +17,5 @@ from mirrorlake.offsets.shared_partitions import PositionsByFlow as PositionsByF
 from mirrorlake.offsets.shared_partitions import RelatedFlows as RelatedFlows
 from mirrorlake.offsets.shared_partitions import related_flows as related_flows
 from mirrorlake.offsets.shared_partitions import settled_ends as settled_ends
-from mirrorlake.offsets.translate import to_run as to_run
 from mirrorlake.offsets.translate import translate_back as translate_back
 from mirrorlake.offsets.translate import translate_table as translate_table

@@ -11,14 +11,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lake import OFFSET_MAP, WITHHELD, Lake, Lives, TableSchema, carried_topics, lives_of
+from mirrorlake.lake import (
+    OFFSET_MAP,
+    WITHHELD,
+    Lake,
+    Lives,
+    Row,
+    TableSchema,
+    arrow_table,
+    carried_topics,
+    lives_of,
+    tables_of,
+)
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, HeldTopic
@@ -34,21 +46,69 @@ from mirrorlake.republish import (
     withheld_rows,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMaps:
     """The runs, the withheld records and the positions of some flows.
 
-    `runs` has the columns of `offset_map` and `source`, the alias of the flow's source cluster; `withheld` has those of the
-    table. `positions` holds the next upstream offset to republish of each source partition, by flow. `held` are remote topics
-    that were lost and wait for a choice; `begins` says by flow from where on a remote topic that was lost holds records.
+    `positions` holds the next upstream offset to republish of each source partition, by flow. `held` are remote topics that were
+    lost and wait for a choice; `begins` says by flow from where on a remote topic that was lost holds records.
+
+    The rest says which rows count: `copied` up to which ledger record the tables held them when they were looked at, `runs` and
+    `withheld` newer ones from the ledgers, `standing` and `in_force` conditions in SQL.
     """
 
-    runs: DataFrame
-    withheld: DataFrame
+    lake: Lake
     positions: Mapping[str, Mapping[SourcePartition, int]]
     held: tuple[HeldTopic, ...] = ()
     begins: Mapping[str, Mapping[SourcePartition, int]] = field(default_factory=dict)
+    copied: tuple[CopiedTo, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    runs: tuple[Row, ...] = ()
+    withheld: tuple[Row, ...] = ()
+    standing: str = "true"
+    in_force: str = "true"
+
+    def ask(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> list[Any]:
+        """Answer a question about these maps as `Lake.ask` does.
+
+        `{runs}` stands for rows of `offset_map` with `source`, the alias of the flow's source cluster; `{kept}` for rows of `withheld`.
+        """
+        text, own = self._question(text)
+        return self.lake.ask(text, tables={**own, **tables}, **values)
+
+    def runs_frame(self) -> DataFrame:
+        """Give the rows of `{runs}` as a frame of the session."""
+        text, tables = self._question("SELECT * FROM {runs}")
+        return self.lake.frame(text, tables=tables)
+
+    def withheld_frame(self) -> DataFrame:
+        """Give the rows of `{kept}` as a frame of the session."""
+        text, tables = self._question("SELECT * FROM {kept}")
+        return self.lake.frame(text, tables=tables)
+
+    def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
+        """Put the maps into a question, and give the tables that it names then."""
+        text = text.replace("{runs}", _ROWS_OF_RUNS.replace("<which>", self.standing))
+        text = text.replace("{kept}", _ROWS_OF_WITHHELD.replace("<which>", self.in_force))
+        flows = [{"flow": flow, "source": source} for flow, source in self.sources.items()]
+        tables = {
+            "copied_runs": self._copied(OFFSET_MAP),
+            "copied_withheld": self._copied(WITHHELD),
+            "newer_runs": arrow_table(OFFSET_MAP, self.runs),
+            "newer_withheld": arrow_table(WITHHELD, self.withheld),
+            "known_flows": pa.Table.from_pylist(flows, _FLOWS),
+        }
+        named = set(tables_of(text))
+        return text, {name: table for name, table in tables.items() if name in named}
+
+    def _copied(self, table: TableSchema) -> pa.Table:
+        # A table is asked later, and a running flow has appended by then what is in the newer rows already.
+        rows = [one._asdict() for one in self.copied if one.table == table.name]
+        return pa.Table.from_pylist(rows, _COPIED)
 
     def hindrance(self, flow: str, source: SourcePartition, offset: int, republished_from: int | None) -> str:
         """Return why a reader at `offset` cannot go on in a remote topic that was lost; empty where none was lost (law A).
@@ -65,12 +125,43 @@ class KnownMaps:
 
     def __add__(self, other: KnownMaps) -> KnownMaps:
         return KnownMaps(
-            runs=self.runs.unionByName(other.runs),
-            withheld=self.withheld.unionByName(other.withheld),
+            lake=self.lake,
             positions={**self.positions, **other.positions},
             held=self.held + other.held,
             begins={**self.begins, **other.begins},
+            copied=self.copied + other.copied,
+            sources={**self.sources, **other.sources},
+            runs=self.runs + other.runs,
+            withheld=self.withheld + other.withheld,
+            # Each names its flows.
+            standing=f"({self.standing}) AND ({other.standing})",
+            in_force=f"({self.in_force}) AND ({other.in_force})",
         )
+
+
+class CopiedTo(NamedTuple):
+    """The newest ledger record of a flow's lane that a table holds."""
+
+    table: str
+    flow: str
+    lane: int
+    seq: int
+
+
+_COPIED = pa.schema({"table": pa.string(), "flow": pa.string(), "lane": pa.int32(), "seq": pa.int64()})
+_FLOWS = pa.schema({"flow": pa.string(), "source": pa.string()})
+
+
+def _rows_of(table: TableSchema, newer: str, copied: str) -> str:
+    names = ", ".join(table.columns)
+    return (
+        f"(SELECT {names}, source FROM (SELECT {names} FROM {{{table.name}}} JOIN {{{copied}}} USING (flow, lane) "  # noqa: S608
+        f"WHERE ledger_seq <= seq UNION ALL SELECT {names} FROM {{{newer}}}) JOIN {{known_flows}} USING (flow) WHERE <which>)"
+    )
+
+
+_ROWS_OF_RUNS = _rows_of(OFFSET_MAP, "newer_runs", "copied_runs")
+_ROWS_OF_WITHHELD = _rows_of(WITHHELD, "newer_withheld", "copied_withheld")
 
 
 def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> KnownMaps:
@@ -95,8 +186,9 @@ def known_maps(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> K
         lake,
         flows,
         lives,
-        runs=copied.upto(lake, OFFSET_MAP, runs),
-        withheld=copied.upto(lake, WITHHELD, kept),
+        copied,
+        runs=runs,
+        withheld=kept,
         positions={flow.name: tail.positions for flow, tail in by_flow},
     )
 
@@ -108,8 +200,7 @@ def recorded_maps(lake: Lake, flows: Iterable[FlowConfig]) -> KnownMaps:
         lake,
         flows,
         lives_of(lake, flows),
-        runs=lake.meta(OFFSET_MAP),
-        withheld=lake.meta(WITHHELD),
+        _Copied.read(lake),
         positions={flow.name: LedgerCopy(lake, flow.name, flow.source).positions() for flow in flows},
     )
 
@@ -138,19 +229,24 @@ def _of_flows(
     lake: Lake,
     flows: Sequence[FlowConfig],
     lives: Lives,
+    copied: _Copied,
     *,
-    runs: DataFrame,
-    withheld: DataFrame,
+    runs: Sequence[Row] = (),
+    withheld: Sequence[Row] = (),
     positions: Mapping[str, Mapping[SourcePartition, int]],
 ) -> KnownMaps:
-    sources = lake.spark.createDataFrame([(flow.name, flow.source) for flow in flows], "flow string, source string")
-    in_force = lives.in_force(withheld, partial(carried_topics, lake))
+    sources = {flow.name: flow.source for flow in flows}
     return KnownMaps(
-        runs=lives.standing(runs).join(F.broadcast(sources), "flow"),
-        withheld=in_force.join(F.broadcast(sources.select("flow")), "flow"),
+        lake=lake,
         positions=positions,
         held=lives.held,
         begins=_beginnings(lake, flows) if lives else {},
+        copied=tuple(CopiedTo(*key, seq) for key, seq in copied.seqs.items() if key[1] in sources),
+        sources=sources,
+        runs=tuple(runs),
+        withheld=tuple(withheld),
+        standing=lives.standing_sql(),
+        in_force=lives.in_force_sql(partial(carried_topics, lake)),
     )
 
 
@@ -187,17 +283,6 @@ class _Copied:
 
     def lacking(self, table: TableSchema, flow: FlowConfig, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
         return [record for record in records if record.seq > self.last(table, flow, record.claim.lane)]
-
-    def upto(self, lake: Lake, table: TableSchema, newer: Sequence[object]) -> DataFrame:
-        """Return the rows that the table held when it was looked at, and newer ones from the ledgers.
-
-        A frame reads its table when it is asked, and a running flow has appended by then what `newer` holds already.
-        """
-        frame = lake.meta(table)
-        known = [(flow, lane, seq) for (name, flow, lane), seq in self.seqs.items() if name == table.name]
-        bounds = lake.spark.createDataFrame(known, "flow string, lane int, known_seq bigint")
-        held = frame.join(F.broadcast(bounds), ["flow", "lane"]).where("ledger_seq <= known_seq").select(*frame.columns)
-        return held.unionByName(lake.spark.createDataFrame(newer, table.ddl)) if newer else held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

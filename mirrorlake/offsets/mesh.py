@@ -10,23 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from pyspark.sql import functions as F
-
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lake import segments
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck, Resume
 from mirrorlake.model.interleaved import END, CopiedSpans, Interleaved
 from mirrorlake.model.loops.routes import MOST_PLACES, TopicPlace, arrival, tree_from, way
+from mirrorlake.offsets.around import Asked, to_run
 from mirrorlake.offsets.known_map import KnownMaps
-from mirrorlake.offsets.position_check import Asked
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows
 from mirrorlake.rules import RULE
 from mirrorlake.topics import refused
 
 _Key = tuple[str, str, int]
 """A flow, its source topic and its partition."""
+
+_CARRIED = """
+    SELECT DISTINCT flow, source_topic, generation, source_partition, target_topic, target_partition, first_upstream,
+        last_upstream, first_downstream, record_count, holes
+    FROM {runs} WHERE array_contains(:flows, flow) AND array_contains(:topics, source_topic)
+"""
+_KEPT_BACK = """
+    SELECT flow, topic, generation, partition, ranges FROM {kept}
+    WHERE array_contains(:flows, flow) AND (rule IS NULL OR rule <> :loop)
+"""
 
 Hops = Mapping[tuple[TopicPlace, TopicPlace], FlowConfig]
 """The flow that leads from one place straight to another."""
@@ -188,39 +195,33 @@ class Mesh:
         """What the flows carried of the newest life of each topic; 24 bytes a stretch on the way, all of the mesh's topics."""
         names = [flow.name for flow in self._related.mesh]
         topics = sorted({start.topic for start, _ in self._places})
-        runs = self._maps.runs.where(F.col("flow").isin(names) & F.col("source_topic").isin(topics))
-        columns = ("flow", "topic", "generation", "partition", "first_upstream", "first_downstream", "record_count")
         found: dict[_Key, list[tuple[int, int, int]]] = {}
-        table = segments(runs, of=("flow",)).select(*columns).toArrow()
-        for flow, topic, generation, partition, *stretch in zip(
-            *(table[name].to_pylist() for name in columns), strict=True
-        ):
-            first, downstream, count = stretch
-            left = self._valid_to(flow, topic, generation, partition) - first
-            if left > 0:
-                found.setdefault((flow, topic, partition), []).append((first, downstream, min(count, left)))
+        for row in self._maps.ask(_CARRIED, flows=names, topics=topics):
+            run = to_run(row)
+            valid_to = self._valid_to(row.flow, run.source)
+            for first, last, downstream in run.stretches():
+                if first < valid_to:
+                    stretch = first, downstream, min(last + 1, valid_to) - first
+                    found.setdefault((row.flow, run.source.topic, run.source.partition), []).append(stretch)
         return found
 
     @cached_property
     def _withheld(self) -> dict[_Key, list[tuple[int, int]]]:
         """What rules kept back; a loop is not a loss, for such a record comes another way."""
         names = [flow.name for flow in self._related.mesh]
-        kept = self._maps.withheld.where(F.col("flow").isin(names) & ~F.col("rule").eqNullSafe(RULE))
-        rows = kept.select("flow", "topic", "generation", "partition", F.explode("ranges").alias("part")).collect()
         found: dict[_Key, list[tuple[int, int]]] = {}
-        for row in rows:
-            end = min(
-                int(row.part.first + row.part.length),
-                self._valid_to(row.flow, row.topic, row.generation, row.partition),
-            )
-            if row.part.first < end:
-                found.setdefault((row.flow, row.topic, row.partition), []).append((int(row.part.first), end))
+        for row in self._maps.ask(_KEPT_BACK, flows=names, loop=RULE):
+            valid_to = self._valid_to(row.flow, SourcePartition(row.topic, row.generation, row.partition))
+            for part in row.ranges:
+                first, end = part["first"], min(part["first"] + part["length"], valid_to)
+                if first < end:
+                    found.setdefault((row.flow, row.topic, row.partition), []).append((first, end))
         return found
 
-    def _valid_to(self, flow: str, topic: str, generation: int, partition: int) -> int:
+    def _valid_to(self, flow: str, source: SourcePartition) -> int:
         """Find where the offsets of a life end that the source's log still holds: where it was cut, 0 for a life that is over."""
-        known = self._related.topics[flow].get(topic)
-        if known is None or generation < known.generation:
+        known = self._related.topics[flow].get(source.topic)
+        if known is None or source.generation < known.generation:
             return 0
-        later = (cut for cut in known.cuts if cut.partition == partition and cut.generation > generation)
+        later = (cut for cut in known.cuts if cut.partition == source.partition and cut.generation > source.generation)
         return min((cut.first_offset for cut in later), default=END)

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import POSITIONS, Lake, read_to
-from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
+from mirrorlake.lake import Lake, RelayPart, read_to
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
+from mirrorlake.offsets.around import Asked
 from mirrorlake.offsets.known_map import KnownMaps
 from mirrorlake.topics import TopicSource
 
-Asked = tuple[SourcePartition, int]
-"""A source partition and the next offset that a reader reads there."""
-
-_SPANS = "topic string, generation int, partition int, at bigint, low bigint, high bigint"
+_SPANS = pa.schema(
+    {
+        "topic": pa.string(),
+        "generation": pa.int32(),
+        "partition": pa.int32(),
+        **dict.fromkeys(("at", "low", "high"), pa.int64()),
+    }
+)
+_BEGUN = """
+    SELECT topic, generation, partition, min(position) AS begun FROM {positions}
+    WHERE source = :source AND kind = 'landed' GROUP BY topic, generation, partition
+"""
+_LANDED = """
+    SELECT r.topic, r.generation, r.partition, s.at, max(r.`offset`) AS newest,
+        sum(CASE WHEN r.`offset` < s.high THEN 1 ELSE 0 END) AS records
+    FROM {relay} AS r JOIN {spans} AS s
+        ON r.topic = s.topic AND r.generation = s.generation AND r.partition = s.partition AND r.`offset` >= s.low
+    GROUP BY r.topic, r.generation, r.partition, s.at
+"""
+_WITHHELD = """
+    SELECT w.topic, w.generation, w.partition, s.at, s.low, s.high, w.ranges
+    FROM {kept} AS w JOIN {spans} AS s
+        ON w.topic = s.topic AND w.generation = s.generation AND w.partition = s.partition
+        AND w.last_offset >= s.low AND w.first_offset < s.high
+    WHERE w.flow = :flow
+"""
 
 
 class PositionChecker:
@@ -84,9 +107,8 @@ class PositionChecker:
         return PositionCheck(is_safe=False, reason=reason)
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
-        samples = self._lake.meta(POSITIONS).where((F.col("source") == self._flow.source) & (F.col("kind") == "landed"))
-        rows = samples.groupBy(*SOURCE_KEY).agg(F.min("position").alias("first")).collect()
-        return {SourcePartition(row.topic, row.generation, row.partition): int(row["first"]) for row in rows}
+        rows = self._lake.ask(_BEGUN, source=self._flow.source)
+        return {SourcePartition(row.topic, row.generation, row.partition): int(row.begun) for row in rows}
 
     def _landed_between(self) -> dict[Asked, tuple[int, int]]:
         """Count the landed records between each position and what was republished, and find the last landed offset.
@@ -94,39 +116,29 @@ class PositionChecker:
         Past what was republished these are records that the reader has read and the target lacks; before the first that
         was republished, records that it has not read and never will there.
         """
-        rows = [
-            (s.topic, s.generation, s.partition, offset, offset, first)
-            if first is not None and offset < first
-            else (s.topic, s.generation, s.partition, offset, self._republished.get(s, 0), offset)
-            for (s, offset), first in self._unsure.items()
-        ]
-        if not rows or not self._lake.exists(self._lake.relay_location(self._flow.source)):
+        if not self._unsure:
             return {}
-        spans = F.broadcast(self._lake.spark.createDataFrame(rows, _SPANS))
-        relay: DataFrame = self._lake.relay(self._flow.source).select(*SOURCE_KEY, "offset")
-        inside = F.col("offset").between(F.col("low"), F.col("high") - 1)
-        counted = (
-            relay.join(spans, list(SOURCE_KEY))
-            .where(F.col("offset") >= F.col("low"))
-            .groupBy(*SOURCE_KEY, "at")
-            .agg(F.count_if(inside).alias("records"), F.max("offset").alias("last"))
-            .join(self._withheld_between(spans), [*SOURCE_KEY, "at"], "left")
-        )
-        return {
-            (SourcePartition(row.topic, row.generation, row.partition), int(row["at"])): (
-                int(row.records) - int(row.withheld or 0),
-                int(row["last"]),
-            )
-            for row in counted.collect()
-        }
+        spans, lowest = [], dict[SourcePartition, int]()
+        for (source, at), first in self._unsure.items():
+            low, high = (at, first) if first is not None and at < first else (self._republished.get(source, 0), at)
+            spans.append({**asdict(source), "at": at, "low": low, "high": high})
+            lowest[source] = min(low, lowest.get(source, low))
+        tables = {"spans": pa.Table.from_pylist(spans, _SPANS)}
+        part = RelayPart(lowest, others=False)
+        landed = self._lake.ask(_LANDED, relay=self._flow.source, part=part, tables=tables, missing_ok=True)
+        withheld = self._withheld_between(tables) if landed else {}
+        found = {}
+        for row in landed:
+            one = SourcePartition(row.topic, row.generation, row.partition), int(row.at)
+            found[one] = int(row.records) - withheld.get(one, 0), int(row.newest)
+        return found
 
-    def _withheld_between(self, spans: DataFrame) -> DataFrame:
+    def _withheld_between(self, tables: Mapping[str, pa.Table]) -> dict[Asked, int]:
         """Count the records of each span that the flow's rules withheld: nobody waits for those."""
-        common = F.expr("greatest(0, least(high, part.first + part.length) - greatest(low, part.first))")
-        return (
-            self._maps.withheld.where(F.col("flow") == self._flow.name)
-            .select(*SOURCE_KEY, F.explode("ranges").alias("part"))
-            .join(spans, list(SOURCE_KEY))
-            .groupBy(*SOURCE_KEY, "at")
-            .agg(F.sum(common).alias("withheld"))
-        )
+        found: dict[Asked, int] = {}
+        for row in self._maps.ask(_WITHHELD, flow=self._flow.name, tables=tables):
+            one = SourcePartition(row.topic, row.generation, row.partition), int(row.at)
+            for part in row.ranges:
+                end = part["first"] + part["length"]
+                found[one] = found.get(one, 0) + max(0, min(row.high, end) - max(row.low, part["first"]))
+        return found

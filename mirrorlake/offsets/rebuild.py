@@ -102,6 +102,13 @@ class RebuildPlan(JsonShown):
         return by_fields(self) | {"flows": [{"flow": flow, "like": reference} for flow, reference in self.flows]}
 
 
+_CARRIED = """
+    SELECT DISTINCT flow, source_topic, generation, source_partition, target_topic, target_partition, first_upstream,
+        last_upstream, first_downstream, record_count
+    FROM {runs}
+"""
+
+
 def counterparts(flows: Iterable[FlowConfig], *, like: str, target: str) -> dict[str, FlowConfig]:
     """Return the flow into `like` whose order each flow into `target` repeats.
 
@@ -153,9 +160,7 @@ def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str,
     maps = recorded_maps(lake, references) if recorded else known_maps(lake, references, clusters)
     sent = known_maps(lake, [clusters.config.flow(name) for name in flows], clusters).positions
     names = {reference.name: flow for flow, reference in flows.items()}
-    columns = ["source_topic", "generation", "source_partition", "target_topic", "target_partition"]
-    columns += ["flow", "first_upstream", "last_upstream", "first_downstream", "record_count"]
-    rows = maps.runs.select(*columns).distinct().collect()
+    rows = maps.ask(_CARRIED)
     stretches = [
         Stretch(
             flow=names[row.flow],

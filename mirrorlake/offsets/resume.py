@@ -11,21 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
-
-from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake, read_and_unread, read_from
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import Contribution, PositionCheck, Resume, limiting, position_among
+from mirrorlake.offsets.around import Around, Asked, ReadPast, around, read_again
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.known_map import KnownMaps, related_maps
 from mirrorlake.offsets.mesh import Mesh
-from mirrorlake.offsets.position_check import Asked, PositionChecker
+from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.shared_partitions import Positions, PositionsByFlow, RelatedFlows, settled_ends
-
-_POINTS = "topic string, generation int, partition int, offset bigint"
 
 Resumes = dict[tuple[str, TopicPartition], Resume]
 """Where readers go on, by reader and target partition."""
@@ -137,22 +133,18 @@ class _Look:
 
     def _look(
         self, flow: FlowConfig, asked: set[Asked]
-    ) -> tuple[dict[Asked, dict[TopicPartition, tuple[int | None, int | None]]], dict[Asked, PositionCheck]]:
+    ) -> tuple[dict[Asked, dict[TopicPartition, Around]], dict[Asked, PositionCheck]]:
         """Give the last read and first unread offset of each position by target partition, and what can be said of it."""
         if not asked:
             return {}, {}
-        points = [(s.topic, s.generation, s.partition, offset) for s, offset in sorted(asked)]
-        runs = self._maps.runs.where(F.col("flow") == flow.name)
-        places: dict[Asked, dict[TopicPartition, tuple[int | None, int | None]]] = {}
+        places: dict[Asked, dict[TopicPartition, Around]] = {}
         begins: dict[Asked, int | None] = {}
-        for row in read_and_unread(self._lake.spark.createDataFrame(points, _POINTS), runs).collect():
-            one = SourcePartition(row.topic, row.generation, row.partition), int(row.offset)
-            begins[one] = row.republished_from
+        for one, standing in around(self._maps, flow.name, asked).items():
+            topic, partition = one[0].topic, one[0].partition
+            begins[one] = standing.republished_from
             # Records yet to come may stand in any of these, and a reader must have a position there before they do.
-            remote, candidates = flow.remote_topic(row.topic), flow.placement.targets(row.topic, row.partition)
-            mine = places.setdefault(one, {TopicPartition(remote, p): (None, None) for p in candidates})
-            if row.target_topic is not None:
-                mine[TopicPartition(row.target_topic, row.target_partition)] = row.last_read, row.first_unread
+            remote, candidates = flow.remote_topic(topic), flow.placement.targets(topic, partition)
+            places[one] = {TopicPartition(remote, p): Around(None, None) for p in candidates} | standing.places
         unsure = {
             one: first
             for one, first in begins.items()
@@ -196,35 +188,19 @@ class _Look:
         self, found: Resumes, rows: Mapping[tuple[str, TopicPartition], Sequence[Contribution]]
     ) -> Resumes:
         """Add how many records each reader reads again because they stand after one that it has not read."""
-        asked: dict[str, dict[_ReadPast, list[tuple[str, TopicPartition]]]] = {}
+        asked: dict[str, dict[ReadPast, list[tuple[str, TopicPartition]]]] = {}
         for key, resume in found.items():
             target, place = resume.target, resume.downstream_offset
             for one in rows[key]:
                 if place is not None and one.last_read is not None and one.last_read >= place:
                     s = one.source
                     here = s.topic, s.generation, s.partition, one.upstream_offset
-                    past = _ReadPast(*here, target.topic, target.partition, place)
+                    past = ReadPast(*here, target.topic, target.partition, place)
                     asked.setdefault(one.flow, {}).setdefault(past, []).append(key)
         for name, held in asked.items():
-            frame = self._lake.spark.createDataFrame(sorted(held), _READ_PAST)
-            for row in read_from(frame, self._maps.runs.where(F.col("flow") == name)).collect():
-                for key in held[_ReadPast(*row[:-1])]:
+            for past, again in read_again(self._maps, name, held).items():
+                for key in held[past]:
                     counted = found[key].records_again
                     if counted is not None:
-                        found[key] = replace(found[key], records_again=counted + int(row.records_again))
+                        found[key] = replace(found[key], records_again=counted + again)
         return found
-
-
-class _ReadPast(NamedTuple):
-    """A position whose reader has read records at or after the `place` on the target where it goes on."""
-
-    topic: str
-    generation: int
-    partition: int
-    offset: int
-    target_topic: str
-    target_partition: int
-    place: int
-
-
-_READ_PAST = f"{_POINTS}, target_topic string, target_partition int, place bigint"

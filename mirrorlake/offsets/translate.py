@@ -21,7 +21,7 @@ from mirrorlake.lake import (
     translated_back,
     with_fallen,
 )
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
     DeletedTopic,
@@ -38,6 +38,7 @@ from mirrorlake.model.offset_map import (
     standing_at,
 )
 from mirrorlake.model.withheld import QUARANTINED
+from mirrorlake.offsets.around import to_run
 
 
 def translate_offset(
@@ -204,16 +205,3 @@ def _with_lives(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame
 
 def _runs(lake: Lake, flow: str) -> DataFrame:
     return lake.meta(OFFSET_MAP).where(F.col("flow") == flow)
-
-
-def to_run(row: Any) -> Run:
-    """Read a row of `offset_map` as the model's run."""
-    return Run(
-        source=SourcePartition(row.source_topic, row.generation, row.source_partition),
-        target=TopicPartition(row.target_topic, row.target_partition),
-        first_upstream=row.first_upstream,
-        last_upstream=row.last_upstream,
-        first_downstream=row.first_downstream,
-        count=row.record_count,
-        holes=tuple((hole["first"], hole["length"]) for hole in row.holes),
-    )

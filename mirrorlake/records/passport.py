@@ -72,7 +72,7 @@ class Registry:
         found = tuple(_standing(flows, runs, where, offset))
         # The newest runs may stand in the ledgers only (DESIGN 9).
         if not found and (known := self._known(flows)) is not None:
-            found = tuple(_standing(flows, known.runs, where, offset))
+            found = tuple(_standing(flows, known.runs_frame(), where, offset))
         return found
 
     def _known(self, flows: Sequence[FlowConfig]) -> KnownMaps | None:
@@ -143,7 +143,7 @@ class Registry:
         found = _recorded_outcomes(flows, lives.standing(runs), withheld, source, offset)
         missing_in = [flow for flow in flows if flow.name not in found and flow.carries(source.topic)]
         if missing_in and (known := self._known(missing_in)) is not None:
-            found |= _recorded_outcomes(missing_in, known.runs, known.withheld, source, offset)
+            found |= _recorded_outcomes(missing_in, known.runs_frame(), known.withheld_frame(), source, offset)
         if (fallen := lives.fallen(runs)) is not None:
             for name, one in _recorded_outcomes(flows, fallen, withheld.limit(0), source, offset).items():
                 words = f"{one.words}, in an earlier life of the topic that was deleted"

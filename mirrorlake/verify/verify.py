@@ -55,9 +55,9 @@ def verify_flow(
     carried = sorted({s.topic for s in landed})
     relay = relays.records(flow.source).where(F.col("topic").isin(carried))
     remotes = {flow.remote_topic(topic) for topic in carried}
-    pieces = _pieces(cut.maps.runs.where(F.col("target_topic").isin(sorted(remotes))))
+    pieces = _pieces(cut.maps.runs_frame().where(F.col("target_topic").isin(sorted(remotes))))
     mine = [piece for piece in pieces if piece.flow == flow.name]
-    kept = _kept(cut.maps.withheld.where(F.col("flow") == flow.name))
+    kept = _kept(cut.maps.withheld_frame().where(F.col("flow") == flow.name))
     at_source, at_target = sum(one.records for one in landed.values()), sum(piece.records for piece in mine)
     whole, phase = at_source + at_target, f"verify {flow.name}"
     tell(phase, 0, whole)
@@ -211,7 +211,7 @@ def _against_target(
     gone = [Difference.at(tp, -1, where="target", problem="missing") for tp, span in spans.items() if span is None]
     ranges = {tp: span for tp, span in spans.items() if span is not None and span[0] < span[1]}
     held = held_by(lake, target, ranges)
-    runs = cut.maps.runs.where(F.col("target_topic").isin(sorted({tp.topic for tp in ranges})))
+    runs = cut.maps.runs_frame().where(F.col("target_topic").isin(sorted({tp.topic for tp in ranges})))
     expected = None if held is None else expected_records(relays, runs, views)
     if held is None or expected is None:
         return gone
@@ -282,14 +282,14 @@ def _compared(cut: FixedCut, spans: Spans, mine: Iterable[_Piece], flow: str) ->
     if not clipped:
         return counts
     keys = ["source_topic", "generation", "source_partition", "target_topic", "target_partition"]
-    frame = cut.maps.runs.sparkSession.createDataFrame(
+    frame = cut.maps.lake.spark.createDataFrame(
         clipped,
         "source_topic string, generation int, source_partition int, target_topic string, target_partition int, "
         "low bigint, end bigint",
     )
     upto = F.least(F.col("first_downstream") + F.col("record_count"), "end")
     held = F.greatest(F.lit(0), upto - F.greatest("first_downstream", "low"))
-    runs = cut.maps.runs.where(F.col("flow") == flow).join(F.broadcast(frame), keys)
+    runs = cut.maps.runs_frame().where(F.col("flow") == flow).join(F.broadcast(frame), keys)
     for row in runs.groupBy(*keys[:3]).agg(F.sum(held).alias("records")).collect():
         counts[SourcePartition(row.source_topic, row.generation, row.source_partition)] += row.records
     return counts

@@ -94,9 +94,11 @@ class Checks:
             connections.lake,
             flows,
             look=lambda: self.sampler().look(),
-            runs=lambda names: known_maps(
-                connections.lake, [flow for flow in flows if flow.name in names], connections
-            ).runs.drop("source"),
+            runs=lambda names: (
+                known_maps(connections.lake, [flow for flow in flows if flow.name in names], connections)
+                .runs_frame()
+                .drop("source")
+            ),
             readers=connections.reader,
             now=connections.now,
             retention_of=Retention(connections.config, source=connections.source, target=connections.admin),

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema.mirror import FlowConfig, LakeConfig
+from mirrorlake.groups.own_commits import _histories
 from mirrorlake.groups.records import GroupRecords, newest_positions
 from mirrorlake.lag.moment import FlowPosition, time_lags
 from mirrorlake.lake.arrow_types import arrow_table
@@ -40,6 +41,9 @@ from mirrorlake.lake.schema import (
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.offsets.around import ReadPast, around, read_again
+from mirrorlake.offsets.known_map import CopiedTo, KnownMaps
+from mirrorlake.offsets.position_check import PositionChecker
 from mirrorlake.offsets.translate import translate_back, translate_offset
 from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.topics.history import History
@@ -132,6 +136,7 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
         for position in (3, 5)
     ]
     + [("east", "a->b", "t", 1, 0, "taken_over", None, 4, AT, AT)]
+    + [("east", "a->b", "t", 1, 0, "group_set", "h", 2, None, AT)]
     + [
         ("east", None, "t", 1, 0, "group", group, position, None, AT + TICK * (position or 9))
         for group in ("g", "h")
@@ -163,6 +168,7 @@ _STANDINGS = ((0, 13), (7, 13), (13, 13), (13, 20), (90, 13))
 QUESTIONS: dict[str, Callable[[Lake], Any]] = {
     "tables": lambda lake: [lake.exists(lake.meta_location(table)) for table in SIDE_TABLES],
     "versions": lambda lake: [lake.version(lake.meta_location(table)) for table in SIDE_TABLES],
+    "sizes": lambda lake: [lake.size(lake.relay_location("east")), lake.size(lake.meta_location(POSITIONS))],
     "properties": lambda lake: lake.properties(lake.relay_location("east")).items() >= RELAY.properties.items(),
     "next version": lambda lake: [lake.has_version(lake.relay_location("east"), n) for n in (3, 4)],
     "commits": lambda lake: lake.commits(lake.relay_location("east"), limit=3),
@@ -179,6 +185,8 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         spans_after(lake, "east", {SourcePartition(LONG + "a", 1, 0): 10, SourcePartition(LONG + "b", 1, 1): 4}, None)
     ),
     "ledger copies": lambda lake: (copy := LedgerCopy(lake, "a->b", "east")).load() | {-1: copy.held_epoch},
+    "positions of a flow": lambda lake: LedgerCopy(lake, "a->b", "east").positions(),
+    "remote topics of a flow": lambda lake: LedgerCopy(lake, "a->b", "east").remotes(),
     "takeover": lambda lake: [LedgerCopy(lake, name, "east").has_takeover() for name in ("a->b", "b->a")],
     "a translation": lambda lake: [
         translate_offset(lake, AB, topic="t", partition=0, offset=offset) for offset in (0, 2, 3, 4, 9, 10, 40)
@@ -191,6 +199,21 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         lake, targets=["east"], look=_nobody, audit=Audit(lake, now=_nobody), now=lambda: AT
     )._groups(AT),
     "checkpoints": lambda lake: GroupRecords(lake, AB, lambda: AT)._recorded_checkpoints(),
+    "around positions": lambda lake: around(
+        _maps(lake), "a->b", [(SourcePartition("t", 1, 0), at) for at in (0, 4, 10, 12, 40)]
+    ),
+    "read again": lambda lake: read_again(_maps(lake), "a->b", [ReadPast("t", 1, 0, 8, "a.t", 0, 2)]),
+    "all runs": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {runs}")),
+    "all that was withheld": lambda lake: _sorted(_maps(lake).ask("SELECT * FROM {kept}")),
+    "what stands between": lambda lake: PositionChecker(
+        lake,
+        AB.model_copy(update={"source": "east"}),
+        {(SourcePartition(f"{LONG}a", 1, 0), 11): 0, (SourcePartition("t", 1, 0), 5): None},
+        maps=_maps(lake),
+        source=None,
+    )._landed_between(),
+    "landing begun": lambda lake: PositionChecker(lake, AB, {}, maps=_maps(lake), source=None)._landing_begun(),
+    "commits of groups": lambda lake: _histories(lake, ["east"], ["g", "h"]),
     "what was seen": lambda lake: (found := remember(lake)).positions | {("", ""): found.completed_at},
     "a checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/q/offsets"),
     "no checkpoint location": lambda lake: lake.texts(f"{lake.checkpoint_root()}/none/offsets"),
@@ -205,6 +228,26 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         for table in SIDE_TABLES
     },
 }
+
+
+def _maps(lake: Lake) -> KnownMaps:
+    """The offset map as it stood at the second record of the ledger, and a newer run."""
+    newer = {
+        **named(OFFSET_MAP, [_ROWS[OFFSET_MAP.name][0]])[0],
+        "first_upstream": 10,
+        "last_upstream": 11,
+        "first_downstream": 7,
+        "record_count": 2,
+        "holes": [],
+    }
+    return KnownMaps(
+        lake=lake,
+        positions={"a->b": {SourcePartition(f"{LONG}a", 1, 0): 6}},
+        copied=(CopiedTo(OFFSET_MAP.name, "a->b", 0, 2), CopiedTo(WITHHELD.name, "a->b", 1, 7)),
+        sources={"a->b": "east"},
+        runs=(newer,),
+        standing="NOT (target_topic = 'gone')",
+    )
 
 
 def _nobody(*_: Any) -> Any:

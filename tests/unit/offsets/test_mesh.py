@@ -54,7 +54,7 @@ def asked(
     topic = {"orders": KnownTopic(name="orders", generation=1, partitions=1)}
     related = RelatedFlows(flows=(there,), topics={there.name: topic, back.name: topic}, mesh=(there, back))
     nothing: Any = None
-    maps = KnownMaps(runs=nothing, withheld=nothing, positions={there.name: {ORDERS: 5}, back.name: {ORDERS: 5}})
+    maps = KnownMaps(lake=nothing, positions={there.name: {ORDERS: 5}, back.name: {ORDERS: 5}})
     target: Any = west or West()
     mesh = Mesh(related, maps, target=target, known={REMOTE: 5} if known is None else known)
     mesh.__dict__ |= {"_stretches": STRETCHES, "_withheld": {}}
