@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 from mirrorlake.cli.command import app
 from mirrorlake.cli.commands import (  # noqa: F401  each module adds its commands to `app`
     lag,
+    maintenance,
     offsets,
     records,
     sandbox,

@@ -45,6 +45,9 @@ from mirrorlake.lake.relay_files import RelayFile as RelayFile
 from mirrorlake.lake.relay_files import read_in_order as read_in_order
 from mirrorlake.lake.relay_log import RelayLog as RelayLog
 from mirrorlake.lake.relay_part import RelayPart as RelayPart
+from mirrorlake.lake.relay_writer import WrittenFile as WrittenFile
+from mirrorlake.lake.relay_writer import stats_value as stats_value
+from mirrorlake.lake.relay_writer import write_files as write_files
 from mirrorlake.lake.rows import Row as Row
 from mirrorlake.lake.rows import each_offset as each_offset
 from mirrorlake.lake.rows import gap_row as gap_row
@@ -75,3 +78,6 @@ from mirrorlake.lake.signs import LandingSign as LandingSign
 from mirrorlake.lake.times import TICK as TICK
 from mirrorlake.lake.times import from_micros as from_micros
 from mirrorlake.lake.times import micros as micros
+from mirrorlake.lake.upkeep import RELAY_ROWS as RELAY_ROWS
+from mirrorlake.lake.upkeep import LiveFile as LiveFile
+from mirrorlake.lake.upkeep import TableUpkeep as TableUpkeep

@@ -30,6 +30,7 @@ from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import RelayWriter
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
 from mirrorlake.lake.texts import texts_by_spark, texts_of
+from mirrorlake.lake.upkeep import TableUpkeep
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
@@ -136,6 +137,10 @@ class Lake:
         """Open the log of a source's relay; None where the relay is not seen in a folder of this machine."""
         location = self.relay_location(alias)
         return RelayLog(self._folder, location) if self._needs_no_spark(location) else None
+
+    def upkeep(self, location: str) -> TableUpkeep | None:
+        """Open a table for its upkeep; None where it is not seen in a folder of this machine."""
+        return TableUpkeep(location) if self._needs_no_spark(location) else None
 
     def meta(self, table: TableSchema) -> DataFrame:
         """Read a side table with the columns that this release knows; null where a lake of an older release lacks one."""

@@ -154,8 +154,8 @@ class _File:
         self._writer.close()
         stats = {
             "numRecords": self._records,
-            "minValues": {name: _told(value) for name, value in self._least.items()},
-            "maxValues": {name: _told(value) for name, value in self._most.items()},
+            "minValues": {name: stats_value(value) for name, value in self._least.items()},
+            "maxValues": {name: stats_value(value) for name, value in self._most.items()},
             "nullCount": dict.fromkeys(_MEASURED, 0),
         }
         return WrittenFile(self._name, self._path.stat().st_size, self._records, self._raw_bytes, json.dumps(stats))
@@ -172,7 +172,8 @@ class _File:
         self._waiting, self._bytes, self._raw_bytes = [], 0, self._raw_bytes + self._bytes
 
 
-def _told(value: Any) -> Any:
+def stats_value(value: Any) -> Any:
+    """Write a value as Delta's statistics have it."""
     # Delta's statistics cut times to milliseconds, the greatest, too; its readers allow for that.
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"

@@ -7,6 +7,7 @@ from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.mirror.services.upkeep import Upkeep
 
 
 class Services:
@@ -17,4 +18,5 @@ class Services:
         self.streams = Streams(connections)
         self.checks = Checks(connections, self.streams)
         self.changes = Changes(connections, self.streams)
-        self.runner = Runner(connections, self.streams, self.checks)
+        self.upkeep = Upkeep(connections)
+        self.runner = Runner(connections, self.streams, self.checks, self.upkeep)

@@ -20,6 +20,7 @@ from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag import Lag, Report, SampledMoment, Status
 from mirrorlake.lake import Lake
+from mirrorlake.maintenance import Maintained
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import Landing, Ran, Republishing
@@ -500,6 +501,18 @@ class Mirror(Shown):
             UsageError: nothing of the source was landed.
         """
         return repair_relay(self.lake, source, now=self._connections.now, check=check)
+
+    def maintain(self, *, plan: bool = False) -> Maintained:
+        """Keep the lake small: rewrite small files, write log checkpoints, clean logs, delete what was removed, trim ledgers.
+
+        A mirror that runs does it every few minutes (`maintenance.every`); it disturbs no stream, here or elsewhere. Tables on a
+        catalog or an object store are left to their own maintenance. With `plan` it only looks.
+
+        Example:
+            >>> mirror.maintain(plan=True)  # doctest: +SKIP
+            Upkeep: ✓ ok · 9 600 files would become 8 · 0 files deleted · 0 ledger records deleted
+        """
+        return self._services.upkeep.once(plan=plan)
 
     # -- records --------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +16,7 @@ from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.mirror.services.upkeep import Upkeep
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
@@ -26,10 +29,11 @@ _FIRST_SAMPLE_S = 20.0
 class Runner:
     """Run the streams of one mirror."""
 
-    def __init__(self, connections: Connections, streams: Streams, checks: Checks) -> None:
+    def __init__(self, connections: Connections, streams: Streams, checks: Checks, upkeep: Upkeep) -> None:
         self._connections = connections
         self._streams = streams
         self._checks = checks
+        self._upkeep = upkeep
 
     def land(self, source: str, *, once: bool, stop: threading.Event, rebuild: bool) -> Landing:
         """Land one source (see `Mirror.land`)."""
@@ -62,14 +66,25 @@ class Runner:
         self._connections.lake.create_all(sorted({one.source for one in flows}))
         if once:
             return self._drain(sorted({one.source for one in flows} - {*config.lake_clusters}), flows, stop)
-        # A process that runs a part of the flows does not sample: `mirrorlake sample` does, once for all parts.
-        duties = Duties("mirror", self._duties() if flow is None else ())
-        duties.start()
+        background = self._in_background(stop) if flow is None else nullcontext()
+        with background, measured(self._connections, self._checks, port=metrics_port):
+            return AlwaysOn(self._connections, self._streams, flow=flow).run(stop)
+
+    @contextmanager
+    def _in_background(self, stop: threading.Event) -> Iterator[None]:
+        """Sample and keep the lake small; where a process runs a part of the flows, commands do it once for all parts."""
+        config = self._connections.config
+        # A pass of upkeep may take minutes, and a sample is due every 30 s.
+        both = [Duties("mirror", self._duties())]
+        if config.maintenance.every:
+            both.append(Duties("lake", [self._upkeep.duty(stop.is_set)]))
+        for duties in both:
+            duties.start()
         try:
-            with measured(self._connections, self._checks, port=metrics_port):
-                return AlwaysOn(self._connections, self._streams, flow=flow).run(stop)
+            yield
         finally:
-            duties.stop()
+            for duties in both:
+                duties.stop()
 
     def _drain(self, sources: list[str], flows: tuple[FlowConfig, ...], stop: threading.Event) -> Ran:
         state = self._connections.control().state()

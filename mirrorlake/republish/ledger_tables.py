@@ -135,6 +135,28 @@ class LedgerCopy:
             log.info("ledger.not_trimmed flow=%s why=%s", self._flow, error.cause)
         return len(lacking)
 
+    def trim(self, reader: LedgerReader, admin: ClusterAdmin, lanes: Sequence[int]) -> int:
+        """Delete the ledger records that the tables hold, never the last of a lane; return how many that were.
+
+        The flow may run meanwhile: what the tables hold only grows, and its newest record carries the whole position.
+
+        Raises:
+            ClusterError: the target does not answer, or does not let records be deleted.
+        """
+        ledger = {lane: reader.since(lane, 0) for lane in lanes}
+        # After the ledger: what is lacking by an older look is kept.
+        self.load()
+        keep: dict[TopicPartition, int] = {}
+        deleted = 0
+        for lane, records in ledger.items():
+            lacking = [any(self._lacks(table, record) for table in _TABLES) for _, record in records[:-1]]
+            below = lacking.index(True) if True in lacking else len(lacking)
+            if below:
+                keep[TopicPartition(reader.topic, lane)] = records[below][0]
+                deleted += below
+        admin.delete_records_before(keep)
+        return deleted
+
     def _lacking(self, ledger: Mapping[int, Sequence[tuple[int, LedgerRecord]]]) -> list[LedgerRecord]:
         everything = [record for records in ledger.values() for _, record in records]
         return [record for record in everything if any(self._lacks(table, record) for table in _TABLES)]

@@ -13,6 +13,7 @@ from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import LagVerdict
+from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, TrimmedLedger
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
@@ -180,6 +181,11 @@ def every(text: str) -> list[Shown]:
             target=text,
             flows=((text, text),),
             partitions=(RebuildPartition(topic=text, partition=0, records=9, waiting=3, stretches=1),),
+        ),
+        Maintained(
+            planned=False,
+            tables=(KeptTable(table=text, files=3, compacted=Compacted(files=64, bytes=81_920, into=2), deleted=5),),
+            ledgers=(TrimmedLedger(flow=text, why_not=text),),
         ),
         Repair(source=text, doubled=(Doubled(SourcePartition(text, 1, 0), 5, 9, 5, 1),), removed=2),
         RuleTrial(

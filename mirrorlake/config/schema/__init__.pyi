@@ -2,6 +2,7 @@
 
 from mirrorlake.config.schema.flow import FlowConfig as FlowConfig
 from mirrorlake.config.schema.lake_cluster import topic_fault as topic_fault
+from mirrorlake.config.schema.maintenance import MaintenanceConfig as MaintenanceConfig
 from mirrorlake.config.schema.mirror import ClusterConfig as ClusterConfig
 from mirrorlake.config.schema.mirror import LakeConfig as LakeConfig
 from mirrorlake.config.schema.mirror import MirrorConfig as MirrorConfig

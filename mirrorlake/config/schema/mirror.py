@@ -16,6 +16,7 @@ from mirrorlake.config.client.options import check_client
 from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
 from mirrorlake.config.schema.flow import FlowConfig, Mm2Config
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
+from mirrorlake.config.schema.maintenance import MaintenanceConfig
 from mirrorlake.config.schema.metrics import MetricsConfig
 from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.sampling import SamplingConfig
@@ -31,6 +32,7 @@ __all__ = [
     "LakeConfig",
     "LakeTopicConfig",
     "LandConfig",
+    "MaintenanceConfig",
     "MetricsConfig",
     "MirrorConfig",
     "Mm2Config",
@@ -207,6 +209,7 @@ class MirrorConfig(Settings):
     flows: Annotated[tuple[FlowConfig, ...], BeforeValidator(values.filled)] = Field(
         description="a list of {source, target, topics}"
     )
+    maintenance: MaintenanceConfig = Field(default_factory=MaintenanceConfig, description="how the lake is kept small")
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="figures for Prometheus")
     sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="positions over time")
 

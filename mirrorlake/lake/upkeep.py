@@ -1,0 +1,158 @@
+"""One table of a lake in a folder as its upkeep sees it: live files, a commit that replaces some, log checkpoints, vacuum.
+
+delta-rs 1.6 lets a commit through that removes a file which another commit has removed meanwhile: two compactors at the same
+moment leave every record twice, its own `optimize.compact` as well (seen 2026-11-22). So a replacement here is never
+rebased: it is committed as the very next version of the snapshot in which its files are live, or tried again on a newer one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+from mirrorlake.lake.arrow_types import arrow_types
+from mirrorlake.lake.relay_writer import WrittenFile
+from mirrorlake.lake.schema import RELAY
+
+RELAY_ROWS = pa.schema(list(arrow_types(RELAY).items()))
+# Always on, a commit comes every 250 ms, and a look with a commit after it takes 20 ms: of 20 attempts one wins.
+_ATTEMPTS = 20
+_NO_REBASE = 0
+# Writers make a log checkpoint at their own interval; upkeep makes its own, off their path.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_SIGNED_AMONG = 100
+
+
+class LiveFile(NamedTuple):
+    """A file that the newest version names."""
+
+    path: str
+    size: int
+
+
+class TableUpkeep:
+    """Keep one table small; it has a snapshot of its own, so that no writer of this process waits for it.
+
+    Raises:
+        TableNotFoundError: there is no table (delta-rs' own).
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._table = DeltaTable(path)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def live(self) -> pa.Table:
+        """Read the newest version's add actions, flattened, with their statistics."""
+        self._table.update_incremental()
+        return pa.table(self._table.get_add_actions(flatten=True))
+
+    def replace(
+        self, removed: Sequence[LiveFile], added: Sequence[WrittenFile], *, data_change: bool = False, why: str
+    ) -> bool:
+        """Put files in the place of others, in one commit; False where one of those is not live any more.
+
+        With `data_change` records are gone, or others than before; an append-only table refuses that.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            *(RemoveAction(file.path, data_change, now_ms, file.size, {}) for file in removed),
+            *(AddAction(file.path, file.size, {}, now_ms, data_change, file.stats) for file in added),
+        ]
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": json.dumps({"app": "mirrorlake.maintenance", "why": why})},
+            max_commit_retries=_NO_REBASE,
+        )
+        gone = {file.path for file in removed}
+        for attempt in Retrying(
+            retry=retry_if_exception_type(CommitFailedError),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random(0.01, 0.1),
+            reraise=True,
+        ):
+            with attempt:
+                self._table.update_incremental()
+                if not gone <= set(pa.table(self._table.get_add_actions())["path"].to_pylist()):
+                    return False
+                self._table.create_write_transaction(
+                    actions,
+                    "append",
+                    self._table.schema(),
+                    commit_properties=properties,
+                    post_commithook_properties=_NO_HOOKS,
+                )
+        return True
+
+    def settle(self, properties: Mapping[str, str]) -> None:
+        """Set table properties that differ."""
+        self._table.update_incremental()
+        held = self._table.metadata().configuration
+        if differing := {key: value for key, value in properties.items() if held.get(key) != value}:
+            self._table.alter.set_table_properties(differing, raise_if_not_exists=False)
+
+    def checkpoint(self, *, after: int) -> bool:
+        """Write a log checkpoint where so many commits came since the last one."""
+        self._table.update_incremental()
+        last = Path(self.path, "_delta_log", "_last_checkpoint")
+        known = -1
+        with suppress(FileNotFoundError, ValueError):
+            known = int(json.loads(last.read_text())["version"])
+        if self._table.version() - known < after:
+            return False
+        self._table.create_checkpoint()
+        return True
+
+    def clean_log(self, *, keep: timedelta, now: datetime, is_signed: bool) -> bool:
+        """Delete commits of the log that are older than `delta.logRetentionDuration` (`keep`), up to its last log checkpoint.
+
+        Where writers say in a commit's signature how far they are (`is_signed`), the newest of those commits stays.
+        """
+        self._table.update_incremental()
+        newest = self._table.history(_SIGNED_AMONG) if is_signed else ()
+        if is_signed and not any(
+            _is_of_a_writer(commit.get("userMetadata")) and now - _time_of(commit) < keep for commit in newest
+        ):
+            return False
+        self._table.cleanup_metadata()
+        return True
+
+    def vacuum(self, *, keep: timedelta, orphans: bool = False) -> int:
+        """Delete files that were removed from the table longer ago; count them.
+
+        With `orphans` those, too, that are older and that no commit names: what a writer left that died.
+        """
+        self._table.update_incremental()
+        hours = max(1, round(keep / timedelta(hours=1)))
+        vacuum = partial(self._table.vacuum, retention_hours=hours, enforce_retention_duration=False, full=orphans)
+        # The dry run lists a folder and commits nothing.
+        return len(vacuum(dry_run=False)) if vacuum(dry_run=True) else 0
+
+
+def _is_of_a_writer(signature: str | None) -> bool:
+    try:
+        document = json.loads(signature or "{}")
+    except ValueError:
+        return False
+    # A claim has no batch: where landing stands is said by the commit before it.
+    is_ours = isinstance(document, dict) and document.get("app", "mirrorlake.maintenance") == "mirrorlake.maintenance"
+    return isinstance(document, dict) and not is_ours and document.get("batch", 0) >= 0
+
+
+def _time_of(commit: Mapping[str, object]) -> datetime:
+    return datetime.fromtimestamp(int(str(commit["timestamp"])) / 1000, timezone.utc)

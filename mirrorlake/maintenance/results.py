@@ -1,0 +1,109 @@
+"""What upkeep did, as values that show themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mirrorlake.render import JsonShown, Sheet, badge, plural, size, table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What was rewritten: so many `files` of so many `bytes` became `into` files; `waiting` ones wait for a flow."""
+
+    files: int = 0
+    bytes: int = 0
+    into: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTable:
+    """What upkeep did to one table.
+
+    Attributes:
+        table: its name; `relay of east` for a relay.
+        files: how many files it has now.
+        compacted: what was rewritten, or would be.
+        deleted: files that were removed from it long enough ago, and are deleted now.
+        log_checkpoint: whether a log checkpoint was written.
+        why_not: why nothing, or not all, was done; empty where all was.
+    """
+
+    table: str
+    files: int = 0
+    compacted: Compacted = Compacted()
+    deleted: int = 0
+    log_checkpoint: bool = False
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimmedLedger:
+    """How many records of a flow's ledger the lake's tables hold, and were deleted."""
+
+    flow: str
+    records: int = 0
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Maintained(JsonShown):
+    """What one pass of upkeep did, or with `planned` what it would do.
+
+    Example:
+        >>> kept = KeptTable(table="relay of east", files=3, compacted=Compacted(files=64, bytes=81920, into=2))
+        >>> print(Maintained(planned=False, tables=(kept,), ledgers=(TrimmedLedger(flow="east->central", records=9),)))
+        Upkeep: ✓ ok · 64 files became 2 · 0 files deleted · 9 ledger records deleted
+          table          files  rewritten  bytes  into  waiting  deleted
+          relay of east      3         64  82 kB     2        0        0
+    """
+
+    planned: bool
+    tables: tuple[KeptTable, ...]
+    ledgers: tuple[TrimmedLedger, ...] = ()
+    json_also: ClassVar[tuple[str, ...]] = ("ok",)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all was done that was due."""
+        return not self.why_not
+
+    @property
+    def why_not(self) -> list[str]:
+        """What was not done, and why."""
+        return [
+            *(f"{one.table}: {one.why_not}" for one in self.tables if one.why_not),
+            *(f"ledger of {one.flow}: {one.why_not}" for one in self.ledgers if one.why_not),
+        ]
+
+    def sheet(self) -> Sheet:
+        """Show the tables of which something was, or would be, rewritten or deleted."""
+        compacted = [one.compacted for one in self.tables]
+        would = "would become" if self.planned else "became"
+        facts = [
+            f"{plural(sum(one.files for one in compacted), 'file')} {would} {sum(one.into for one in compacted)}",
+            f"{plural(sum(one.deleted for one in self.tables), 'file')} deleted",
+            f"{plural(sum(one.records for one in self.ledgers), 'ledger record')} deleted",
+        ]
+        rows = [
+            (
+                one.table,
+                one.files,
+                one.compacted.files,
+                size(one.compacted.bytes),
+                one.compacted.into,
+                one.compacted.waiting,
+                one.deleted,
+            )
+            for one in self.tables
+            if one.compacted != Compacted() or one.deleted
+        ]
+        columns = ["table", "files", "rewritten", "bytes", "into", "waiting", "deleted"]
+        return Sheet(
+            title="Upkeep",
+            badge=badge("ok") if self.ok else badge("not all", "warn"),
+            facts=tuple(facts),
+            parts=(*([table("", columns, rows)] if rows else []), *self.why_not),
+        )

@@ -1,0 +1,79 @@
+"""Which files of a source partition are rewritten into one, so that each record is rewritten two or three times in its life.
+
+Files are sorted into tiers by size. Once 32 files of a tier stand side by side they become one file of the next tier, and what
+amounts to 128 MiB becomes a large file, which is never touched again. A partition with 2 MiB in five minutes reaches that in
+two steps, a slower one in three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+
+from mirrorlake.model.flow import SourcePartition
+
+_MIB = 1 << 20
+LARGE, FULL = 64 * _MIB, 128 * _MIB
+# Neighbouring bounds lie 32 apart, as many as it takes: what is merged leaves its tier.
+_TIERS = ((2 * _MIB, LARGE), (64 << 10, 2 * _MIB), (0, 64 << 10))
+FANOUT = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFile:
+    """A live file of a relay with records of one source partition, by its statistics; `landed_by` is its newest batch."""
+
+    path: str
+    size: int
+    records: int
+    source: SourcePartition
+    first_offset: int
+    last_offset: int
+    landed_by: datetime
+
+
+def due(files: Iterable[KeptFile]) -> list[list[KeptFile]]:
+    """Choose the files that are rewritten together, of any source partitions; each list becomes one file.
+
+    Files that overlap stay as they are: `mirrorlake repair` tells why they do.
+    """
+    found: list[list[KeptFile]] = []
+    run: list[KeptFile] = []
+    for file in sorted(files, key=lambda file: (file.source, file.first_offset)):
+        if run and (file.source != run[-1].source or file.first_offset <= run[-1].last_offset):
+            found += _of_run(run)
+            run = []
+        if file.size >= LARGE:
+            found += _of_run(run)
+            run = []
+        else:
+            run.append(file)
+    return found + _of_run(run)
+
+
+def _of_run(run: Sequence[KeptFile]) -> list[list[KeptFile]]:
+    found, part, size = [], [], 0
+    for file in run:
+        part.append(file)
+        size += file.size
+        if size >= FULL:
+            found.append(part)
+            part, size = [], 0
+    newest = full_tier([file.size for file in part])
+    return [*found, part[-newest:]] if newest else found
+
+
+def full_tier(sizes: Sequence[int]) -> int:
+    """Count the newest files that make up a full tier, those of lower tiers among them; 0 where none is full.
+
+    Example:
+        >>> full_tier([9_000_000] + [4_000] * 32), full_tier([4_000] * 31)
+        (32, 0)
+    """
+    for least, bound in _TIERS:
+        newest = list(takewhile(lambda size: size < bound, reversed(sizes)))  # noqa: B023  used up at once
+        if sum(size >= least for size in newest) >= FANOUT:
+            return len(newest)
+    return 0

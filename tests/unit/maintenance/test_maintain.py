@@ -1,0 +1,174 @@
+"""One pass of upkeep: logs, deleted files and side tables, while writers and readers go on."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from mirrorlake.config.schema import LakeConfig, MaintenanceConfig
+from mirrorlake.lake import OFFSET_MAP, Lake, RelayLog, Signed
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.schema import HEARTBEATS, RELAY
+from mirrorlake.maintenance import LakeUpkeep
+from mirrorlake.maintenance.results import KeptTable
+from mirrorlake.maintenance.tiers import FANOUT
+from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+
+APP = "mirrorlake.land.east"
+
+
+class World:
+    """A lake in a folder, without Spark; time goes on as the test says."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tables = FolderTables()
+        self.relay = str(root / "relay/east")
+        self.tables.create(self.relay, RELAY)
+        self.lake = Lake(_no_spark, LakeConfig(root=str(root)))
+        for table in (OFFSET_MAP, HEARTBEATS):
+            self.tables.create(self.lake.meta_location(table), table)
+        self.batches = 0
+
+    def land(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.batches += 1
+            files = list(write_files(self.relay, SCHEMA, iter([batch(rows("orders", 0, self.batches))])))
+            signed = Signed(1, self.batches, "owner", NOON).to_text()
+            self.tables.commit(self.relay, files, app_id=APP, version=self.batches, signature=signed)
+
+    def keep(self, after: timedelta = timedelta(0), **settings: Any) -> dict[str, KeptTable]:
+        def now() -> datetime:
+            return datetime.now(timezone.utc) + after
+
+        upkeep = LakeUpkeep(self.lake, MaintenanceConfig(**settings), now=now)
+        return {kept.table: kept for kept in upkeep.tables({"east": []}, published=[], plan=False)}
+
+    def log(self) -> list[str]:
+        return sorted(path.name for path in Path(self.relay, "_delta_log").glob("*.json"))
+
+
+def _no_spark() -> Any:
+    raise AssertionError("Spark was started")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr("mirrorlake.maintenance.maintain._CHECKPOINT_AFTER", 1)
+    return World(tmp_path)
+
+
+def grow_old(world: World) -> None:
+    """Make everything in the relay as old as if it had been written an hour and a day ago."""
+    past = time.time() - 90_000
+    for path in (*Path(world.relay).glob("*.parquet"), *Path(world.relay, "_delta_log").iterdir()):
+        os.utime(path, (past, past))
+
+
+@pytest.mark.law("F")
+def test_law_f_a_cleaned_log_keeps_the_fence_the_newest_signature_and_every_reader(world: World) -> None:
+    world.land(FANOUT)
+    log = RelayLog(world.tables, world.relay)
+    held = log.files({})
+    kept = world.keep()["relay of east"]
+    assert (kept.compacted.into, kept.log_checkpoint, kept.why_not) == (1, True, "")
+    grow_old(world)
+    world.land(3)
+    world.keep()
+    assert len(world.log()) < FANOUT, "old commits are deleted"
+    assert [file.first_offset for file in log.new_files({})] != [], "a reader whose commits were cleaned lists again"
+    assert all(Path(file.uri.removeprefix("file://")).exists() for file in held), "and what it held is there"
+    newest = [
+        Signed.from_document(commit.signature) for commit in world.lake.commits(world.lake.relay_location("east"))
+    ]
+    assert Signed(1, FANOUT + 3, "owner", NOON) in newest
+    fresh = FolderTables()
+    fresh.commit(world.relay, [], app_id=APP, version=FANOUT, signature="zombie")
+    assert "zombie" not in str(fresh.history(world.relay, 5)), "an older lander is still refused"
+    assert DeltaTable(world.relay).to_pyarrow_table().num_rows == FANOUT + 3
+
+
+def test_the_log_of_a_source_that_has_fallen_silent_stays(world: World) -> None:
+    world.land(2)
+    world.keep()
+    grow_old(world)
+    world.keep(after=timedelta(days=2))
+    assert f"{2:020}.json" in world.log(), "it says how far landing is"
+
+
+@pytest.mark.law("E")
+def test_law_e_only_what_was_removed_long_ago_or_never_committed_is_deleted(world: World) -> None:
+    world.land(FANOUT)
+    world.keep()
+    assert len(list(Path(world.relay).glob("*.parquet"))) == FANOUT + 1
+    grow_old(world)
+    [orphan] = write_files(world.relay, SCHEMA, iter([batch(rows("orders", 0, 900))]))
+    [about_to_commit] = write_files(world.relay, SCHEMA, iter([batch(rows("orders", 0, 901))]))
+    os.utime(Path(world.relay, orphan.path), (time.time() - 90_000,) * 2)
+    assert world.keep()["relay of east"].deleted == 1, "removed a moment ago: readers may hold them"
+    assert not Path(world.relay, orphan.path).exists()
+    assert Path(world.relay, about_to_commit.path).exists()
+    world.tables.commit(world.relay, [about_to_commit], app_id=APP, version=901, signature="{}")
+    assert DeltaTable(world.relay).to_pyarrow_table().num_rows == FANOUT + 1
+
+
+def run_row(first: int) -> dict[str, Any]:
+    return {
+        "flow": "east->central",
+        "source_topic": "orders",
+        "generation": 1,
+        "source_partition": first % 3,
+        "first_upstream": first,
+        "last_upstream": first,
+        "holes": [{"first": 1, "length": 2}] if first % 2 else [],
+        "target_topic": "east.orders",
+        "target_partition": first % 3,
+        "first_downstream": first,
+        "record_count": 1,
+        "lane": 0,
+        "ledger_seq": first,
+        "epoch": 1,
+        "committed_at": NOON + timedelta(microseconds=first),
+        "view": None,
+        "target_topic_id": "id" if first > 4 else None,
+    }
+
+
+@pytest.mark.law("A", "F")
+def test_law_a_look_ups_in_a_rewritten_offset_map_stay_exact_and_its_fence_holds(world: World) -> None:
+    place = world.lake.meta_location(OFFSET_MAP)
+    for first in range(FANOUT):
+        world.lake.append_rows(OFFSET_MAP, [run_row(first)], app_id="ledger", version=first)
+    before = sorted(DeltaTable(place).to_pyarrow_table().to_pylist(), key=lambda row: row["first_upstream"])
+    kept = world.keep()["offset_map"]
+    assert (kept.compacted.files, kept.files, kept.why_not) == (FANOUT, 1, "")
+    after = DeltaTable(place).to_pyarrow_table().to_pylist()
+    assert sorted(after, key=lambda row: row["first_upstream"]) == before
+    asked = "SELECT first_downstream FROM {offset_map} WHERE source_partition = 1 AND first_upstream = :offset"
+    assert [row.first_downstream for row in world.lake.ask(asked, offset=7)] == [7]
+    world.lake.append_rows(OFFSET_MAP, [run_row(99)], app_id="ledger", version=FANOUT - 1)
+    assert len(DeltaTable(place).file_uris()) == 1, "a zombie's append is refused"
+
+
+def test_a_table_that_cannot_be_kept_is_named_and_the_others_are_kept(world: World) -> None:
+    for number in range(FANOUT):
+        world.tables.append(
+            str(world.root / "meta/heartbeats"), arrow_table(HEARTBEATS, [{"flow": str(number), "observed_at": NOON}])
+        )
+    world.land(FANOUT)
+    min(Path(world.relay).glob("*.parquet")).unlink()
+    kept = world.keep()
+    assert kept["relay of east"].why_not
+    assert kept["heartbeats"].compacted.into == 1
+    [greatest] = DeltaTable(world.lake.meta_location(HEARTBEATS)).get_add_actions(flatten=True)["max.observed_at"]
+    assert greatest.as_py() >= NOON
+    asked = "SELECT count(*) AS rows FROM {heartbeats} WHERE observed_at >= :since"
+    assert world.lake.ask(asked, since=NOON)[0].rows == FANOUT, "times in statistics are cut to milliseconds"
