@@ -46,8 +46,8 @@ lint: env ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: env ## throughput, CPU and latency beside MirrorMaker 2
-	$(BIN)/python -m tests.bench
+bench: env ## latency, cores, CPU and start beside MirrorMaker 2; SUITES="drain --targets 1" for a part
+	$(BIN)/python -m tests.bench $(SUITES)
 
 docs: env ## the pages of docs/ that are made from code
 	$(BIN)/python -m tests.docs

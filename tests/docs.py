@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
+from tests.bench.results import load, markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
 _BEGIN, _END = "<!-- made from mirrorlake/lake/schema.py by `make docs` -->", "<!-- end -->"
@@ -18,6 +20,18 @@ def tables_page() -> str:
     _, after = rest.split(_END)
     body = "\n\n".join("\n".join(_section(table)) for table in (RELAY, *SIDE_TABLES))
     return f"{before}{_BEGIN}\n\n{body}\n\n{_END}{after}"
+
+
+def benchmarks_page() -> str:
+    """Return `docs/benchmarks.md` with the tables of `docs/benchmarks.json`; the text around them is written by hand."""
+    results = load(DOCS / "benchmarks.json")
+
+    def table(place: re.Match[str]) -> str:
+        suite = place["suite"]
+        return f"<!-- figures of {suite} -->\n\n{markdown(results, suite) or 'Not measured yet.'}\n\n<!-- end -->"
+
+    page = (DOCS / "benchmarks.md").read_text()
+    return re.sub(r"<!-- figures of (?P<suite>\S+) -->.*?<!-- end -->", table, page, flags=re.DOTALL)
 
 
 def _section(table: TableSchema) -> Iterator[str]:
@@ -33,3 +47,4 @@ def _section(table: TableSchema) -> Iterator[str]:
 
 if __name__ == "__main__":
     (DOCS / "tables.md").write_text(tables_page())
+    (DOCS / "benchmarks.md").write_text(benchmarks_page())

@@ -2,131 +2,66 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import shlex
 import sys
-import tempfile
+import time
 from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
-
-from rich.console import Console
+from functools import partial
 
 from mirrorlake.config.schema.tracking import without_user
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker
-from tests.bench import lakeside, mm2
-from tests.bench.contest import Contest, Say
-from tests.bench.figures import BOTH, LAND, MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, REPUBLISH, Measurement
-from tests.bench.harness import attempt, harness_parser, teller
+from tests.bench import always_on, drain, lag, map_size, rules, shell
+from tests.bench.options import Options, parsed
 from tests.bench.processes import this_machine
-from tests.bench.report import Report
+from tests.bench.results import Book, Say, markdown
 from tests.bench.track import bench_run
-from tests.bench.workload import topics
 
-_MM2 = {"mm2-defaults": MM2_DEFAULTS, "mm2-tuned": MM2_TUNED, "mm2-exactly-once": MM2_EXACTLY_ONCE}
+SUITES: dict[str, Callable[[Options, Book, Say], None]] = {
+    "always-on": always_on.measure,
+    "drain": drain.measure,
+    "shell": shell.measure,
+    "lag": lag.measure,
+    "rules": rules.measure,
+    "map": map_size.measure,
+}
 # A benchmark has the time.
 _TRACKING_S = 120.0
-# Of tables that go to a file.
-_WIDTH = 140
-_CHOICES = {"land": LAND, "republish": REPUBLISH, "both": BOTH, **_MM2}
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is asked for and print the tables; 1 when there is a subject without a figure."""
-    options = _parser().parse_args(arguments)
-    started_at, say = datetime.now(timezone.utc), teller()
-    workload = topics(options.records_scale)
-    measurements: list[Measurement] = []
-    failures: dict[str, str] = {}
+    """Measure what is asked for, add it to the file, and print its tables; 1 when there is no figure of something."""
+    options = parsed(arguments, SUITES)
+    began_at, began, machine = datetime.now(timezone.utc), time.monotonic(), this_machine()
 
-    def keep(one: Measurement) -> None:
-        measurements.append(one)
-        say(f"{one.subject}: {one.records_per_second:,.0f} records/s, {one.cpu_per_million:.2f} CPU-s per M")
+    def say(line: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {line}\n")
 
-    def attempted(name: str, run: Callable[[], None]) -> None:
-        if why := attempt(run):
-            failures[_CHOICES[name]] = why
-            say(f"{_CHOICES[name]}: no figure: {why}")
-
-    with (
-        tempfile.TemporaryDirectory(prefix="mirrorlake-bench-", dir=options.directory) as directory,
-        Contest(workload, seed=options.seed, directory=Path(directory), say=say) as contest,
-    ):
-        _lakeside(contest, options.only, options.repeat, keep, attempted)
-        for name in (name for name in _MM2 if name in options.only):
-            for number in range(options.repeat):
-                attempted(name, lambda name=name, number=number: keep(mm2.measure(_MM2[name], number, contest)))
-    report = Report(
-        # It is printed and logged, and an address may hold a password.
-        command=without_user(shlex.join(["python", "-m", "tests.bench", *arguments])),
-        started_at=started_at,
-        machine=this_machine(),
-        topics=workload,
-        measurements=measurements,
-        failures=failures,
-    )
-    _print(report, options.json, say)
+    command = shlex.join(["python", "-m", "tests.bench", *arguments])
+    book = Book(options.json, say, command=command, machine=str(machine), date=f"{began_at:%Y-%m-%d}")
+    for name in options.suites:
+        book.attempt(name, partial(SUITES[name], options, book, say))
+    for suite in dict.fromkeys(one.suite for one in book.kept):
+        sys.stdout.write(f"\n## {suite}\n\n{markdown(book.kept, suite)}\n")
+    for what, why in book.failures.items():
+        sys.stdout.write(f"\nno figure of {what}: {why.splitlines()[0]}\n")
+    say(f"added to {options.json}")
     if options.mlflow:
-        _track(report, options, say)
-    return 1 if failures else 0
-
-
-def _lakeside(
-    contest: Contest,
-    only: list[str],
-    repeat: int,
-    keep: Callable[[Measurement], None],
-    attempt: Callable[[str, Callable[[], None]], None],
-) -> None:
-    """Run mirrorlake's passes: a cold one and `repeat` warm ones each."""
-    numbers = range(1 + repeat)
-    landed = lakeside.prepared(contest, "landed")
-    lands = [landed, *(lakeside.prepared(contest, f"land{number:02}") for number in numbers[1:])]
-    sends = [lakeside.prepared(contest, f"send{number:02}", lake=landed.lake) for number in numbers]
-    boths = [lakeside.prepared(contest, f"both{number:02}") for number in numbers]
-    needed = {"land": lands, "republish": [landed, *sends], "both": boths}
-    wanted = [name for name in needed if name in only]
-    if not wanted:
-        return
-    lakeside.apply_all(contest, list(dict.fromkeys(one for name in wanted for one in needed[name])))
-    if "land" in wanted:
-        attempt("land", lambda: lakeside.land(contest, lands, keep))
-    elif "republish" in wanted:
-        attempt("republish", lambda: lakeside.land(contest, [landed], lambda _: None))
-    if "republish" in wanted:
-        attempt("republish", lambda: lakeside.republish(contest, sends, keep))
-    if "both" in wanted:
-        attempt("both", lambda: lakeside.both(contest, boths, keep))
-    contest.clean()
-
-
-def _print(report: Report, file: Path | None, say: Say) -> None:
-    if file is not None:
-        file.write_text(json.dumps(report.as_dict(), indent=2) + "\n")
-        say(f"wrote {file}")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    for table in report.rich_tables():
-        console.print(table)
-    # Not through the console, which would wrap its lines.
-    sys.stdout.write(f"\n{report.markdown()}\n")
-
-
-def _track(report: Report, options: argparse.Namespace, say: Say) -> None:
-    tracker = Tracker(lambda: RunStore(options.mlflow, options.experiment), timeout_s=_TRACKING_S, shown=without_user)
-    run_id = tracker.log(bench_run(report, ended_at=datetime.now(timezone.utc), seed=options.seed))
-    say(f"logged as run {run_id}" if run_id else "not logged: the warning above says why")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = harness_parser("python -m tests.bench", "mirrorlake beside MirrorMaker 2", _CHOICES)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
-    parser.add_argument("--mlflow", metavar="URI", help="log a run there, as sqlite:////folder/mlflow.db")
-    parser.add_argument("--experiment", default="mirrorlake", help="the run's experiment (mirrorlake)")
-    return parser
+        run = bench_run(
+            book.kept,
+            command=command,
+            machine=machine,
+            began_at=began_at,
+            ended_at=datetime.now(timezone.utc),
+            failures=len(book.failures),
+        )
+        tracker = Tracker(
+            lambda: RunStore(options.mlflow or "", options.experiment), timeout_s=_TRACKING_S, shown=without_user
+        )
+        run_id = tracker.log(run)
+        say(f"logged as run {run_id}" if run_id else "not logged: the warning above says why")
+    return int(bool(book.failures))
 
 
 if __name__ == "__main__":

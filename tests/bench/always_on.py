@@ -1,57 +1,38 @@
-"""A running mirror under a steady load: latency from produce to visible, cores, memory, and what its start costs.
+"""A running mirror: what its start costs, latency and cores under a steady load and idle, and what bursts cost.
 
-`python -m tests.bench.always_on --help`. MirrorMaker 2 (tuned, exactly-once) runs on the same brokers in the same invocation.
-Latency is that of a `read_committed` consumer on the target, by a clock that both ends share; cores are those of the mirror's
-whole process tree.
+Latency is that of a `read_committed` consumer on the target, from produce to visible, by a clock that both ends share; cores
+and memory are those of the mirror's whole process tree. Each subject has brokers of its own. Latency is
+measured with the smallest number of targets only, bursts with each.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
-import psutil
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from mirrorlake.sandbox import KafkaCluster, MirrorMaker, start_all
-from mirrorlake.sandbox.ports import free_ports
 from tests.bench import mm2
-from tests.bench.figures import MM2_EXACTLY_ONCE
-from tests.bench.harness import teller
-from tests.bench.processes import ProcessTree, Stopwatch, this_machine
+from tests.bench.contest import Contest
+from tests.bench.copies import IncompleteCopy
+from tests.bench.options import Options
+from tests.bench.processes import ProcessTree, Stopwatch
+from tests.bench.results import MIRRORLAKE, Book, Say
+from tests.bench.workload import Topic
 
-MIRRORLAKE = "mirrorlake"
-TOPIC = "bench.live"
-PARTITIONS = 4
-VALUE_BYTES = 100
+LIVE = Topic(name="bench.live", records=0, value_bytes=100, partitions=4)
 # The first batches of a JVM are dearer, whoever runs it.
 WARM_UP_S = 30.0
 START_S = 300.0
+_COMPLETE_S = 600.0
 _TICKS = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """What was seen of one subject at one rate; the rate 0 is an idle mirror."""
-
-    subject: str
-    rate: int
-    p50_ms: float | None
-    p99_ms: float | None
-    cores: float
-    strangers_cores: float
-    memory_gb: float
 
 
 class Watcher:
@@ -66,6 +47,7 @@ class Watcher:
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": "false",
                 "topic.metadata.refresh.interval.ms": "500",
+                "log_level": "2",
             }
         )
         self._consumer.subscribe([topic])
@@ -103,8 +85,8 @@ def load(producer: Producer, rate: int, seconds: float) -> None:
     while (elapsed := time.monotonic() - began) < seconds:
         due = int(elapsed * rate)
         for number in range(sent, due):
-            value = f"{time.time_ns():020}".ljust(VALUE_BYTES, "x").encode()
-            producer.produce(TOPIC, value, partition=number % PARTITIONS)
+            value = f"{time.time_ns():020}".ljust(LIVE.value_bytes, "x").encode()
+            producer.produce(LIVE.name, value, partition=number % LIVE.partitions)
         sent = due
         producer.poll(0)
         time.sleep(1 / _TICKS)
@@ -112,128 +94,135 @@ def load(producer: Producer, rate: int, seconds: float) -> None:
 
 
 @contextmanager
-def mirrorlake(folder: Path, servers: dict[str, str]) -> Iterator[tuple[int, str]]:
-    """Run the mirror as an operator does; yield its process and the remote topic."""
-    conf, log = folder / "mirror.yml", folder / "mirror.log"
-    flow = {"source": "east", "target": "central", "topics": TOPIC}
-    clusters = {alias: {"bootstrap_servers": address} for alias, address in servers.items()}
-    conf.write_text(json.dumps({"lake": {"root": str(folder / "lake")}, "clusters": clusters, "flows": [flow]}))
+def mirrorlake(contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the mirror as an operator does."""
+    conf, log = contest.directory / "mirror.yml", contest.directory / "mirror.log"
+    flows = [
+        {"source": contest.source.alias, "target": target.alias, "topics": r"bench\..*"} for target in contest.targets
+    ]
+    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
+    settings = {"lake": {"root": str(contest.directory / "lake")}, "clusters": clusters, "flows": flows}
+    conf.write_text(json.dumps(settings))
     command = [sys.executable, "-m", "mirrorlake", "run", "--conf", str(conf)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         try:
-            yield process.pid, f"east.{TOPIC}"
+            yield process
+        except IncompleteCopy as error:
+            raise IncompleteCopy(f"{error}; its last words:\n{log.read_text(errors='replace')[-2000:]}") from error
         finally:
             process.terminate()
             process.wait(60)
 
 
-@contextmanager
-def mirror_maker(folder: Path, servers: dict[str, str]) -> Iterator[tuple[int, str]]:
-    """Run MM2, tuned and exactly-once."""
-    (rest_port,) = free_ports(1)
-    known = {"mm2east": servers["east"], "central": servers["central"]}
-    settings = mm2.fan_out(MM2_EXACTLY_ONCE, "mm2east", ["central"], known, rest_port=rest_port)
-    mirror = MirrorMaker(folder / "mm2", settings, java_options=("-Xms1g", "-Xmx1g"))
-    try:
-        yield mirror.process.pid, f"mm2east.{TOPIC}"
-    finally:
-        mirror.stop()
+class Subject:
+    """A running mirror that is watched, whoever it is."""
 
+    def __init__(
+        self, name: str, alias: str, process: subprocess.Popen[bytes], contest: Contest, options: Options, book: Book
+    ) -> None:
+        self.name = name
+        self._alias = alias
+        self._process = process
+        self._contest = contest
+        self._options = options
+        self._book = book
+        self._tree = ProcessTree(process.pid)
+        self._watch = Stopwatch(self._tree, contest.brokers)
+        servers = contest.source.bootstrap_servers
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": "5", "compression.type": "lz4"})
 
-SUBJECTS = {MIRRORLAKE: mirrorlake, MM2_EXACTLY_ONCE: mirror_maker}
-
-
-def measure(subject: str, folder: Path, clusters: Sequence[KafkaCluster], options: argparse.Namespace) -> list[Window]:
-    """Start one mirror, and watch it at each rate."""
-    say, servers = teller(), {cluster.alias: cluster.bootstrap_servers for cluster in clusters}
-    producer = Producer({"bootstrap.servers": servers["east"], "linger.ms": "5", "compression.type": "lz4"})
-    brokers = [ProcessTree(cluster.pid) for cluster in clusters if cluster.pid is not None]
-    found = []
-    with SUBJECTS[subject](folder, servers) as (pid, remote), Watcher(servers["central"], remote) as watcher:
-        watch = Stopwatch(ProcessTree(pid), brokers)
-        began = time.time()
+    def start(self, watcher: Watcher) -> None:
+        """Wait for the first record; its time and cost count from the start of the process."""
+        deadline = time.monotonic() + START_S
         while not watcher.latencies:
-            if time.time() - began > START_S:
-                raise RuntimeError(f"{subject} mirrored nothing within {START_S:.0f} s")
-            load(producer, 10, 1)
-        start = watch.read()
-        say(f"{subject}: first record after {start.seconds:.1f} s, {start.cpu_seconds:.1f} CPU-s")
-        for rate in options.rates:
-            load(producer, rate, WARM_UP_S)
-            watch.restart()
-            first = time.time()
-            load(producer, rate, options.seconds)
-            last, used = time.time(), watch.read()
-            # What was made last arrives within the next batches.
-            time.sleep(WARM_UP_S / 2)
-            took = watcher.between(first, last)
-            found.append(
-                Window(
-                    subject=subject,
-                    rate=rate,
-                    p50_ms=float(np.percentile(took, 50)) if len(took) else None,
-                    p99_ms=float(np.percentile(took, 99)) if len(took) else None,
-                    cores=used.cpu_seconds / used.seconds,
-                    strangers_cores=used.strangers_cores,
-                    memory_gb=_memory(pid),
-                )
+            self._alive()
+            if time.monotonic() > deadline:
+                raise IncompleteCopy(f"{self.name} mirrored nothing within {START_S:.0f} s")
+            load(self._producer, 10, 1)
+        used = self._watch.read()
+        count = len(self._contest.targets)
+        case = f"{count} target{'s' if count > 1 else ''}"
+        self._keep("start", case, used.cost, mode="cold", others_cores=used.strangers_cores)
+
+    def steady(self, watcher: Watcher, rate: int) -> None:
+        """Watch one rate; 0 is an idle mirror."""
+        load(self._producer, rate, min(WARM_UP_S, self._options.seconds))
+        self._watch.restart()
+        first = time.time()
+        load(self._producer, rate, self._options.seconds)
+        last, used = time.time(), self._watch.read()
+        # What was made last arrives within the next batches.
+        time.sleep(min(WARM_UP_S, self._options.seconds) / 2)
+        took = watcher.between(first, last)
+        values = {f"p{share} ms": float(np.percentile(took, share)) for share in (50, 99) if len(took)}
+        values |= {"cores": used.cpu_seconds / used.seconds, "memory GB": self._tree.memory_gb()}
+        self._keep("always-on", f"{rate:,} records/s" if rate else "idle", values, others_cores=used.strangers_cores)
+
+    def burst(self, number: int) -> None:
+        """Write a whole workload at once, and wait until every target holds it; the first burst only warms up."""
+        topics = bursts(self._options, number)
+        copies = self._contest.copies(lambda name: f"{self._alias}.{name}", topics)
+        self._watch.restart()
+        self._contest.write(topics)
+        for copy in copies:
+            copy.await_complete(self._alive, patience_s=_COMPLETE_S)
+        used = self._watch.read()
+        for copy in copies:
+            copy.prove(exactly_once=True)
+        if number:
+            count, records = len(copies), sum(topic.records for topic in topics)
+            self._keep(
+                "bursts",
+                f"{records:,} records, {count} target{'s' if count > 1 else ''}",
+                used.values(records) | {"memory GB": self._tree.memory_gb()},
+                others_cores=used.strangers_cores,
             )
-            say(f"{found[-1]}")
-    return found
 
-
-def table(windows: Sequence[Window]) -> str:
-    """Return the windows as Markdown.
-
-    >>> print(table([Window(subject="a", rate=10, p50_ms=1.2, p99_ms=None, cores=0.5, strangers_cores=0, memory_gb=1)]))
-    |  | records/s | p50 ms | p99 ms | cores | memory GB | others' cores |
-    | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-    | a | 10 | 1 | – | 0.50 | 1.0 | 0.0 |
-    """
-    lines = ["|  | records/s | p50 ms | p99 ms | cores | memory GB | others' cores |", f"| --- |{' ---: |' * 6}"]
-    for one in windows:
-        p50, p99 = ("–" if value is None else f"{value:,.0f}" for value in (one.p50_ms, one.p99_ms))
-        lines.append(
-            f"| {one.subject} | {one.rate:,} | {p50} | {p99} | {one.cores:.2f} | {one.memory_gb:.1f} | {one.strangers_cores:.1f} |"
+    def _keep(
+        self, suite: str, case: str, values: dict[str, float], *, mode: str = "warm", others_cores: float
+    ) -> None:
+        self._book.keep(
+            suite,
+            case,
+            values,
+            mode=f"always on, {mode}",
+            subject=self.name,
+            workload=self._contest.workload if suite == "bursts" else "",
+            others_cores=others_cores,
         )
-    return "\n".join(lines)
+
+    def _alive(self) -> None:
+        if self._process.poll() is not None:
+            raise IncompleteCopy(f"{self.name} ended with {self._process.returncode}")
 
 
-def main(arguments: list[str]) -> int:
-    """Measure and print the table."""
-    options = _parser().parse_args(arguments)
-    windows: list[Window] = []
-    with tempfile.TemporaryDirectory(prefix="mirrorlake-bench-", dir=options.directory) as directory:
-        folder = Path(directory)
-        clusters = [KafkaCluster(alias, directory=folder / alias) for alias in ("east", "central")]
-        try:
-            start_all(clusters)
-            client = AdminClient({"bootstrap.servers": clusters[0].bootstrap_servers})
-            client.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)])[TOPIC].result(60)
-            for subject in options.only:
-                windows += measure(subject, folder, clusters, options)
-        finally:
-            for cluster in clusters:
-                cluster.stop()
-    sys.stdout.write(f"{this_machine()}\n\n{table(windows)}\n")
-    return 0
+def bursts(options: Options, number: int) -> tuple[Topic, ...]:
+    """Return the topics of a burst: there from the start, so that making them is in no figure."""
+    return options.topics(f"bench.burst{number}.")
 
 
-def _memory(pid: int) -> float:
-    root = psutil.Process(pid)
-    return float(sum(one.memory_info().rss for one in (root, *root.children(recursive=True))) / 1e9)
+def measure(options: Options, book: Book, say: Say) -> None:
+    """Run each subject with each number of targets, on brokers of its own."""
+    for count in options.targets:
+        for name in options.subjects:
+            book.attempt(f"always on, {count} targets, {name}", partial(_one, name, count, options, book, say))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.always_on", description=__doc__)
-    add = parser.add_argument
-    add("--rates", type=lambda text: [int(rate) for rate in text.split(",")], default=[1000, 5000, 0], metavar="A,B")
-    add("--seconds", type=float, default=60.0, help="of each window (60)")
-    add("--only", type=lambda text: text.split(","), default=list(SUBJECTS), help=", ".join(SUBJECTS))
-    add("--directory", type=Path, help="where data is put while it runs (the system's temporary folder)")
-    return parser
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+def _one(name: str, count: int, options: Options, book: Book, say: Say) -> None:
+    with options.contest(say, targets=count) as contest:
+        numbers = range(options.bursts + 1 if options.bursts else 0)
+        contest.create([LIVE, *(topic for number in numbers for topic in bursts(options, number))])
+        is_ours = name == MIRRORLAKE
+        alias = contest.source.alias if is_ours else "mm2live"
+        with (
+            mirrorlake(contest) if is_ours else mm2.running(name, alias, contest) as process,
+            Watcher(contest.targets[0].bootstrap_servers, f"{alias}.{LIVE.name}") as watcher,
+        ):
+            subject = Subject(name, alias, process, contest, options, book)
+            subject.start(watcher)
+            if count == min(options.targets):
+                for rate in options.rates:
+                    subject.steady(watcher, rate)
+            for number in numbers:
+                subject.burst(number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -13,14 +13,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirrorlake.sandbox import KafkaCluster, start_all
-from tests.bench.copies import Copy, Part, parts_of
+from tests.bench.copies import Copy, parts_of
 from tests.bench.processes import ProcessTree
-from tests.bench.workload import PARTITIONS, Topic, fill
+from tests.bench.results import Say
+from tests.bench.workload import Topic, described, fill
 
 _HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseSerialGC")
 _WARM_UP = "warm-up"
-
-Say = Callable[[str], None]
 
 
 class Contest:
@@ -30,7 +29,7 @@ class Contest:
         self.topics = topics
         self.directory = directory
         self.say = say
-        self._seed = seed
+        self.seed = seed
         self._stack = ExitStack()
         aliases = ("east", "central", *(f"central{number}" for number in range(2, targets + 1)))
         self.source, *self.targets = (
@@ -38,12 +37,12 @@ class Contest:
         )
 
     @property
-    def target(self) -> KafkaCluster:
-        return self.targets[0]
-
-    @property
     def clusters(self) -> list[KafkaCluster]:
         return [self.source, *self.targets]
+
+    @property
+    def workload(self) -> str:
+        return described(self.topics)
 
     @property
     def records(self) -> int:
@@ -58,10 +57,6 @@ class Contest:
             self._stack.callback(cluster.stop)
         start_all(self.clusters)
         self.say(f"{len(self.clusters)} brokers are up")
-        for topic in self.topics:
-            _create(self.source, topic.name)
-            fill(self.source.bootstrap_servers, topic, seed=self._seed, say=self.say)
-        self._warm_up()
         return self
 
     def __exit__(
@@ -69,14 +64,34 @@ class Contest:
     ) -> None:
         self._stack.close()
 
-    def copy(self, name: Callable[[str], str]) -> Copy:
-        return self.copies(name)[0]
+    def fill(self) -> None:
+        """Write the workload, and let the targets write and the source read once: a JVM's first million records are dearer."""
+        self.create(self.topics)
+        self.write(self.topics)
+        sample = Topic(name=_WARM_UP, records=min(400_000, self.records), value_bytes=500)
+        for target in self.targets:
+            _create(target, sample)
+            fill(target.bootstrap_servers, sample, seed=self.seed, say=self.say)
+        Copy(self.source.bootstrap_servers, parts_of(self.topics, lambda name: name)).prove(exactly_once=True)
+        self.say("read the source back: complete")
+        self.clean()
 
-    def copies(self, name: Callable[[str], str]) -> list[Copy]:
-        return [Copy(target.bootstrap_servers, self.parts(name)) for target in self.targets]
+    def create(self, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            _create(self.source, topic)
 
-    def parts(self, name: Callable[[str], str]) -> list[Part]:
-        return parts_of(self.topics, name)
+    def write(self, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            fill(self.source.bootstrap_servers, topic, seed=self.seed, say=self.say)
+
+    def copies(self, name: Callable[[str], str], topics: Sequence[Topic] | None = None) -> list[Copy]:
+        parts = parts_of(topics or self.topics, name)
+        return [Copy(target.bootstrap_servers, parts) for target in self.targets]
+
+    def log_bytes(self) -> int:
+        """Return how many bytes the workload takes in the source's log."""
+        data = self.source.directory / "data"
+        return sum(log.stat().st_size for topic in self.topics for log in data.glob(f"{topic.name}-[0-9]*/*.log"))
 
     def clean(self, *, containing: str = "") -> None:
         """Delete what a mirror left on all clusters, or only topics with this text in their name; let things settle."""
@@ -89,21 +104,11 @@ class Contest:
                 _all_done(client.delete_topics(gone, operation_timeout=30))
         time.sleep(1.0)
 
-    def _warm_up(self) -> None:
-        """Let the targets write and the source read once: a JVM's first million records are dearer, whoever sends them."""
-        sample = Topic(name=_WARM_UP, records=min(400_000, self.records), value_bytes=500)
-        for target in self.targets:
-            _create(target, sample.name)
-            fill(target.bootstrap_servers, sample, seed=self._seed, say=self.say)
-        own = Copy(self.source.bootstrap_servers, self.parts(lambda name: name))
-        own.prove(exactly_once=True)
-        self.say("read the source back: complete")
-        self.clean()
 
-
-def _create(cluster: KafkaCluster, name: str) -> None:
+def _create(cluster: KafkaCluster, topic: Topic) -> None:
     client = _admin(cluster)
-    _all_done(client.create_topics([NewTopic(name, num_partitions=PARTITIONS, replication_factor=1)]))
+    new = NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=1)
+    _all_done(client.create_topics([new]))
 
 
 def _admin(cluster: KafkaCluster) -> AdminClient:

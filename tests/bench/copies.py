@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tests.bench.workload import PARTITIONS, Topic, key_of
+from tests.bench.workload import Topic, key_of
 
 _LOOK_S = 0.1
 _TAIL = 8
@@ -36,19 +36,29 @@ class Part:
 
     topic: str
     partition: int
+    partitions: int
+    """Of the topic."""
     records: int
 
     def key(self, place: int) -> bytes:
         """Return the key of the record at a place, counted from 0 without control records."""
-        return key_of(place * PARTITIONS + self.partition)
+        return key_of(self.key_number(place))
+
+    def key_number(self, place: int) -> int:
+        return place * self.partitions + self.partition
 
 
 def parts_of(topics: Iterable[Topic], name: Callable[[str], str]) -> list[Part]:
     """Return the partitions that a complete copy has; `name` gives the remote topic."""
     return [
-        Part(topic=name(topic.name), partition=partition, records=topic.in_partition(partition))
+        Part(
+            topic=name(topic.name),
+            partition=partition,
+            partitions=topic.partitions,
+            records=topic.in_partition(partition),
+        )
         for topic in topics
-        for partition in range(PARTITIONS)
+        for partition in range(topic.partitions)
     ]
 
 
@@ -72,7 +82,7 @@ class Tally:
     def add(self, key: bytes) -> None:
         if key == self.part.key(self.seen):
             self.seen += 1
-        elif key.isdigit() and int(key) < self.seen * PARTITIONS + self.part.partition:
+        elif key.isdigit() and int(key) < self.part.key_number(self.seen):
             self.again += 1
         elif len(self.wrong) < 3:
             self.wrong.append(f"{key!r} where {self.part.key(self.seen)!r} was due")
@@ -200,6 +210,3 @@ class _Reader:
                     open_parts -= 1
                 else:
                     raise KafkaException(error)
-
-
-__all__ = ["Copy", "IncompleteCopy", "Part", "Tally", "lacking", "parts_of"]

@@ -5,15 +5,11 @@ Brokers are played: their answers are there at once. The sampler, Spark and Delt
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -28,11 +24,16 @@ from mirrorlake.lake.schema import METADATA, OFFSET_MAP, POSITIONS, RELAY, SAMPL
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
-from tests.bench.processes import ProcessTree
+from tests.bench.options import Options
+from tests.bench.processes import ProcessTree, Stopwatch
+from tests.bench.results import MIRRORLAKE, Book, Say
 
 FLOW = "east->central"
 EVERY_S = 30
 DAYS = 30
+TOPICS, GROUPS = 1_000, 200
+# Of the 30 days; all of them busy.
+PARTITIONS = 20
 
 
 @dataclass
@@ -105,32 +106,27 @@ class Played:
         return LedgerRecord(claim=Claim(flow=FLOW, lane=lane, lanes=1, epoch=1), seq=1, positions=positions)
 
 
-def main() -> None:
-    """Measure what is asked for and print one JSON document."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["sampler", "questions"])
-    parser.add_argument("--topics", type=int, default=1000)
-    parser.add_argument("--groups", type=int, default=200)
-    parser.add_argument("--topics-of-a-group", type=int, default=50)
-    parser.add_argument("--partitions", type=int, default=20, help="partitions of the 30 days; all of them busy")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="mirrorlake-lag-") as folder:
-        mirror = ml.from_settings(
-            {
-                "lake": {"root": f"{folder}/lake"},
-                "clusters": {a: {"bootstrap_servers": "127.0.0.1:1"} for a in ("east", "central")},
-                "flows": [{"source": "east", "target": "central", "topics": "t.*"}],
-            }
-        )
-        mirror.lake.create_all(["east"])
-        is_sampler = given.what == "sampler"
-        found = measure_sampler(mirror, given) if is_sampler else measure_questions(mirror, given.partitions)
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+def measure(options: Options, book: Book, say: Say) -> None:
+    """Measure the sampler, and questions about 30 days; each on a lake of its own."""
+    if MIRRORLAKE not in options.subjects:
+        return
+    for what, run in (("sampler", measure_sampler), ("questions", measure_questions)):
+        with options.folder() as folder:
+            mirror = ml.from_settings(
+                {
+                    "lake": {"root": f"{folder}/lake"},
+                    "clusters": {a: {"bootstrap_servers": "127.0.0.1:1"} for a in ("east", "central")},
+                    "flows": [{"source": "east", "target": "central", "topics": "t.*"}],
+                }
+            )
+            mirror.lake.create_all(["east"])
+            book.attempt(what, partial(run, mirror, options, book, say))
 
 
-def measure_sampler(mirror: Mirror, given: argparse.Namespace) -> dict[str, Any]:
-    """Return seconds, CPU-seconds and rows of a look: the first, idle ones, and with a part of all positions moved."""
-    played: Any = Played(given.topics, 10, given.groups, given.topics_of_a_group)
+def measure_sampler(mirror: Mirror, options: Options, book: Book, _: Say) -> None:
+    """Keep seconds, CPU-seconds and rows of a look: the first, idle ones, and with a part of all positions moved."""
+    topics, groups = round(TOPICS * options.scale), round(GROUPS * options.scale)
+    played: Any = Played(topics, 10, groups, max(1, topics // 20))
     now = datetime.now(timezone.utc)
     lake = mirror.lake
     lake.append_rows(
@@ -172,28 +168,26 @@ def measure_sampler(mirror: Mirror, given: argparse.Namespace) -> dict[str, Any]
         )
 
     sampler, tree = Sampler(lake, sites, now=lambda: datetime.now(timezone.utc)), ProcessTree(os.getpid())
-    found: dict[str, Any] = {}
-    looks = [("first", 0), ("warm-up", 0), *[("idle", 0)] * 3, *[("a tenth moved", played.topics // 10)] * 3]
-    looks.append(("all moved", played.topics))
+    looks = [("the first of a process, everything written", 0), ("the second", 0), *[("nothing moved", 0)] * 3]
+    looks += [*[("a tenth of the topics moved", topics // 10)] * 3, ("all topics moved", topics)]
     for what, moved in looks:
         played.moved, played.rounds = moved, played.rounds + 1
-        begun, cpu = time.monotonic(), tree.cpu_seconds()
+        watch = Stopwatch(tree, [])
         sample = sampler.once()
-        entry = {
-            "seconds": round(time.monotonic() - begun, 2),
-            "cpu_seconds": round(tree.cpu_seconds() - cpu, 2),
-            "rows": sample.changed,
-            "seen": sum(len(look.positions) for look in sample.looks),
-        }
-        found.setdefault(what, []).append(entry)
-        sys.stderr.write(f"{what}: {entry}\n")
-    files, size = lake.size(lake.meta_location(POSITIONS))
-    return {**found, "positions": {"files": files, "bytes": size}}
+        used = watch.read()
+        book.keep(
+            "sampler",
+            what,
+            {**used.cost, "rows written": sample.changed},
+            mode=f"one look at {topics:,} topics of 10 partitions and {groups} groups",
+            others_cores=used.strangers_cores,
+        )
 
 
-def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
-    """Return how long questions take after 30 days in which every partition moved between any two looks."""
+def measure_questions(mirror: Mirror, options: Options, book: Book, say: Say) -> None:
+    """Keep how long questions take after 30 days in which every partition moved between any two looks."""
     lake, spark = mirror.lake, mirror.spark
+    partitions = max(1, round(PARTITIONS * options.scale))
     end = datetime.now(timezone.utc).replace(microsecond=0)
     looks = DAYS * 86_400 // EVERY_S
     begin = end - timedelta(seconds=looks * EVERY_S)
@@ -252,7 +246,8 @@ def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
         epoch="1",
         committed_at="at",
     )
-    lag, times = mirror.lag, {}
+    lag = mirror.lag
+    say(f"made {looks:,} looks at {partitions} partitions")
     mirror.create_views(days=DAYS)
     hour = "date_trunc('hour', observed_at) AS hour, hop, max(time_lag_ms)"
     questions: dict[str, Callable[[], list[Any]]] = {
@@ -270,15 +265,14 @@ def measure_questions(mirror: Mirror, partitions: int) -> dict[str, Any]:
     }
     lag.over("10m").collect()
     for what, ask in questions.items():
-        begun = time.monotonic()
-        rows = len(ask())
-        times[what] = {"seconds": round(time.monotonic() - begun, 1), "rows": rows}
-        sys.stderr.write(f"{what}: {times[what]}\n")
-    tables = {
-        table.name: lake.size(lake.meta_location(table) if table is not RELAY else lake.relay_location("east"))
-        for table in (POSITIONS, SAMPLES, RELAY, OFFSET_MAP)
-    }
-    return {"looks": looks, "partitions": partitions, "questions": times, "files and bytes": tables}
+        book.attempt(what, partial(_asked, what, ask, book, f"{DAYS} days kept, {partitions} partitions"))
+
+
+def _asked(what: str, ask: Callable[[], list[Any]], book: Book, mode: str) -> None:
+    watch = Stopwatch(ProcessTree(os.getpid()), [])
+    rows = len(ask())
+    used = watch.read()
+    book.keep("questions", what, {**used.cost, "rows": rows}, mode=mode, others_cores=used.strangers_cores)
 
 
 def _write(lake: Lake, table: TableSchema, frame: Any, **columns: str) -> None:
@@ -287,7 +281,3 @@ def _write(lake: Lake, table: TableSchema, frame: Any, **columns: str) -> None:
     place = lake.relay_location("east") if table is RELAY else lake.meta_location(table)
     column = next(c for c in ("observed_at", "landed_at", "committed_at") if c in table.columns)
     lake.append(frame.select(*cells).repartitionByRange(DAYS, column).sortWithinPartitions(column), place)
-
-
-if __name__ == "__main__":
-    main()

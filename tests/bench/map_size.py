@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,36 +13,46 @@ import mirrorlake as ml
 from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster, start_all
+from tests.bench.options import Options
+from tests.bench.results import MIRRORLAKE, Book, Say
 
 PARTITIONS = 8
 PLAIN = 1_000_000
 KEYED, KEYS, TARGETS = 200_000, 10_000, 12
 TRANSACTIONS, EACH = 12_000, 5
 _WRITERS = 8
+CASES = {
+    "plain": "plain",
+    "marked": f"a commit marker after every {EACH} records",
+    "keyed": f"by key, {KEYS:,} keys, {PARTITIONS} to {TARGETS} partitions",
+}
 
 
-def main() -> None:
-    """Mirror both topics and print one JSON document."""
-    with tempfile.TemporaryDirectory(prefix="mirrorlake-map-") as folder:
-        clusters = {alias: KafkaCluster(alias, directory=Path(folder) / alias) for alias in ("east", "central")}
+def measure(options: Options, book: Book, _: Say) -> None:
+    """Mirror each kind of topic once."""
+    if MIRRORLAKE not in options.subjects:
+        return
+    with options.folder() as folder:
+        clusters = {alias: KafkaCluster(alias, directory=folder / alias) for alias in ("east", "central")}
         start_all(list(clusters.values()))
         try:
             address = clusters["east"].bootstrap_servers
             admin = ml.from_settings(_settings(folder, clusters, "unused")).admin("east")
-            for topic in ("plain", "marked", "keyed"):
+            for topic in CASES:
                 admin.create(TopicSpec(name=topic, partitions=PARTITIONS))
-            _write_plain(address, "plain", PLAIN, keys=0)
-            _write_plain(address, "keyed", KEYED, keys=KEYS)
+            _write_plain(address, "plain", round(PLAIN * options.scale), keys=0)
+            _write_plain(address, "keyed", round(KEYED * options.scale), keys=KEYS)
+            transactions = round(TRANSACTIONS * options.scale)
             with ThreadPoolExecutor(_WRITERS) as pool:
-                list(pool.map(lambda partition: _write_marked(address, partition), range(PARTITIONS)))
-            found = {topic: _measure(folder, clusters, topic) for topic in ("plain", "marked", "keyed")}
-            sys.stdout.write(json.dumps(found, indent=2) + "\n")
+                list(pool.map(lambda partition: _write_marked(address, partition, transactions), range(PARTITIONS)))
+            for topic, case in CASES.items():
+                book.keep("map", case, _measure(folder, clusters, topic), mode="one `run --once`")
         finally:
             for cluster in clusters.values():
                 cluster.kill()
 
 
-def _settings(folder: str, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, object]:
+def _settings(folder: Path, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, object]:
     placement: object = {"by": "key", "count": TARGETS} if topic == "keyed" else "keep"
     flow = {"name": topic, "source": "east", "target": "central", "topics": topic, "placement": placement}
     return {
@@ -55,7 +62,7 @@ def _settings(folder: str, clusters: dict[str, KafkaCluster], topic: str) -> dic
     }
 
 
-def _measure(folder: str, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, float]:
+def _measure(folder: Path, clusters: dict[str, KafkaCluster], topic: str) -> dict[str, float]:
     mirror = ml.from_settings(_settings(folder, clusters, topic))
     mirror.run(once=True)
     runs = mirror.lake.meta(OFFSET_MAP)
@@ -66,9 +73,9 @@ def _measure(folder: str, clusters: dict[str, KafkaCluster], topic: str) -> dict
     per = 1_000_000 / row.records
     return {
         "records": row.records,
-        "rows per million": round(row.rows * per, 1),
-        "holes per million": round(row.holes * per),
-        "bytes per million": round(size * per),
+        "rows per M": row.rows * per,
+        "holes per M": row.holes * per,
+        "bytes per M": size * per,
     }
 
 
@@ -85,15 +92,11 @@ def _write_plain(address: str, topic: str, count: int, *, keys: int) -> None:
         raise RuntimeError(f"topic {topic} could not be written")
 
 
-def _write_marked(address: str, partition: int) -> None:
+def _write_marked(address: str, partition: int, transactions: int) -> None:
     producer = Producer({"bootstrap.servers": address, "transactional.id": f"map-{uuid.uuid4()}", "linger.ms": 0})
     producer.init_transactions(30)
-    for number in range(TRANSACTIONS // PARTITIONS):
+    for number in range(transactions // PARTITIONS):
         producer.begin_transaction()
         for _ in range(EACH):
             producer.produce("marked", b"%d" % number, partition=partition)
         producer.commit_transaction(30)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,8 +11,8 @@ from mirrorlake.sandbox.mirror_maker import MirrorMaker, base_properties
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
 from tests.bench.contest import Contest
 from tests.bench.copies import IncompleteCopy
-from tests.bench.figures import MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, Measurement
 from tests.bench.processes import ProcessTree, Stopwatch
+from tests.bench.results import MM2_DEFAULTS, MM2_EXACTLY_ONCE, MM2_TUNED, Book
 
 _START_S = 300.0
 _COPY_S = 1800.0
@@ -57,12 +57,15 @@ def fan_out(
     return {**found, "clusters": ",".join([source, *targets])}
 
 
-def measure(subject: str, number: int, contest: Contest) -> Measurement:
+SETTINGS = (MM2_DEFAULTS, MM2_TUNED, MM2_EXACTLY_ONCE)
+
+
+def drain(subject: str, number: int, contest: Contest, book: Book, *, case: str) -> None:
     """Run MM2 until every target is complete; counted from its first mirrored record."""
     # An alias of its own a pass: a worker that is gone blocks its group for a minute.
-    source = f"mm2{(MM2_DEFAULTS, MM2_TUNED, MM2_EXACTLY_ONCE).index(subject)}pass{number}"
+    source = f"mm2{SETTINGS.index(subject)}pass{number}"
     copies = contest.copies(lambda name: f"{source}.{name}")
-    with _running(subject, source, contest) as process:
+    with running(subject, source, contest) as process:
 
         def alive() -> None:
             if process.poll() is not None:
@@ -72,20 +75,29 @@ def measure(subject: str, number: int, contest: Contest) -> Measurement:
         with ThreadPoolExecutor(len(copies)) as pool:
             firsts = [pool.submit(copy.await_first, alive, patience_s=_START_S) for copy in copies]
             wait(firsts, return_when=FIRST_COMPLETED)
-            start = watch.read()
             watch.restart()
             for first in firsts:
                 first.result()
         for copy in copies:
             copy.await_complete(alive, patience_s=_COPY_S)
         used = watch.read()
-    again = sum(copy.prove(exactly_once=subject == MM2_EXACTLY_ONCE) for copy in copies)
+    for copy in copies:
+        copy.prove(exactly_once=subject == MM2_EXACTLY_ONCE)
     contest.clean()
-    return used.measurement(subject, contest.records, start=start, facts={"records twice": again})
+    book.keep(
+        "drain",
+        case,
+        used.values(contest.records),
+        mode="from its first record",
+        subject=subject,
+        workload=contest.workload,
+        others_cores=used.strangers_cores,
+    )
 
 
 @contextmanager
-def _running(subject: str, source: str, contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
+def running(subject: str, source: str, contest: Contest) -> Iterator[subprocess.Popen[bytes]]:
+    """Run MM2 from the source, under an alias, to every target."""
     (rest_port,) = free_ports(1)
     targets = {target.alias: target.bootstrap_servers for target in contest.targets}
     servers = {source: contest.source.bootstrap_servers, **targets}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from tests.bench.figures import Measurement
+from tests.bench.results import per_million
 
 
 class ProcessTree:
@@ -24,6 +24,10 @@ class ProcessTree:
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
         self._most = 0.0
+
+    def memory_gb(self) -> float:
+        """Return the resident memory of the tree now."""
+        return float(sum(one.memory_info().rss for one in (self._root, *self._root.children(recursive=True))) / 1e9)
 
     def cpu_seconds(self) -> float:
         """Return user and system time so far; it never falls, also when the tree has ended."""
@@ -58,18 +62,18 @@ class Usage:
     broker_cpu_seconds: float
     strangers_cores: float
 
-    def measurement(
-        self, subject: str, records: int, *, start: Usage | None = None, facts: Mapping[str, float]
-    ) -> Measurement:
-        """Make this use a pass of a subject; `start` is what it took to get ready."""
-        return Measurement(
-            subject=subject,
-            records=records,
-            **asdict(self),
-            start_seconds=start.seconds if start else None,
-            start_cpu_seconds=start.cpu_seconds if start else None,
-            facts=facts,
-        )
+    def values(self, records: int) -> dict[str, float]:
+        """Name the use per million records, and the rate."""
+        return {
+            "CPU-s per M": per_million(self.cpu_seconds, records),
+            "records/s": records / self.seconds,
+            "brokers' CPU-s per M": per_million(self.broker_cpu_seconds, records),
+        }
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Name the use of what is done once."""
+        return {"seconds": self.seconds, "CPU-s": self.cpu_seconds}
 
 
 class Stopwatch:

@@ -1,14 +1,12 @@
 """What rules cost: CPU-seconds per million records on one core, through the view of a flow, as a worker runs it.
 
-`python -m tests.bench.rules [--records N]` prints a table for docs/benchmarks.md. The values are those of the workload,
-cut back to their last whole member: the workload cuts them to their length, and half a member is not JSON.
+The values are those of the workload, cut back to their last whole member: the workload cuts them to their length, and half a
+member is not JSON.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 
@@ -19,6 +17,8 @@ from mirrorlake.config.loading import loads
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.rules.flow_view import FlowView
 from mirrorlake.rules.flow_view_build import make_flow_view
+from tests.bench.options import Options
+from tests.bench.results import MIRRORLAKE, Book, Say
 from tests.bench.workload import key_of, values
 
 SIZES = (100, 1_000)
@@ -46,19 +46,17 @@ RULES: dict[str, list[dict[str, object]]] = {
 }
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.rules", description=__doc__)
-    parser.add_argument("--records", type=int, default=1_000_000, help="records per figure (default 1 000 000)")
-    records = max(BATCH, parser.parse_args(arguments).records)
+def measure(options: Options, book: Book, _: Say) -> None:
+    """Measure each rule on a million records a size, or on a share of them."""
+    if MIRRORLAKE not in options.subjects:
+        return
+    records = max(BATCH, round(1_000_000 * options.scale))
     ml.rule_function("bench-same", lambda batch: batch)
     ml.rule_function("bench-replace", _replace)
-    lines = ["| rule | 100 B | 1 KB |", "| --- | ---: | ---: |"]
     batches = {size: list(_batches(size)) for size in SIZES}
     for name, rules in RULES.items():
-        seconds = [_measure(_view(rules), batches[size], records) for size in SIZES]
-        lines.append(f"| {name} | " + " | ".join(f"{one:.2f}" for one in seconds) + " |")
-        sys.stderr.write(lines[-1] + "\n")
-    sys.stdout.write("\n".join(lines) + "\n")
+        cost = {f"{size:,} B": _measure(_view(rules), batches[size], records) for size in SIZES}
+        book.keep("rules", name, cost, mode="CPU-s per M on one core")
 
 
 def _view(rules: list[dict[str, object]]) -> FlowView:
@@ -109,7 +107,3 @@ def _measure(view: FlowView, batches: list[pa.RecordBatch], records: int) -> flo
         view(_SOURCE, batches[done // BATCH % len(batches)])
         done += BATCH
     return (time.process_time() - started) / done * 1_000_000
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

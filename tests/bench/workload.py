@@ -1,4 +1,4 @@
-"""The records: 1 M of 1 KB and 2 M of 100 B, JSON-like, seeded, in 8 partitions each, and how they get to the source.
+"""The records: JSON-like, seeded, by default 1 M of 1 KB and 2 M of 100 B in 8 partitions each, and how they get to the source.
 
 The key of a record is its number in its topic, and its partition is that number modulo the partition count: a copy can
 be proven complete and in order by its keys alone.
@@ -7,7 +7,7 @@ be proven complete and in order by its keys alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice, repeat
 from random import Random
@@ -15,7 +15,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-PARTITIONS = 8
+from tests.bench.results import Say
+
+# How many records of a size are the whole workload: about as many bytes of the largest as of all others.
+RECORDS = {100: 2_000_000, 1_000: 1_000_000, 100_000: 12_000}
+CODECS = ("lz4", "zstd", "snappy", "gzip", "none")
 # Distinct values are used again after 8 MB: far outside the window of any compression at work here.
 _POOL_BYTES = 8_000_000
 _CHUNK = 200_000
@@ -40,24 +44,50 @@ class Topic:
     name: str
     records: int
     value_bytes: int
+    partitions: int = 8
+    codec: str = "lz4"
 
     @property
     def bytes(self) -> int:
         return self.records * (self.value_bytes + len(key_of(0)))
 
     def in_partition(self, partition: int) -> int:
-        return len(range(partition, self.records, PARTITIONS))
+        return len(range(partition, self.records, self.partitions))
 
 
-def topics(scale: float) -> tuple[Topic, ...]:
-    """Return the topics at a scale; 1 is the full workload."""
-    found = (
-        Topic(name="bench.1k", records=round(1_000_000 * scale), value_bytes=1_000),
-        Topic(name="bench.100b", records=round(2_000_000 * scale), value_bytes=100),
+def topics(
+    scale: float = 1.0,
+    *,
+    sizes: Sequence[int] = (1_000, 100),
+    partitions: int = 8,
+    codec: str = "lz4",
+    prefix: str = "bench.",
+) -> tuple[Topic, ...]:
+    """Return a topic for each size of value, in bytes; at scale 1 with as many records as `RECORDS` says."""
+    found = tuple(
+        Topic(
+            name=f"{prefix}{size}",
+            records=round(RECORDS[size] * scale),
+            value_bytes=size,
+            partitions=partitions,
+            codec=codec,
+        )
+        for size in sizes
     )
-    if any(topic.records < PARTITIONS for topic in found):
+    if any(topic.records < partitions for topic in found):
         raise ValueError(f"a scale of {scale} leaves partitions empty")
     return found
+
+
+def described(topics: Sequence[Topic]) -> str:
+    """Say what the records are.
+
+    >>> described(topics(0.1))
+    '100,000 records of 1,000 B and 200,000 of 100 B, 8 partitions, lz4'
+    """
+    parts = [f"{topic.records:,} of {topic.value_bytes:,} B" for topic in topics]
+    parts[0] = parts[0].replace(" of ", " records of ")
+    return f"{' and '.join(parts)}, {topics[0].partitions} partitions, {topics[0].codec}"
 
 
 def key_of(number: int) -> bytes:
@@ -98,13 +128,13 @@ def _hex(random: Random, length: int) -> str:
     return "".join(random.choices(_HEX, k=length))
 
 
-def fill(bootstrap_servers: str, topic: Topic, *, seed: int, say: Callable[[str], None]) -> None:
+def fill(bootstrap_servers: str, topic: Topic, *, seed: int, say: Say) -> None:
     """Write all records of a topic; the broker has confirmed every one of them when this returns."""
     failures: list[KafkaError] = []
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "compression.type": "lz4",
+            "compression.type": topic.codec,
             "enable.idempotence": True,
             "linger.ms": 50,
             "queue.buffering.max.messages": 2 * _CHUNK,
@@ -122,7 +152,9 @@ def fill(bootstrap_servers: str, topic: Topic, *, seed: int, say: Callable[[str]
 
 def _chunks(topic: Topic, seed: int) -> Iterator[tuple[list[bytes], list[bytes], list[int]]]:
     pool: Iterator[Any] = cycle(values(topic.value_bytes, seed))
-    for start in range(0, topic.records, _CHUNK):
-        numbers = range(start, min(start + _CHUNK, topic.records))
+    # A chunk is flushed as a whole, so it has to fit into the client's queue.
+    chunk = min(_CHUNK, 500_000_000 // topic.value_bytes)
+    for start in range(0, topic.records, chunk):
+        numbers = range(start, min(start + chunk, topic.records))
         keys = [key_of(number) for number in numbers]
-        yield list(islice(pool, len(numbers))), keys, [number % PARTITIONS for number in numbers]
+        yield list(islice(pool, len(numbers))), keys, [number % topic.partitions for number in numbers]

@@ -1,0 +1,100 @@
+"""What somebody waits for at a prompt: commands as processes of their own, a `run --once` from cold, and the demo.
+
+CPU-seconds are those of the command's whole process tree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mirrorlake.sandbox.ports import LOOPBACK, free_ports
+from tests.bench.contest import Contest
+from tests.bench.options import Options
+from tests.bench.processes import ProcessTree, Stopwatch, Usage
+from tests.bench.results import MIRRORLAKE, Book, Say
+from tests.bench.workload import Topic
+
+_ROOT = Path(__file__).parents[2]
+_FLOW = "east->central"
+_TOPIC = Topic(name="bench.orders", records=40_000, value_bytes=100)
+# A look at a process that ends: what it used after the last one is lost.
+_LOOK_S = 0.1
+_PLACE = ("--topic", _TOPIC.name, "--partition", "0", "--offset", "21")
+COMMANDS = {
+    "offsets": ("offsets", "--flow", _FLOW, *_PLACE),
+    "status": ("status",),
+    "plan": ("plan",),
+    "groups": ("groups", "--flow", _FLOW),
+    "lag": ("lag",),
+    "doctor": ("doctor",),
+    "verify": ("verify",),
+}
+
+
+def measure(options: Options, book: Book, say: Say) -> None:
+    """Run each command `repeat` times; the demo's second time counts."""
+    if MIRRORLAKE not in options.subjects:
+        return
+    with options.contest(say) as contest:
+        contest.create([_TOPIC])
+        contest.write([_TOPIC])
+        book.attempt("commands", lambda: _commands(contest, options.repeat, book))
+    with options.folder() as folder:
+        book.attempt("demo", lambda: _demo(folder, book))
+
+
+def _commands(contest: Contest, repeat: int, book: Book) -> None:
+    conf = contest.directory / "mirror.yml"
+    clusters = {cluster.alias: {"bootstrap_servers": cluster.bootstrap_servers} for cluster in contest.clusters}
+    settings = {
+        "lake": {"root": str(contest.directory / "lake")},
+        "clusters": clusters,
+        "flows": [{"source": "east", "target": "central", "topics": _TOPIC.name}],
+    }
+    conf.write_text(json.dumps(settings))
+
+    def run(suite: str, case: str, *arguments: str) -> None:
+        used = _ran([sys.executable, "-m", "mirrorlake", *arguments, "--conf", str(conf)], contest.directory, contest)
+        book.keep(suite, case, used.cost, mode="a process, cold", others_cores=used.strangers_cores)
+
+    run("once", f"{_TOPIC.records:,} records of {_TOPIC.value_bytes} B", "run", "--once")
+    for _ in range(repeat):
+        run("once", "nothing new", "run", "--once")
+    for case, arguments in COMMANDS.items():
+        for _ in range(repeat):
+            run("shell", case, *arguments)
+
+
+def _demo(folder: Path, book: Book) -> None:
+    settings = (_ROOT / "conf" / "demo.yml").read_text()
+    conf = folder / "conf" / "demo.yml"
+    conf.parent.mkdir()
+    conf.write_text(re.sub(r"127\.0\.0\.1:\d+", lambda _: f"{LOOPBACK}:{free_ports(1)[0]}", settings))
+    for number in range(2):
+        used = _ran([sys.executable, str(_ROOT / "notebooks" / "demo"), "--conf", str(conf)], folder)
+        if number:
+            book.keep("shell", "make demo", used.cost, mode="second time", others_cores=used.strangers_cores)
+
+
+def _ran(command: Sequence[str], folder: Path, contest: Contest | None = None) -> Usage:
+    """Run a command to its end; exit 1 is a finding, not a failure."""
+    log = folder / "command.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
+        tree = ProcessTree(process.pid)
+        watch = Stopwatch(tree, contest.brokers if contest else [])
+        while process.poll() is None:
+            tree.cpu_seconds()
+            try:
+                process.wait(_LOOK_S)
+            except subprocess.TimeoutExpired:
+                continue
+        used = watch.read()
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"{command} ended with {process.returncode}: {log.read_text(errors='replace')[-500:]}")
+    return used

@@ -1,0 +1,151 @@
+"""The arithmetic of the benchmark, its settings of MirrorMaker 2, and a benchmark as a run of a real MLflow store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.tracking.run import runs_frame
+from mirrorlake.tracking.store import RunStore
+from mirrorlake.tracking.tracker import Tracker
+from tests.bench import mm2
+from tests.bench.copies import Tally, parts_of
+from tests.bench.drain import check_relay
+from tests.bench.options import parsed
+from tests.bench.processes import Machine
+from tests.bench.results import MIRRORLAKE, MM2_EXACTLY_ONCE, MM2_TUNED, Book, Result, load, markdown, medians
+from tests.bench.track import bench_run
+from tests.bench.workload import Topic, topics
+
+MACHINE = Machine(cpu="some", cores=2, memory_gib=4.0, system="Linux 6")
+
+
+def result(subject: str, cpu: float, *, case: str = "1 target", mode: str = "warm", date: str = "2026-01-01") -> Result:
+    return Result(
+        suite="drain", case=case, subject=subject, mode=mode, values={"CPU-s per M": cpu}, command="bench", date=date
+    )
+
+
+def test_a_table_holds_medians_and_ratios_and_says_where_they_come_from() -> None:
+    found = [result(MIRRORLAKE, cpu) for cpu in (8.0, 9.0, 30.0)]
+    found += [result(MIRRORLAKE, 20.0, mode="cold"), result(MM2_TUNED, 5.0), result(MM2_EXACTLY_ONCE, 6.0)]
+    found += [result(MIRRORLAKE, 12.0, case="2 targets"), replace(result(MIRRORLAKE, 1.0), suite="other")]
+    assert markdown([replace(one, machine="here", others_cores=0.2) for one in found], "drain").splitlines() == [
+        "|  | subject | mode | passes | CPU-s per M |",
+        "| --- | --- | --- | --- | ---: |",
+        "| 1 target | mirrorlake | warm | 3 | 9 (1.5 x) |",
+        "| 1 target | mirrorlake | cold | 1 | 20 (3.33 x) |",
+        "| 1 target | MM2, tuned | warm | 1 | 5 |",
+        "| 1 target | MM2, tuned, exactly-once | warm | 1 | 6 |",
+        "| 2 targets | mirrorlake | warm | 1 | 12 |",
+        "",
+        "- `bench`, 2026-01-01, here",
+        "- Other processes kept up to 0.2 cores busy: rates are too low, CPU-seconds too high.",
+    ]
+
+
+def test_a_later_day_replaces_an_earlier_one_and_no_other_workload() -> None:
+    old, new = result(MIRRORLAKE, 9.0), result(MIRRORLAKE, 4.0, date="2026-02-01")
+    zstd = replace(old, workload="zstd")
+    assert [(one.values["CPU-s per M"], one.workload) for one, _ in medians([old, zstd, new])] == [
+        (4.0, ""),
+        (9.0, "zstd"),
+    ]
+
+
+def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path) -> None:
+    def run() -> None:
+        book.keep("drain", "1 target", {"CPU-s": 1.0}, mode="warm")
+        raise OSError("the disk is full")
+
+    book = Book(tmp_path / "deep" / "bench.json", lambda _: None, command="c", machine="m", date="d")
+    book.attempt("1 target", run)
+    assert book.failures == {"1 target": "OSError: the disk is full"}
+    Book(tmp_path / "deep" / "bench.json", lambda _: None, command="c", machine="m", date="d").keep(
+        "shell", "status", {"seconds": 1.0}, mode="cold"
+    )
+    assert [(one.suite, one.command) for one in load(tmp_path / "deep" / "bench.json")] == [
+        ("drain", "c"),
+        ("shell", "c"),
+    ]
+
+
+def test_variants_are_chosen_by_options(capsys: pytest.CaptureFixture[str]) -> None:
+    options = parsed(
+        ["drain", "--sizes", "100000", "--partitions", "64", "--codec", "zstd", "--scale", "0.5"], ["drain"]
+    )
+    assert options.topics() == (
+        Topic(name="bench.100000", records=6_000, value_bytes=100_000, partitions=64, codec="zstd"),
+    )
+    assert options.subjects == [MIRRORLAKE, MM2_EXACTLY_ONCE]
+    for wrong in (["unheard"], ["--sizes", "7"], ["--only", "mm1"]):
+        with pytest.raises(SystemExit):
+            parsed(wrong, ["drain"])
+        assert "no such" in capsys.readouterr().err
+
+
+def test_a_copy_is_complete_when_every_record_stands_there_once_and_in_order() -> None:
+    [topic] = topics(0.000_01, sizes=[100], partitions=3)
+    assert topic.records == 20
+    parts = parts_of([topic], lambda name: f"east.{name}")
+    assert [part.records for part in parts] == [7, 7, 6]
+
+    def faults(places: list[int], *, exactly_once: bool = True) -> list[str]:
+        tally = Tally(parts[1])
+        for place in places:
+            tally.add(parts[1].key(place))
+        return tally.faults(exactly_once=exactly_once)
+
+    assert faults([0, 1, 2, 3, 4, 5, 6]) == []
+    assert faults([0, 1, 2, 2, 3, 4, 5, 6], exactly_once=False) == []
+    assert "1 records twice" in faults([0, 1, 2, 2, 3, 4, 5, 6])[0]
+    assert "6 of 7" in faults([0, 1, 2, 3, 4, 5])[0]
+    assert faults([0, 2, 1, 3, 4, 5, 6])
+
+
+def test_a_relay_that_lacks_records_gives_no_figure() -> None:
+    [topic] = topics(0.000_01, sizes=[100], partitions=2)
+    check_relay([["bench.100", 0, 0, 9, 10], ["bench.100", 1, 0, 9, 10]], [topic])
+    with pytest.raises(Exception, match=r"the relay holds \[0, 8, 9\]"):
+        check_relay([["bench.100", 0, 0, 9, 10], ["bench.100", 1, 0, 8, 9]], [topic])
+
+
+def test_one_process_of_mirrormaker_has_a_flow_to_each_target_and_none_between_them() -> None:
+    servers = {"east": "e:1", "central": "c:1", "central2": "d:1"}
+    found = mm2.fan_out(MM2_EXACTLY_ONCE, "east", ["central", "central2"], servers, rest_port=1)
+    assert found["clusters"] == "east,central,central2"
+    assert {key for key, value in found.items() if key.endswith("->central2.enabled") and value == "true"} == {
+        "east->central2.enabled"
+    }
+    assert found["central->central2.emit.heartbeats.enabled"] == "false"
+    for target in ("central", "central2"):
+        assert found[f"{target}.producer.batch.size"] == "1000000"
+        assert found[f"{target}.exactly.once.source.support"] == "enabled"
+
+
+def test_figures_of_two_benchmarks_can_be_laid_side_by_side(database: Path) -> None:
+    tracker = Tracker(lambda: RunStore(f"sqlite:///{database}", "mirrorlake"))
+    noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+    for hour, cpu in enumerate((4.0, 3.0)):
+        began_at = noon + timedelta(hours=hour)
+        run = bench_run(
+            [result(MIRRORLAKE, cpu), result(MM2_EXACTLY_ONCE, 6.0)],
+            command="python -m tests.bench",
+            machine=MACHINE,
+            began_at=began_at,
+            ended_at=began_at + timedelta(seconds=60),
+            failures=0,
+        )
+        assert tracker.log(run), "logged whole"
+    frame = runs_frame(tracker.runs(kind="benchmark"))
+    assert list(frame["drain.1_target.mirrorlake.warm.cpu_s_per_m"]) == [3.0, 4.0]
+    assert set(frame["drain.1_target.mm2_tuned_exactly_once.warm.cpu_s_per_m"]) == {6.0}
+    assert set(frame["param.machine.cores"]) == {"2"}
+    folders = database.parent.glob(f"artifacts/{frame['run_id'][0]}/artifacts/*")
+    reports = {path.name: path for path in folders}
+    assert set(reports) == {"report.json", "report.md", "report.html"}
+    assert json.loads(reports["report.json"].read_text())["results"]
