@@ -68,19 +68,21 @@ def is_kept(offset: int) -> bool:
 
 
 @pytest.mark.law("E", "F")
-@pytest.mark.parametrize("feeder", ["files", "spark"])
 def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
-    feeder: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = pair.topic
     pair.create(RECORDS, partitions=1)
     commit(pair.east, "billing", topic, {0: 0})
     monkeypatch.setattr(Streams, "view", lambda *_: Shout())
-    mirror = pair.mirror(feeder=feeder)
+    fed = pair.flow(name="fed", feeder="spark", policy={"template": "fed.{topic}"}, sync={"groups": False})
+    mirror = pair.mirror(pair.flow(), fed)
     mirror.run(once=True)
 
     kept = [offset for offset in range(RECORDS) if is_kept(offset)]
-    assert [r.value for r in pair.target()[0]] == [f"V1-{offset}".encode() for offset in kept]
+    for remote in (pair.remote, f"fed.{topic}"):
+        assert [r.value for r in pair.target(remote)[0]] == [f"V1-{offset}".encode() for offset in kept]
+    assert isinstance(mirror["fed"].offsets.translate(topic, 0, 7), Quarantined)
     handle = mirror["east->central"]
     found = {offset: handle.offsets.translate(topic, 0, offset) for offset in (0, 7, 8, RECORDS - 4)}
     assert isinstance(found[8], Exact)
@@ -95,8 +97,10 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
     [proof] = report.partitions
     assert (proof.republished, proof.withheld, proof.verified) == (len(kept), RECORDS - len(kept), len(kept))
     quarantined = {7 * n for n in range(9)} - {0, 35}
-    rows = mirror.lake.meta(QUARANTINE).orderBy("offset").collect()
-    assert [(row.offset, bytes(row.value)) for row in rows] == [(n, f"v1-{n}".encode()) for n in sorted(quarantined)]
+    rows = mirror.lake.meta(QUARANTINE).orderBy("flow", "offset").collect()
+    assert [(row.flow, row.offset, bytes(row.value)) for row in rows] == [
+        (flow, n, f"v1-{n}".encode()) for flow in ("east->central", "fed") for n in sorted(quarantined)
+    ]
 
     # Nothing can be judged yet: nothing is sent, nothing is lost, nothing is told twice.
     assert handle.quarantine.redrive() == Redriven(
@@ -110,6 +114,9 @@ def test_law_e_withheld_records_are_accounted_for_and_redriven_once(
     assert values[len(kept) :] == [f"V1-{offset}".encode() for offset in sorted(quarantined)]
     assert handle.quarantine.summary() == []
     assert isinstance(handle.offsets.translate(topic, 0, 7), Exact)
+    # By the other feeder, too.
+    assert mirror["fed"].quarantine.redrive().sent == len(quarantined)
+    assert [r.value for r in pair.target(f"fed.{topic}")[0]] == values
     pair.produce(5, seed=2)
     mirror.run(once=True)
     report = handle.verify()
