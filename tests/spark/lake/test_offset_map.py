@@ -1,4 +1,4 @@
-"""The offset map over tables of offsets: a million random look-ups each way against the truth, none wrong."""
+"""The offset map over tables of offsets: 200 000 random look-ups each way against the truth, none wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from tests.builders import map_frame, map_row, run_over
 
 SEED = 20261121
-LOOKUPS = 1_000_000
+LOOKUPS = 200_000
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def as_frame(spark: SparkSession, rows: pd.DataFrame) -> DataFrame:
 
 
 @pytest.mark.law("A", "B")
-def test_law_a_and_b_a_million_upstream_offsets(spark: SparkSession, lines: list[Line], runs: DataFrame) -> None:
+def test_law_a_and_b_upstream_offsets_by_chance(spark: SparkSession, lines: list[Line], runs: DataFrame) -> None:
     rng = np.random.default_rng(SEED + 1)
     asked = pd.concat(
         pd.DataFrame(
@@ -116,7 +116,7 @@ def test_law_a_and_b_a_million_upstream_offsets(spark: SparkSession, lines: list
 
 
 @pytest.mark.law("E")
-def test_a_million_downstream_offsets(spark: SparkSession, lines: list[Line], runs: DataFrame) -> None:
+def test_downstream_offsets_by_chance(spark: SparkSession, lines: list[Line], runs: DataFrame) -> None:
     rng = np.random.default_rng(SEED + 2)
     asked = pd.concat(
         pd.DataFrame(
