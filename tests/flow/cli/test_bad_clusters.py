@@ -64,7 +64,6 @@ def test_a_record_that_the_target_refuses_stops_before_it_and_loses_nothing(pair
     mirror.admin("central").set_configs(pair.remote, {"max.message.bytes": "2000000"})
     mirror.run(once=True)
     pair.check()
-    assert mirror.verify()[0].equal
 
 
 def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:

@@ -201,7 +201,6 @@ def test_a_list_moves_partitions_and_refuses_what_it_leaves_out(pair: Pair) -> N
         values = {r.value for r in source[partition]}
         assert [r.content for r in target[0] if r.value in values] == [r.content for r in source[partition]], "law D"
     assert_every_offset(pair.lake, flow_name, topic, source, target)
-    assert mirror[flow_name].verify().equal
 
 
 def test_a_topic_with_another_count_is_a_conflict_that_names_what_becomes_of_keys(pair: Pair) -> None:
@@ -252,7 +251,6 @@ def assert_merged(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str,
         values = {r.value for records in source.values() for r in records}
         for partition, records in target.items():
             assert [r.value for r in records if r.value in values] == [r.value for r in source[partition]], "law D"
-    assert all(one.equal for one in mirror.verify())
 
 
 def assert_groups_of_every_region(mirror: Mirror, clusters: dict[str, KafkaCluster], topic: str, group: str) -> None:

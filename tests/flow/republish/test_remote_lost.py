@@ -87,7 +87,6 @@ def test_law_f_a_lost_remote_topic_waits_for_a_choice_and_the_others_go_on(pair:
     assert committed(there, group, remote, 2) == {0: 16}
     assert verdicts(mirror) == {lost: "in_step", kept: "in_step"}
     assert not mirror.plan()
-    assert all(one.equal for one in mirror.verify())
 
     # Gone altogether: it is not made again until somebody accepts that it starts empty.
     delete_topic(there, remote)
@@ -128,7 +127,6 @@ def test_law_f_a_remote_topic_lost_while_running_is_parked_and_a_choice_is_heard
         wait_until(lambda: verdicts(mirror)[lost] == "in_step", "the choice was heard")
     assert_equal_topics(consume(here, lost), consume(there, remote))
     assert_equal_topics(consume(here, kept), consume(there, f"east.{kept}"))
-    assert mirror.verify()[0].equal
 
     # What is restored after the ledger is lost, too, holds for the present life of the topic, and for no other.
     delete_topic(there, "mirrorlake.east.central.ledger")
