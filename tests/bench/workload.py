@@ -140,6 +140,7 @@ def fill(bootstrap_servers: str, topic: Topic, *, seed: int, say: Say) -> None:
             "queue.buffering.max.messages": 2 * _CHUNK,
             "queue.buffering.max.kbytes": 1_048_576,
             "delivery.report.only.error": True,
+            "log_level": 2,
             "on_delivery": lambda error, _: failures.append(error) if error else None,
         }
     )
