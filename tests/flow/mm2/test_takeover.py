@@ -18,7 +18,21 @@ from mirrorlake.model.offset_map import BeforeFirst
 from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties
 from tests.commands import run_cli, write_conf
 from tests.flow.kit import assert_equal_topics, consume, create_topic, delete_topic, odd_record, send, wait_until
-from tests.kafka.mm2.test_takeover import quick_end
+
+STILL = OtherMirror(watch_s=0.0)
+
+
+def quick_end(target: str) -> dict[str, str]:
+    """Return properties with which a killed worker leaves its group after 6 s, and the next one begins at once.
+
+    6 s is the least that a broker allows; the defaults are 10 s, and up to five minutes until lost tasks are assigned again.
+    """
+    return {
+        f"{target}.session.timeout.ms": "6000",
+        f"{target}.heartbeat.interval.ms": "1000",
+        f"{target}.rebalance.timeout.ms": "6000",
+        f"{target}.scheduled.rebalance.max.delay.ms": "0",
+    }
 
 
 def write(where: str, topic: str, count: int, *, seed: int) -> None:
@@ -37,6 +51,7 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     for topic in ("clean", "killed"):
         create_topic(servers["east"], topic, 3, max_message_bytes="2000000")
         write(servers["east"], topic, 2000, seed=1)
+    house = Mirror(load(conf), spark=spark)
     properties = base_properties("east", "central", servers, topics="clean,killed") | quick_end("central")
     mirror = MirrorMaker(tmp_path / "first", {**properties, "central.offset.flush.interval.ms": "500"})
     try:
@@ -45,14 +60,19 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
             "MM2 mirrors",
             timeout=180,
         )
+        running = house["clean"].takeover(other=OtherMirror(watch_s=3.0)).refused
+        assert any("group east-mm2 on central has 1 member" in reason for reason in running), running
+        assert any("heartbeats-0 on central grew" in reason for reason in running), running
         write(servers["east"], "clean", 6000, seed=2)
         wait_until(lambda: arrived(servers["central"], "east.clean") > 2000, "it is in the midst of more")
     finally:
         mirror.stop()
-    house = Mirror(load(conf), spark=spark)
     # A worker that a busy machine did not let end in time stays a member until its session is over.
     wait_until(lambda: not house.admin("central").members("east-mm2"), "the workers' group is empty")
     write(servers["east"], "clean", 300, seed=3)
+    plan = house["clean"].takeover(other=STILL)
+    assert {row.already_there for row in plan.partitions} == {0}, "a clean end stores everything"
+    assert [note for note in plan.notes if "killed" in note], "it mirrored a topic that is not the flow's"
 
     takeover = ("takeover", "--conf", str(conf), "--flow", "clean", "--json")
     refused = run_cli(*takeover, "--connector", "nobody")
@@ -96,6 +116,9 @@ def test_each_record_arrives_once_after_a_clean_end_and_after_a_kill(
     # Where it was quick, nothing of the others is left for the flow.
     write(servers["east"], "killed", 300, seed=6)
     plan = house["killed"].takeover(other=OtherMirror(watch_s=1.0))
+    for row in plan.partitions:
+        assert row.stored is not None
+        assert row.already_there == row.position - row.stored, "plain records have no holes between them"
     assert any(row.already_there for row in plan.partitions), plan
     house.apply_takeover(plan)
     house.run("killed", once=True)

@@ -1,12 +1,10 @@
-"""Where a real MirrorMaker 2 ended, stopped and killed, told from its stored offsets and the records on the target."""
+"""Where a MirrorMaker 2 ended, told from its stored offsets and the records on the target; a real one is in `tests/flow`."""
 
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -18,40 +16,23 @@ from mirrorlake.kafka.lane.ledger_reader import ledger_spec
 from mirrorlake.mm2.survey import OtherMirror, Sites
 from mirrorlake.mm2.takeover import TakeoverPlan, make_takeover_plan
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.mm2 import SourceOffset, connect_group, source_offsets_topic
+from mirrorlake.model.mm2 import SourceOffset, source_offsets_topic
 from mirrorlake.model.plan import TopicSpec
 from mirrorlake.sandbox import KafkaCluster
-from mirrorlake.sandbox.mirror_maker import MirrorMaker, arrived, base_properties
 from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
 from tests.builders import ledger_record
-from tests.flow.kit import Record, consume, create_topic, odd_record, send, wait_until
+from tests.flow.kit import send
 
-PARTITIONS = 3
 # Older records would fall to the brokers' retention at once.
 NOW = int(time.time() * 1000)
 STILL = OtherMirror(watch_s=0.0)
 
 
-def quick_end(target: str) -> dict[str, str]:
-    """Return properties with which a killed worker leaves its group after 6 s, and the next one begins at once.
-
-    6 s is the least that a broker allows; the defaults are 10 s, and up to five minutes until lost tasks are assigned again.
-    """
-    return {
-        f"{target}.session.timeout.ms": "6000",
-        f"{target}.heartbeat.interval.ms": "1000",
-        f"{target}.rebalance.timeout.ms": "6000",
-        f"{target}.scheduled.rebalance.max.delay.ms": "0",
-    }
-
-
 class Site:
-    """A source and a target, and a MirrorMaker 2 between them that is started and ended."""
+    """A source and a target, and what a MirrorMaker 2 left on them."""
 
-    def __init__(self, source: KafkaCluster, target: KafkaCluster, folder: Path) -> None:
+    def __init__(self, source: KafkaCluster, target: KafkaCluster) -> None:
         self.servers = {"east": source.bootstrap_servers, "central": target.bootstrap_servers}
-        self.folder = folder
-        self.starts = 0
         options = [{"bootstrap.servers": address} for address in self.servers.values()]
         admins = [ClusterAdmin(alias, each) for alias, each in zip(self.servers, options, strict=True)]
         self.sites = Sites(admins[0], admins[1], options[0], options[1])
@@ -64,26 +45,6 @@ class Site:
     def plan(self, flow: FlowConfig, *, other: OtherMirror | None = STILL, **options: bool) -> TakeoverPlan:
         return make_takeover_plan(flow, self.sites, other=other, **options)
 
-    def start(self, topics: str, **more: str) -> MirrorMaker:
-        self.starts += 1
-        properties = base_properties("east", "central", self.servers, topics=topics)
-        properties |= quick_end("central")
-        return MirrorMaker(self.folder / f"mm2-{self.starts}", properties | more)
-
-    def produce(self, topic: str, count: int, *, seed: int, partitions: int = PARTITIONS) -> None:
-        rng = random.Random(seed)
-        send(self.servers["east"], topic, ({"partition": n % partitions, **odd_record(rng, n)} for n in range(count)))
-
-    def read(self, alias: str, topic: str) -> dict[int, list[Record]]:
-        return consume(self.servers[alias], topic)
-
-    def count(self, topic: str) -> int:
-        return arrived(self.servers["central"], topic)
-
-    def gone(self) -> None:
-        """Wait until the workers' group is empty: a killed worker stays until its session ends."""
-        wait_until(lambda: not self.sites.target.members(connect_group("east")), "the workers' group is empty")
-
     def put(self, alias: str, topic: str, *records: tuple[bytes | None, bytes | None], partitions: int = 1) -> None:
         admin = self.sites.source if alias == "east" else self.sites.target
         admin.create(TopicSpec(name=topic, partitions=partitions))
@@ -91,66 +52,12 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site() -> Iterator[Site]:
     with (
         KafkaCluster("east", java_options=QUICK_START_OPTIONS) as source,
         KafkaCluster("central", java_options=QUICK_START_OPTIONS) as target,
     ):
-        yield Site(source, target, tmp_path_factory.mktemp("takeover"))
-
-
-def assert_goes_on_where_it_ended(site: Site, plan: TakeoverPlan, topic: str) -> None:
-    """The position is that of the first source record that the remote topic lacks."""
-    assert not plan.refused, plan.refused
-    upstream, downstream = site.read("east", topic), site.read("central", f"east.{topic}")
-    assert {row.partition for row in plan.partitions} == set(upstream)
-    for row in plan.partitions:
-        sent = len(downstream[row.partition])
-        rest = [record.offset for record in upstream[row.partition] if record.offset >= row.position]
-        assert len(upstream[row.partition]) - len(rest) == sent, f"law F: {row}"
-        assert [r.content for r in upstream[row.partition][:sent]] == [r.content for r in downstream[row.partition]]
-
-
-@pytest.mark.law("F")
-def test_a_mirrormaker_that_runs_is_left_alone_and_one_that_ended_is_taken_over(site: Site) -> None:
-    create_topic(site.servers["east"], "orders", PARTITIONS)
-    create_topic(site.servers["east"], "unselected", 1)
-    site.produce("orders", 3000, seed=1)
-    site.produce("unselected", 10, seed=1, partitions=1)
-    flow = site.flow("orders")
-    mirror = site.start("orders,unselected", **{"central.offset.flush.interval.ms": "500"})
-    try:
-        wait_until(lambda: site.count("east.orders") == 3000, f"MM2 mirrors: {mirror.last_words()}", timeout=180)
-        running = site.plan(flow, other=OtherMirror(watch_s=3.0)).refused
-        assert any("group east-mm2 on central has 1 member" in reason for reason in running), running
-        assert any("heartbeats-0 on central grew" in reason for reason in running), running
-        site.produce("orders", 6000, seed=2)
-        wait_until(lambda: site.count("east.orders") > 3000, "it is in the midst of more")
-    finally:
-        mirror.stop()
-    site.gone()
-    site.produce("orders", 30, seed=3)
-    clean = site.plan(flow)
-    assert_goes_on_where_it_ended(site, clean, "orders")
-    assert {row.already_there for row in clean.partitions} == {0}, "a clean end stores everything"
-    assert [note for note in clean.notes if "unselected" in note]
-
-    # Started again, it stores nothing for an hour, and is killed.
-    mirror = site.start("orders", **{"central.offset.flush.interval.ms": "3600000"})
-    try:
-        wait_until(lambda: site.count("east.orders") == 9030, f"MM2 goes on: {mirror.last_words()}", timeout=180)
-        site.produce("orders", 300, seed=4)
-        wait_until(lambda: site.count("east.orders") > 9030, "it is in the midst of more")
-    finally:
-        mirror.kill()
-    site.gone()
-    site.produce("orders", 30, seed=5)
-    killed = site.plan(flow)
-    assert_goes_on_where_it_ended(site, killed, "orders")
-    for row in killed.partitions:
-        assert row.stored is not None
-        assert row.already_there == row.position - row.stored, "plain records have no holes between them"
-    assert any(row.already_there for row in killed.partitions), "it was killed with records past its stored offsets"
+        yield Site(source, target)
 
 
 def stored(site: Site, topic: str, offset: int | None, *, cluster: str = "east", partition: int = 0) -> None:
