@@ -7,12 +7,10 @@ groups by lane and sorts, and hands Arrow batches over.
 from __future__ import annotations
 
 import gc
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,9 +22,9 @@ from mirrorlake.lake import COLUMNS, RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.rules import View
+from mirrorlake.runtime import OUTPUT, Answer, failure_of, rows, run_tasks
 
-OUTPUT = "kind string, body binary"
-_OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.binary())])
+_RECORD = "record"
 
 _Rows = Iterator[pa.RecordBatch]
 
@@ -58,18 +56,13 @@ def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame
     if not work:
         return []
     if frame is None:
-        tasks = spark.range(0, len(work), 1, len(work))
-        result = tasks.mapInArrow(_files_job(tuple(work)), OUTPUT)
+        answers = run_tasks(spark, work, _send_files)
     else:
-        result = _sorted_by_lane(frame, work).mapInArrow(_rows_job({w.task.claim.lane: w for w in work}), OUTPUT)
-    committed, failure = [], None
-    for row in result.collect():
-        if row.kind == "record":
-            committed.append(LedgerRecord.from_json(bytes(row.body)))
-        else:
-            failure = failure or _rebuilt(json.loads(bytes(row.body)))
+        fed = _sorted_by_lane(frame, work).mapInArrow(_rows_job({w.task.claim.lane: w for w in work}), OUTPUT)
+        answers = [Answer(row.kind, bytes(row.body)) for row in fed.collect()]
+    committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
     committed.sort(key=lambda record: (record.claim.lane, record.seq))
-    if failure is not None:
+    if (failure := failure_of(answers)) is not None:
         raise LanesFailed(failure, committed)
     return committed
 
@@ -83,30 +76,26 @@ class LanesFailed(Exception):
         super().__init__(str(failure))
 
 
-def _files_job(work: tuple[LaneWork, ...]) -> Callable[[_Rows], _Rows]:
-    def job(numbers: _Rows) -> _Rows:
-        for part in numbers:
-            for index in part.column(0).to_pylist():
-                yield from _run(work[index], _batches_of_files(work[index]))
-
-    return job
+def _send_files(work: LaneWork) -> Iterator[Answer]:
+    yield from _send(work, batches_of_files(work.files, work.targets))
 
 
 def _rows_job(work: Mapping[int, LaneWork]) -> Callable[[_Rows], _Rows]:
     def job(relay: _Rows) -> _Rows:
-        parts = (part for rows in relay for part in _split(rows))
+        parts = (part for records in relay for part in _split(records))
         for lane, group in groupby(parts, key=lambda part: part[0]):
             targets = work[lane].targets
-            batches = (Batch(source, targets[source], rows) for _, source, rows in group if source in targets)
-            yield from _run(work[lane], batches)
+            batches = (Batch(source, targets[source], records) for _, source, records in group if source in targets)
+            yield from rows(_send(work[lane], batches))
 
     return job
 
 
-def _batches_of_files(work: LaneWork) -> Iterator[Batch]:
-    for source, files in groupby(work.files, key=lambda file: file.source):
-        for rows in read_in_order(files):
-            yield Batch(source, work.targets[source], rows)
+def batches_of_files(files: Iterable[RelayFile], targets: Mapping[SourcePartition, TopicPartition]) -> Iterator[Batch]:
+    """Read the records of files, those of one source partition one after another."""
+    for source, several in groupby(files, key=lambda file: file.source):
+        for records in read_in_order(several):
+            yield Batch(source, targets[source], records)
 
 
 def _sorted_by_lane(frame: DataFrame, work: Sequence[LaneWork]) -> DataFrame:
@@ -137,18 +126,19 @@ def _split(rows: pa.RecordBatch) -> Iterator[tuple[int, SourcePartition, pa.Reco
 _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 
-def _run(work: LaneWork, batches: Iterator[Batch]) -> _Rows:
+def _send(work: LaneWork, batches: Iterator[Batch]) -> Iterator[Answer]:
     until = None if work.at_most_s is None else time.monotonic() + work.at_most_s
-    try:
-        sender = _sender(work.task)
-        if work.skip_before_ms is not None:
-            batches = _not_before(batches, work.skip_before_ms, sender.positions)
-        for record in sender.send(batches, work.view):
-            yield _row("record", record.to_json())
-            if until is not None and time.monotonic() > until:
-                break
-    except errors.MirrorlakeError as error:
-        yield _row("error", json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode())
+    for record in send_lane(held_sender(work.task), work, batches):
+        yield Answer(_RECORD, record.to_json())
+        if until is not None and time.monotonic() > until:
+            break
+
+
+def send_lane(sender: LaneSender, work: LaneWork, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
+    """Send a lane's records, and yield what was committed."""
+    if work.skip_before_ms is not None:
+        batches = _not_before(batches, work.skip_before_ms, sender.positions)
+    yield from sender.send(batches, work.view)
 
 
 def _not_before(batches: Iterator[Batch], start_ms: int, positions: Mapping[SourcePartition, int]) -> Iterator[Batch]:
@@ -164,7 +154,8 @@ def _not_before(batches: Iterator[Batch], start_ms: int, positions: Mapping[Sour
         yield batch
 
 
-def _sender(task: LaneTask) -> LaneSender:
+def held_sender(task: LaneTask) -> LaneSender:
+    """Return the sender of a lane; it is opened where this worker does not hold it already."""
     key = task.claim.flow, task.claim.lane
     sender = _SENDERS.get(key)
     if sender is None or not sender.still_serves(task):
@@ -177,19 +168,3 @@ def _sender(task: LaneTask) -> LaneSender:
         sender = _SENDERS[key] = LaneSender(task)
         sender.open()
     return sender
-
-
-def _row(kind: str, body: bytes) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([kind]), pa.array([body], pa.binary())], schema=_OUTPUT)
-
-
-def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if isinstance(value, str | int | float | None)}
-
-
-def _rebuilt(document: Mapping[str, Any]) -> errors.MirrorlakeError:
-    kind = getattr(errors, document["error"], errors.MirrorlakeError)
-    error: errors.MirrorlakeError = kind(
-        document["cause"], consequence=document["consequence"], remedy=document["remedy"], **document["facts"]
-    )
-    return error
