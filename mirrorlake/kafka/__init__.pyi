@@ -4,6 +4,10 @@ from mirrorlake.kafka.admin import ClusterAdmin as ClusterAdmin
 from mirrorlake.kafka.admin import TopicState as TopicState
 from mirrorlake.kafka.connect_offsets import StoredOffsets as StoredOffsets
 from mirrorlake.kafka.connect_offsets import stored_offsets as stored_offsets
+from mirrorlake.kafka.fetcher import Fetched as Fetched
+from mirrorlake.kafka.fetcher import Fetcher as Fetcher
+from mirrorlake.kafka.fetcher import PositionGone as PositionGone
+from mirrorlake.kafka.fetcher import UnreadableHeaders as UnreadableHeaders
 from mirrorlake.kafka.groups import Committed as Committed
 from mirrorlake.kafka.groups import Groups as Groups
 from mirrorlake.kafka.mm2_internal import Mm2Writer as Mm2Writer
