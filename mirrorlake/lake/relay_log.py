@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,20 +20,24 @@ from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 # To ask for the next commit costs nothing; to list the log of a month costs seconds.
 CHECK_EVERY_S = 60.0
+_COMMIT = re.compile(r"\d{20}\.json")
 
 
 class RelayLog:
-    """Follow the files of one relay in a folder of this machine, from commit to commit."""
+    """Follow the files of one relay in a folder of this machine, from commit to commit.
 
-    def __init__(self, tables: FolderTables, path: str) -> None:
+    `version` is the newest version whose files were listed. A task goes on from it by `RelayLog(FolderTables(), path, version)`.
+    """
+
+    def __init__(self, tables: FolderTables, path: str, version: int = -1) -> None:
         self._tables = tables
-        self._path = path
-        self._version = -1
+        self.path = path
+        self.version = version
         self._next_check = 0.0
 
     def files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
         """List the files that may hold a record at or past the positions, and of partitions without one; begin to follow."""
-        self._version, actions = self._tables.files(self._path, RelayPart(positions))
+        self.version, actions = self._tables.files(self.path, RelayPart(positions))
         return [
             file
             for row in actions.to_pylist()
@@ -47,24 +53,29 @@ class RelayLog:
     def new_files(self, positions: Mapping[SourcePartition, int]) -> list[RelayFile]:
         """List what was added since the last look; all files past the positions where the log went on without this reader."""
         found: list[RelayFile] = []
-        while (text := self._commit(self._version + 1)) is not None:
-            self._version += 1
+        while (text := self._commit(self.version + 1)) is not None:
+            self.version += 1
             found += [file for added in _added(text) for file in self._held(added)]
         if time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + CHECK_EVERY_S
-            if self._tables.version(self._path) != self._version and self._commit(self._version + 1) is None:
+            if self._newest() > self.version and self._commit(self.version + 1) is None:
                 # The commits in between were cleaned up.
                 return self.files(positions)
         return found
 
+    def _newest(self) -> int:
+        """Read the newest commit that the log's folder names."""
+        with os.scandir(Path(self.path, "_delta_log")) as entries:
+            return max((int(one.name[:20]) for one in entries if _COMMIT.fullmatch(one.name)), default=-1)
+
     def _commit(self, version: int) -> str | None:
         try:
-            return Path(self._path, "_delta_log", f"{version:020}.json").read_text()
+            return Path(self.path, "_delta_log", f"{version:020}.json").read_text()
         except FileNotFoundError:
             return None
 
     def _held(self, added: _Added) -> Iterator[RelayFile]:
-        path = Path(self._path, unquote(added.path))
+        path = Path(self.path, unquote(added.path))
         uri, least, most = path.as_uri(), added.least, added.most
         if (
             any(least.get(key) is None or least[key] != most.get(key) for key in SOURCE_KEY)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import LaneFenced
 from mirrorlake.kafka.lane import LaneTask, LedgerReader
 from mirrorlake.lake import Lake, RelayFile, RelayLog, RelayPart, SourceTopics
 from mirrorlake.model.flow import SourcePartition
@@ -81,6 +82,7 @@ class OwnedFlow:
     settled: Settled
     progress: RelayProgress
     own_session: Callable[[], SparkSession] | None = None
+    ready: set[SourcePartition] = field(default_factory=set)
 
     @property
     def flow(self) -> FlowConfig:
@@ -97,9 +99,11 @@ class OwnedFlow:
 
     def due(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Choose the files that hold something for this flow that its ledger does not know, in upstream order."""
-        without = self.claims.claim.scope.without
-        carried = (file for file in files if self.flow.carries(file.source.topic) and file.source.topic not in without)
-        return sorted(self.lacking(carried))
+        return sorted(self.lacking(file for file in files if self.sends(file.source.topic)))
+
+    def sends(self, topic: str) -> bool:
+        """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
+        return self.flow.carries(topic) and topic not in self.claims.claim.scope.without
 
     def lacking(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Return the files of which the ledger does not know all."""
@@ -116,19 +120,15 @@ class OwnedFlow:
         """
         if not files:
             return []
-        targets = {file.source: target_of(self.flow, file.source) for file in files}
-        self.make_ready(targets)
+        self.make_ready({file.source for file in files})
         by_lane: dict[int, list[RelayFile]] = {}
         for file in files:
             by_lane.setdefault(self.lane_of(file.source), []).append(file)
         rate = self.flow.rate.rate.share(max(1, len(by_lane)))
         work = [
-            LaneWork(
-                task=self.task(lane, {file.source.topic for file in lane_files}, batch=batch, rate=rate),
+            replace(
+                self.lane_work(lane, {file.source for file in lane_files}, batch=batch, rate=rate),
                 files=tuple(lane_files),
-                targets={file.source: targets[file.source] for file in lane_files},
-                skip_before_ms=self.flow.start.timestamp_ms,
-                view=self.settings.view,
                 at_most_s=at_most_s,
             )
             for lane, lane_files in sorted(by_lane.items())
@@ -141,6 +141,32 @@ class OwnedFlow:
             raise failed.failure from failed
         return self.keep(committed)
 
+    def lane_work(
+        self, lane: int, sources: Collection[SourcePartition], *, batch: int = -1, rate: Rate = NO_LIMIT
+    ) -> LaneWork:
+        """Return the work of a lane on source partitions that are ready, without files."""
+        return LaneWork(
+            task=self.task(lane, {source.topic for source in sources}, batch=batch, rate=rate),
+            files=(),
+            targets={source: target_of(self.flow, source) for source in sources},
+            skip_before_ms=self.flow.start.timestamp_ms,
+            view=self.settings.view,
+        )
+
+    def make_all_ready(self) -> None:
+        """Make the remote topics of all source partitions ready that were sent before and are living now."""
+        known = self.topics.known
+        self.make_ready(
+            {
+                source
+                for source in self.claims.positions
+                if self.sends(source.topic)
+                and source.topic in known
+                and source.partition < known[source.topic].partitions
+                and source.generation == known[source.topic].generation_of(source.partition)
+            }
+        )
+
     def make_ready(self, sources: Collection[SourcePartition]) -> None:
         """Create or grow the remote topics of source partitions."""
         known = self.topics.known
@@ -149,6 +175,7 @@ class OwnedFlow:
         # A topic that was lost and chosen for is the flow's own, though nothing may count of what was sent there.
         mirrored = {source.topic for source in self.claims.positions} | self.settled.remotes.keys()
         self.remotes.ensure(sources, self.topics.known, mirrored_before=mirrored)
+        self.ready.update(sources)
 
     def lane_of(self, source: SourcePartition) -> int:
         """Return the lane of a source partition."""
@@ -185,6 +212,29 @@ class OwnedFlow:
         self.settings.listener.committed(complete)
         self.progress.passed(complete)
         return complete
+
+    def keep_since(self, reader: LedgerReader, read_to: dict[int, int]) -> None:
+        """Copy what the ledger holds from given offsets on, by lane; they move on.
+
+        Raises:
+            LaneFenced: another owner has claimed the flow.
+        """
+        claim = self.claims.claim
+        for lane in range(claim.lanes):
+            found = reader.since(lane, read_to.get(lane, 0))
+            if not found:
+                continue
+            newest = found[-1][1].claim
+            if newest.epoch > claim.epoch:
+                raise LaneFenced(
+                    f"{claim.flow} belongs to another republisher: owner {newest.owner} took over in epoch {newest.epoch}",
+                    consequence="this one wrote nothing more and stopped",
+                    remedy=f"keep one republisher for {claim.flow}; `mirrorlake status` shows its progress",
+                    flow=claim.flow,
+                )
+            known = self.claims.seqs.get(lane, -1)
+            self.keep([record for _, record in found if record.claim.epoch == claim.epoch and record.seq > known])
+            read_to[lane] = found[-1][0] + 1
 
     def _since(self, lane: int, known: int) -> list[LedgerRecord]:
         epoch = self.claims.claim.epoch

@@ -11,31 +11,38 @@ a stream over the relay finds them, whose checkpoint location only says where to
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from mirrorlake.errors import LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
+from mirrorlake.errors import ClusterUnreachable, LaneFenced, MirrorlakeError, RemoteTopicLost, StoreError
 from mirrorlake.kafka import ClusterAdmin, lost
+from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import COLUMNS, Audit, Lake, RelayFile, RelayLog
 from mirrorlake.landing import GRACE_S, await_query, met_another
 from mirrorlake.model.causes import root_cause
+from mirrorlake.model.flow import SourcePartition, transactional_id
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.progress import Tell, silent
 from mirrorlake.republish.files import between, files_of, rounds
 from mirrorlake.republish.in_order import InOrder
+from mirrorlake.republish.live import LOOK_EVERY_S as LIVE_LOOK_S
+from mirrorlake.republish.live import UNREADY, LiveWork, follow_live
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.start import StreamLocation
 from mirrorlake.republish.take_over import TakeOver
-from mirrorlake.runtime import Duties, jobs_end, prepare
+from mirrorlake.runtime import Duties, GoesOn, HeldSlots, LiveTasks, jobs_end, prepare
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +52,8 @@ BACKFILL_RECORDS = 2_000_000
 MAX_BYTES_PER_TRIGGER = "512m"
 # How often the next commit of a relay is looked for.
 LOOK_EVERY_S = 0.1
+# How often the ledger of long-lived tasks is copied to the lake.
+KEEP_EVERY_S = 1.0
 # A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0
 
@@ -219,6 +228,60 @@ class Republisher:
         return jobs_end(self._session, self._stop, name=f"{doing} {self._flow.name}", grace_s=GRACE_S)
 
     def _follow_log(self, relay: RelayLog) -> None:
+        lanes, spark = self._owned.claims.claim.lanes, self._session
+        tasks = min(lanes, os.cpu_count() or 1) if spark.conf.get("spark.master", "").startswith("local") else lanes
+        # A lane that is held to a rate listens for a stop between two chunks; its driver tells it how long to send.
+        with HeldSlots(lambda: spark, 0 if self._flow.rate.rate else tasks) as slots:
+            if self._flow.rate.rate or not slots.enough:
+                self._follow_by_batches(relay)
+                return
+            ignored: frozenset[SourcePartition] = frozenset()
+            while not self._stop.is_set():
+                unready = self._follow_live(relay, tasks, ignored)
+                ignored |= {source for source in unready if not self._owned.sends(source.topic)}
+                self._backfill()
+
+    def _follow_live(self, relay: RelayLog, tasks: int, ignored: frozenset[SourcePartition]) -> set[SourcePartition]:
+        """Send by long-lived tasks until `stop` is set, or they end; return the source partitions that were not ready."""
+        owned, heard, claim = self._owned, self._settings.listener, self._owned.claims.claim
+        owned.make_all_ready()
+        folder = Path(self._lake.checkpoint_root(), "live", f"republish.{transactional_id(claim.flow, 0)}")
+        goes_on = GoesOn(folder, claim.epoch)
+        by_lane: dict[int, set[SourcePartition]] = {lane: set() for lane in range(claim.lanes)}
+        for source in owned.ready:
+            by_lane[owned.lane_of(source)].add(source)
+        work = [
+            LiveWork(
+                lanes=tuple(owned.lane_work(lane, by_lane[lane]) for lane in range(number, claim.lanes, tasks)),
+                relay=relay.path,
+                version=relay.version,
+                ignored=ignored,
+                goes_on=goes_on,
+                pace_s=max(LIVE_LOOK_S, self._flow.trigger.total_seconds()),
+            )
+            for number in range(tasks)
+        ]
+        name, options = f"republish {self._flow.name}@{claim.owner[:8]}", self._settings.reader_options
+        with LedgerReader(self._flow.target, self._flow.ledger_topic, options) as ledger:
+            read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in by_lane}
+            with LiveTasks(self._session, work, follow_live, goes_on=goes_on, name=name, grace_s=GRACE_S) as live:
+                while not live.wait(KEEP_EVERY_S) and not self._stop.is_set():
+                    try:
+                        owned.keep_since(ledger, read_to)
+                    except ClusterUnreachable as error:
+                        # The tasks have a patience of their own; what they have committed waits in the ledger.
+                        log.warning("republish.ledger_away flow=%s why=%s", self._flow.name, error.cause)
+                    heard.looked(None)
+                    self._progress.report()
+            owned.keep_since(ledger, read_to)
+        return {
+            SourcePartition(*key)
+            for answer in live.answers()
+            if answer.kind == UNREADY
+            for key in json.loads(answer.body)
+        }
+
+    def _follow_by_batches(self, relay: RelayLog) -> None:
         owned, heard = self._owned, self._settings.listener
         began, pause = time.monotonic(), max(LOOK_EVERY_S, self._flow.trigger.total_seconds())
         with self._stoppable("republish"):
