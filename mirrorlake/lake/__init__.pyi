@@ -6,6 +6,7 @@ from mirrorlake.lake.arrow_types import arrow_table as arrow_table
 from mirrorlake.lake.ask import tables_of as tables_of
 from mirrorlake.lake.audit import Audit as Audit
 from mirrorlake.lake.control import Control as Control
+from mirrorlake.lake.delta_rs import FolderTables as FolderTables
 from mirrorlake.lake.lake import Lake as Lake
 from mirrorlake.lake.lake import quote as quote
 from mirrorlake.lake.landed import CheckpointLocation as CheckpointLocation
@@ -20,6 +21,10 @@ from mirrorlake.lake.landed import read_checkpoint_location as read_checkpoint_l
 from mirrorlake.lake.landed import read_to as read_to
 from mirrorlake.lake.landed import spans_after as spans_after
 from mirrorlake.lake.landed import standing as standing
+from mirrorlake.lake.landing_commits import CLUSTER_PROPERTY as CLUSTER_PROPERTY
+from mirrorlake.lake.landing_commits import Seat as Seat
+from mirrorlake.lake.landing_commits import Signed as Signed
+from mirrorlake.lake.live_progress import LiveProgress as LiveProgress
 from mirrorlake.lake.lives import Lives as Lives
 from mirrorlake.lake.lives import lives_of as lives_of
 from mirrorlake.lake.metadata import KnownTopic as KnownTopic
@@ -33,9 +38,7 @@ from mirrorlake.lake.offset_map import translated as translated
 from mirrorlake.lake.offset_map import translated_back as translated_back
 from mirrorlake.lake.offset_map import with_downstream as with_downstream
 from mirrorlake.lake.offset_map import with_fallen as with_fallen
-from mirrorlake.lake.one_writer import CLUSTER_PROPERTY as CLUSTER_PROPERTY
 from mirrorlake.lake.one_writer import OneWriter as OneWriter
-from mirrorlake.lake.one_writer import Signed as Signed
 from mirrorlake.lake.publish_log import APP as APP
 from mirrorlake.lake.publish_log import PublishLog as PublishLog
 from mirrorlake.lake.publish_log import Signature as Signature
@@ -46,6 +49,7 @@ from mirrorlake.lake.relay_files import read_in_order as read_in_order
 from mirrorlake.lake.relay_log import RelayLog as RelayLog
 from mirrorlake.lake.relay_part import RelayPart as RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile as WrittenFile
+from mirrorlake.lake.relay_writer import relay_schema as relay_schema
 from mirrorlake.lake.relay_writer import stats_value as stats_value
 from mirrorlake.lake.relay_writer import write_files as write_files
 from mirrorlake.lake.rows import Row as Row

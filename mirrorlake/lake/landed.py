@@ -9,20 +9,25 @@ from datetime import datetime
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.one_writer import CHECKPOINT_PROPERTY
+from mirrorlake.lake.landing_commits import CHECKPOINT_PROPERTY
+from mirrorlake.lake.live_progress import LIVE
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLocation:
-    """The batches a query planned and finished; -1 for none, and the offset documents of each source in the newest of them."""
+    """The batches a query planned and finished; -1 for none, and the offset documents of each source in the newest of them.
+
+    `is_live` where a long-lived lander wrote them, and no query of Spark's.
+    """
 
     path: str
     last_planned: int
     last_committed: int
     planned_by_source: tuple[Any, ...] = ()
     committed_by_source: tuple[Any, ...] = ()
+    is_live: bool = False
 
     @property
     def planned(self) -> Any:
@@ -59,6 +64,7 @@ def read_checkpoint_location(lake: Lake, path: str) -> CheckpointLocation:
         last_committed=committed,
         planned_by_source=_source_offsets(offsets.get(planned)),
         committed_by_source=_source_offsets(offsets.get(committed)),
+        is_live=f'"{LIVE}"' in "".join((offsets.get(planned) or "").split("\n")[1:2]),
     )
 
 

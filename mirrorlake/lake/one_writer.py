@@ -10,62 +10,25 @@ Law F (repeatable): a woken lander writes nothing twice, whatever it was in the 
 
 from __future__ import annotations
 
-import json
 import uuid
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pyspark.sql import DataFrame
 
-from mirrorlake.errors import LanderReplaced
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.landing_commits import (
+    CHECKPOINT_PROPERTY,
+    CLAIM,
+    CLAIMED_PROPERTY,
+    CLUSTER_PROPERTY,
+    Seat,
+    Signed,
+    app_id,
+    replaced,
+    txn_version,
+)
 
-APP = "mirrorlake.land"
-CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
-# The same number where its lander has claimed it; lakes of a release whose landers had one id a number lack it.
-CLAIMED_PROPERTY = "mirrorlake.checkpoint.claimed"
-CLUSTER_PROPERTY = "mirrorlake.cluster.id"
-_CLAIM = -1
 _ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Signed:
-    """What a landing commit is signed with: `batch` is -1 where it only claimed the number."""
-
-    checkpoint: int
-    batch: int
-    owner: str = ""
-    landed_at: datetime | None = None
-
-    def to_text(self) -> str:
-        """Write the commit's user metadata."""
-        document = {"app": APP, "checkpoint": self.checkpoint, "batch": self.batch, "owner": self.owner}
-        return json.dumps(document | ({} if self.landed_at is None else {"landed_at": self.landed_at.isoformat()}))
-
-    @classmethod
-    def from_document(cls, document: Any) -> Signed | None:
-        """Read a commit's user metadata; None where no lander has written it."""
-        if document.get("app") != APP:
-            return None
-        at = document.get("landed_at")
-        return cls(
-            int(document["checkpoint"]),
-            int(document["batch"]),
-            str(document.get("owner", "")),
-            None if at is None else datetime.fromisoformat(at),
-        )
-
-
-def txn_version(number: int, batch: int) -> int:
-    """Number the transaction of a batch under a checkpoint number; `batch` is -1 for the claim.
-
-    Example:
-        >>> txn_version(1, 10**9) < txn_version(2, -1) < txn_version(2, 0) < 2**63
-        True
-    """
-    return (number << 32) + 1 + batch
 
 
 class OneWriter:
@@ -130,19 +93,19 @@ class OneWriter:
             self._lake.set_properties(self._location, numbered | identity)
         except Exception as error:
             if self._recorded() >= number:
-                raise self._replaced() from error
+                raise replaced(self._alias) from error
             raise
         for attempt in range(_ATTEMPTS):
             failure: Exception | None = None
             try:
-                self._append(None, Signed(number, _CLAIM, self._owner))
+                self._append(None, Signed(number, CLAIM, self._owner))
             except Exception as error:
                 failure = error
             self._read_history()
             if self.last is not None and (self.last.checkpoint, self.last.owner) == (number, self._owner):
                 break
             if failure is None or (self.last is not None and self.last.checkpoint >= number):
-                raise self._replaced() from failure
+                raise replaced(self._alias) from failure
             # Of two commits at the same moment Delta refuses one: an older lander's batch may have come first.
             if attempt + 1 == _ATTEMPTS:
                 raise failure
@@ -169,7 +132,22 @@ class OneWriter:
             LanderReplaced: it is not.
         """
         if self._recorded() != self.number:
-            raise self._replaced()
+            raise replaced(self._alias)
+
+    def seat(self) -> Seat:
+        """Return what a task needs to land under the number of this writer, in a folder of this machine."""
+        return Seat(self._alias, self._location, self.number, self._owner)
+
+    def newest_of_mine(self) -> datetime | None:
+        """Read the landing commits again; return the time of the newest batch, whoever landed it before this writer.
+
+        Raises:
+            LanderReplaced: another lander has taken the relay over.
+        """
+        self._read_history()
+        if self.last is not None and self.last.checkpoint > self.number:
+            raise replaced(self._alias)
+        return self.newest_landed_at()
 
     def newest_landed_at(self) -> datetime | None:
         """Tell the time of the newest batch; times of later ones are after it, whatever the clocks say."""
@@ -186,7 +164,7 @@ class OneWriter:
             rows,
             self._alias,
             landed_at=signed.landed_at,
-            app_id=f"{APP}.{self._alias}",
+            app_id=app_id(self._alias),
             version=txn_version(signed.checkpoint, signed.batch),
             signature=signed.to_text(),
         )
@@ -200,14 +178,6 @@ class OneWriter:
             newest = self._lake.commits(self._location, limit=limit)
             found = [one for one in (Signed.from_document(commit.signature) for commit in newest) if one]
             self.last = next(iter(found), None)
-            self.last_batch = next((one for one in found if one.batch != _CLAIM), None)
+            self.last_batch = next((one for one in found if one.batch != CLAIM), None)
             if self.last_batch is not None or len(newest) < limit:
                 return
-
-    def _replaced(self) -> LanderReplaced:
-        return LanderReplaced(
-            f"another lander of {self._alias} has taken its relay over",
-            consequence="this one wrote nothing more and stopped",
-            remedy=f"keep one lander for {self._alias}; `mirrorlake status` shows its progress",
-            alias=self._alias,
-        )

@@ -61,22 +61,26 @@ class RelayWriter:
 
     def write(self, rows: DataFrame, folder: str, landed_at: datetime | None) -> list[WrittenFile]:
         """Write rows of the relay's columns, but for `landed_at`, below a folder."""
-        # Not needed, and dear to import, in a worker.
-        from mirrorlake.lake.arrow_types import arrow_types
-        from mirrorlake.lake.schema import RELAY
-
         # A stream's batch has settings of its own.
         settings = rows.sparkSession.conf
         if settings.get("spark.master", "").startswith("local"):
             # A task for each partition of a topic costs 50 ms of CPU before it writes; a core does several in one.
             rows = rows.coalesce(os.cpu_count() or 1)
         settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", self._arrow_rows)
-        write = writer(folder, pa.schema(list(arrow_types(RELAY).items())), landed_at)
+        write = writer(folder, relay_schema(), landed_at)
         files = [WrittenFile(*row) for row in rows.mapInArrow(write, WRITTEN).collect()]
         if files:
             widest = max(file.raw_bytes // file.records for file in files)
             self._arrow_rows = min(_ARROW_ROWS, max(1, _ARROW_BYTES // max(1, widest)))
         return files
+
+
+def relay_schema() -> pa.Schema:
+    """Return the relay's columns as Arrow's; workers get it, because what makes it is dear to import."""
+    from mirrorlake.lake.arrow_types import arrow_types
+    from mirrorlake.lake.schema import RELAY
+
+    return pa.schema(list(arrow_types(RELAY).items()))
 
 
 def writer(folder: str, schema: pa.Schema, landed_at: datetime | None) -> Callable[[Batches], Batches]:

@@ -5,5 +5,6 @@ from mirrorlake.landing.query import GRACE_S as GRACE_S
 from mirrorlake.landing.query import await_query as await_query
 from mirrorlake.landing.query import met_another as met_another
 from mirrorlake.landing.retry import pause_s as pause_s
+from mirrorlake.landing.settings import LandListener as LandListener
 from mirrorlake.landing.settings import LandSettings as LandSettings
 from mirrorlake.landing.start import refuse_other_cluster as refuse_other_cluster

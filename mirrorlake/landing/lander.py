@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
@@ -35,9 +35,11 @@ from mirrorlake.lake import (
     land_checkpoint_path,
     landed_positions,
     read_checkpoint_location,
+    relay_schema,
 )
 from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
 from mirrorlake.landing.land_query import generation_column, start_landing
+from mirrorlake.landing.live import CHANGED, PACE_S, UNREADABLE, LandTask, run_task
 from mirrorlake.landing.query import await_query, reported_ends
 from mirrorlake.landing.retry import MOST_ATTEMPTS, SourceChanged, await_retry, pause_s
 from mirrorlake.landing.settings import LandSettings
@@ -45,6 +47,7 @@ from mirrorlake.landing.start import next_offsets, refuse_if_lost, refuse_other_
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut, Gap, expired_ranges
 from mirrorlake.progress import Tell, silent
+from mirrorlake.runtime import GoesOn, HeldSlots, prepare
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +96,9 @@ class Lander:
         self._failure: BaseException | None = None
         self._batches = 0
         self._landed_until: datetime | None = None
+        self._current: Mapping[TopicPartition, SourcePartition] = {}
+        # Elsewhere a query of Spark's lands, and so it does once a record was met that only Java's client can read.
+        self._may_live = lake.relay_log(settings.alias) is not None
 
     @property
     def records(self) -> int:
@@ -113,45 +119,55 @@ class Lander:
             ClusterError, StoreError: the source or the lake failed.
         """
         attempts = 0
-        while not stop.is_set():
-            try:
-                start = self._prepare(rebuild=rebuild)
-            except ClusterUnreachable:
-                # A source that was there before may come back; one that never was is a mistake to report at once.
-                if once or not attempts or attempts > MOST_ATTEMPTS:
-                    raise
-                attempts += 1
-                stop.wait(pause_s(attempts))
-                continue
-            rebuild = False
-            if once and self._is_drained:
-                # A query would find the same, and it, or even the start of Spark, would cost more than all of this run.
-                self._tell(self.records, self.records)
-                return
-            query = self._start(start, once=once)
-            batches = self._batches
-            try:
-                await_query(query, stop, tick=partial(self._account_now_and_then, query))
-            except StreamingQueryException as error:
-                attempts = 1 if self._batches > batches else attempts + 1
+        with HeldSlots(lambda: self._lake.spark, 1 if self._may_live and not once else 0) as slots:
+            while not stop.is_set():
+                is_live = slots.enough and self._may_live and not once
                 try:
-                    await_retry(self._admin, error, self._failure, attempts, once=once, stop=stop)
-                except LanderReplaced as replaced:
-                    self._failure = replaced
+                    start = self._prepare(rebuild=rebuild, is_live=is_live)
+                except ClusterUnreachable:
+                    # A source that was there before may come back; one that never was is a mistake to report at once.
+                    if once or not attempts or attempts > MOST_ATTEMPTS:
+                        raise
+                    attempts += 1
+                    stop.wait(pause_s(attempts))
+                    continue
+                rebuild, self._failure, batches = False, None, self._batches
+                if once and self._is_drained:
+                    # A query would find the same, and it, or even the start of Spark, would cost more than all of this run.
+                    self._tell(self.records, self.records)
+                    return
+                try:
+                    if is_live:
+                        self._land_live(start or {}, stop)
+                    else:
+                        query = self._start(start, once=once)
+                        await_query(query, stop, tick=partial(self._account_now_and_then, query))
+                except LanderReplaced as error:
+                    self._failure = error
                     raise
-                continue
-            finally:
-                # What a lander that was replaced has landed is its successor's to account for.
-                if not isinstance(self._failure, LanderReplaced):
-                    self._account()
-            if once:
-                self._tell(self.records, None if stop.is_set() else self.records)
-                return
+                except Exception as error:
+                    if stop.is_set() and is_live:
+                        # The turn under way took longer than its grace.
+                        return
+                    attempts = 1 if self._batches > batches else attempts + 1
+                    try:
+                        await_retry(self._admin, error, self._failure, attempts, once=once, stop=stop)
+                    except LanderReplaced as replaced:
+                        self._failure = replaced
+                        raise
+                    continue
+                finally:
+                    # What a lander that was replaced has landed is its successor's to account for.
+                    if not isinstance(self._failure, LanderReplaced):
+                        self._account()
+                if once:
+                    self._tell(self.records, None if stop.is_set() else self.records)
+                    return
 
     # -- before a start -------------------------------------------------------------------------------------------
 
-    def _prepare(self, *, rebuild: bool) -> dict[TopicPartition, int] | None:
-        """Compare checkpoint location, relay and source; return the offsets to start at, None to resume.
+    def _prepare(self, *, rebuild: bool, is_live: bool) -> dict[TopicPartition, int] | None:
+        """Compare checkpoint location, relay and source; return the offsets to start at, None for a query to resume.
 
         Raises:
             LanderReplaced: another lander has taken the relay over.
@@ -185,6 +201,8 @@ class Lander:
             or look.cuts
             or rebuild
             or recreated
+            or is_live
+            or known.is_live
             or not writer.is_claimed
             or not known.has_progress
             or any(tp not in look.current for tp in planned)
@@ -208,6 +226,7 @@ class Lander:
             landed = landed_positions(self._lake, alias)
             look = self._look(names, landed.reached, resumed)
             self._landed_until = writer.newest_landed_at()
+        self._current = look.current
         self._record(look, landed.reached, recreated=set(recreated))
         self._accounts.resume(landed, look.lost)
         return self._fresh_start(look, first=not landed.reached)
@@ -298,8 +317,54 @@ class Lander:
 
     # -- while running --------------------------------------------------------------------------------------------
 
+    def _land_live(self, start: Mapping[TopicPartition, int], stop: threading.Event) -> None:
+        """Land by a long-lived task until `stop` is set.
+
+        Raises:
+            SourceChanged: topics or leaders are not as they were at the start.
+            LanderReplaced: another lander has taken the relay over.
+            Exception: the source, the lake or Spark failed.
+        """
+        alias, known = self._settings.alias, self._topics.known
+        seat = self._writer.seat()
+        goes_on = GoesOn(Path(self._lake.checkpoint_root(), "live", f"land.{alias}"), seat.number)
+        task = LandTask(
+            seat=seat,
+            schema=relay_schema(),
+            progress=self._checkpoint_path(),
+            options=self._settings.reader_options,
+            start={self._current[tp]: offset for tp, offset in start.items()},
+            topic_ids={tp.topic: known[tp.topic].topic_id for tp in start},
+            epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
+            landed_until=self._landed_until,
+            pace_s=max(PACE_S, self._settings.trigger.total_seconds()),
+            most_records=self._settings.max_records_per_batch,
+            goes_on=goes_on,
+        )
+
+        def topics() -> dict[str, tuple[str, int]]:
+            states = self._admin.describe(self._settings.names(self._admin))
+            return {name: (state.topic_id, state.partitions) for name, state in states.items()}
+
+        tick = partial(self._account_now_and_then, None)
+        for answer in run_task(self._session, task, stop, topics=topics, tick=tick, settle=self._hear_of_task):
+            log.warning("land.ended source=%s what=%s why=%s", alias, answer.kind, answer.body.decode())
+            if answer.kind == CHANGED:
+                raise SourceChanged
+            self._may_live = answer.kind != UNREADABLE
+
+    def _hear_of_task(self) -> None:
+        newest = self._writer.newest_of_mine()
+        if newest != self._landed_until:
+            self._landed_until = newest
+            self._batches += 1
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        """A session that nothing else uses: all its jobs may be interrupted."""
+        return prepare(self._lake.spark.newSession())
+
     def _start(self, start: Mapping[TopicPartition, int] | None, *, once: bool) -> StreamingQuery:
-        self._failure = None
         settings = self._settings
         return start_landing(
             self._lake.spark,
@@ -308,7 +373,7 @@ class Lander:
             checkpoint_location=self._checkpoint_path(),
             each_batch=self._land_batch,
             start=start,
-            trigger=None if once else settings.trigger,
+            trigger=None if once else f"{int(settings.trigger.total_seconds() * 1000)} milliseconds",
         )
 
     def _land_batch(self, frame: DataFrame, batch_id: int) -> None:
@@ -352,13 +417,20 @@ class Lander:
         self._batches += 1
         self._landed_until = landed_at
 
-    def _account_now_and_then(self, query: StreamingQuery) -> None:
+    def _account_now_and_then(self, query: StreamingQuery | None) -> None:
         if time.monotonic() >= self._next_account:
+            before = self.records
+            if query is None:
+                self._hear_of_task()
             self._account()
             self._next_account = time.monotonic() + ACCOUNT_EVERY_S
             if self._is_heard:
                 # Offsets stand for records that are left; some of them may be markers or compacted away.
-                self._left = self._accounts.left(reported_ends(query))
+                self._left = self._accounts.left(
+                    self._admin.latest(self._current) if query is None else reported_ends(query)
+                )
+            if query is None:
+                self._settings.listener.landed(self.records - before)
         self._tell(self.records, None if self._left is None else self.records + self._left)
 
     def _account(self) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 
-from pyspark.errors import StreamingQueryException
-
 from mirrorlake.errors import ClusterUnreachable, LanderReplaced, MirrorlakeError, StoreError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.landing.query import met_another
@@ -34,7 +32,7 @@ class SourceChanged(Exception):
 
 def await_retry(
     source: ClusterAdmin,
-    error: StreamingQueryException,
+    error: Exception,
     failure: BaseException | None,
     attempts: int,
     *,
@@ -52,6 +50,9 @@ def await_retry(
         stop: ends the pause.
     """
     alias, text = source.alias, str(error)
+    if isinstance(error, SourceChanged | MirrorlakeError):
+        # A task's own; of a query's batch Spark passes on the text only.
+        failure = error
     if met_another(text):
         raise LanderReplaced(
             f"another lander of {alias} has gone on from the same checkpoint location",
@@ -61,7 +62,7 @@ def await_retry(
         ) from error
     if isinstance(failure, SourceChanged) or any(sign in text for sign in _FOUND_BY_START):
         if attempts <= _MOST_STARTS_OVER:
-            log.warning("land.restart source=%s why=%s", alias, text.splitlines()[0][:200])
+            log.warning("land.restart source=%s why=%s", alias, next(iter(text.splitlines()), "it has changed")[:200])
             return
     elif isinstance(failure, MirrorlakeError) and not isinstance(failure, ClusterUnreachable):
         raise failure from error

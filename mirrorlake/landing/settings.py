@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.model.flow import TopicPartition
+
+
+class LandListener:
+    """Hear what a long-lived lander does; of a query of its own Spark itself reports. No method raises."""
+
+    def landed(self, records: int) -> None:
+        """Hear how many records were landed and accounted for since the last time; 0 where it looked and found none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +33,9 @@ class LandSettings:
     reader_options: Mapping[str, Any] = field(repr=False)
     on_gap: str = "halt"
     max_records_per_batch: int = 2_000_000
-    trigger: str = "0 seconds"
+    trigger: timedelta = timedelta(0)
     never_leave: str = ""
+    listener: LandListener = field(default_factory=LandListener)
 
     @property
     def source_options(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql.streaming import StreamingQueryListener
 
 from mirrorlake.lag import Figures
+from mirrorlake.landing import LandListener
 from mirrorlake.metrics.registry import Metrics
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.republish import FlowListener
@@ -59,6 +60,22 @@ class BatchListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark is
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
         """Forget the name."""
         self._names.pop(str(event.id), None)
+
+
+class LandFeed(LandListener):
+    """Count what the long-lived lander of one source does; `now` is the clock, in UTC."""
+
+    def __init__(self, metrics: Metrics, alias: str, *, now: Callable[[], datetime]) -> None:
+        self._metrics = metrics
+        self._alias = alias
+        self._now = now
+
+    def landed(self, records: int) -> None:
+        """Count records, and note that landing works."""
+        try:
+            self._metrics.landed(self._alias, records=records, seconds=None, at=self._now().timestamp())
+        except Exception:
+            log.exception("metrics.failed what=count of landed records")
 
 
 class FlowFeed(FlowListener):

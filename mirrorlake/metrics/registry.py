@@ -77,8 +77,8 @@ class Metrics(Collector):
         self._families: tuple[GaugeMetricFamily, ...] = ()
         self.registry.register(self)
 
-    def landed(self, source: str, *, records: int, seconds: float, at: float) -> None:
-        """Count a batch that was landed; `at` is the end of it, in seconds since 1970."""
+    def landed(self, source: str, *, records: int, seconds: float | None, at: float) -> None:
+        """Count a batch that was landed; `at` is the end of it, in seconds since 1970, and `seconds` is None where a task lands."""
         self._landed.labels(source).inc(records)
         self._batch(f"land {source}", seconds, at)
 
@@ -128,8 +128,9 @@ class Metrics(Collector):
         """Count a look at the tables that failed."""
         self._failures.inc()
 
-    def _batch(self, stream: str, seconds: float, at: float) -> None:
-        self._batches.labels(stream).observe(seconds)
+    def _batch(self, stream: str, seconds: float | None, at: float) -> None:
+        if seconds is not None:
+            self._batches.labels(stream).observe(seconds)
         self._success.labels(stream).set(at)
 
 

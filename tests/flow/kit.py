@@ -248,9 +248,12 @@ def end_of(where: Where, topic: str, partition: int) -> int:
 
 
 def queries(spark: SparkSession) -> dict[str, str]:
-    """Return an id of each running stream by its name: Spark's queries, and flows that follow the relay's log."""
-    following = {one.name: str(one.native_id) for one in threading.enumerate() if one.name.startswith("republish ")}
-    return {**{query.name: query.runId for query in spark.streams.active}, **following}
+    """Return an id of each running stream by its name: Spark's queries, flows that send batches, and long-lived tasks."""
+    names = [(*one.name.partition("@"), one) for one in threading.enumerate()]
+    own = {
+        name: owner or str(one.native_id) for name, _, owner, one in names if name.startswith(("land ", "republish "))
+    }
+    return {**{query.name: query.runId for query in spark.streams.active}, **own}
 
 
 def wait_until(condition: Callable[[], Any], what: str, *, timeout: float = 400.0) -> Any:

@@ -13,7 +13,7 @@ from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import spark_options, tell_checkpoints
 from mirrorlake.lake import LandingSign
-from mirrorlake.landing import Lander, LandSettings
+from mirrorlake.landing import Lander, LandListener, LandSettings
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mm2 import mm2_duties
@@ -74,8 +74,18 @@ class Streams:
             reader_options=self._connections.reader_options(alias),
             on_gap=cluster.land.on_gap,
             max_records_per_batch=cluster.land.max_records_per_batch,
-            trigger=f"{int(cluster.land.trigger.total_seconds() * 1000)} milliseconds",
+            trigger=cluster.land.trigger,
+            listener=self._land_listener(alias),
         )
+
+    def _land_listener(self, alias: str) -> LandListener:
+        connections = self._connections
+        if connections.metrics is None:
+            return LandListener()
+        # A heavy import for those who serve no metrics.
+        from mirrorlake.metrics import LandFeed
+
+        return LandFeed(connections.metrics, alias, now=connections.now)
 
     def landing_identity(self, alias: str) -> str:
         """Return the fingerprint of all settings that landing a source depends on."""

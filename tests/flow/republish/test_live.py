@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.flow.kit import (
+    ABORTED,
     add_partitions,
     assert_equal_topics,
     consume,
@@ -14,6 +15,7 @@ from tests.flow.kit import (
     create_topic,
     produce,
     running,
+    send_transactions,
     staying_on,
     topic_name,
     topics_of,
@@ -38,6 +40,13 @@ def test_new_topics_and_partitions_are_mirrored_without_a_restart(pair: Pair) ->
         wait_until(
             lambda: failures or (count(central, f"east.{first}"), count(central, f"east.{second}")) == (350, 300),
             "both topics with all their partitions are mirrored",
+        )
+        send_transactions(
+            east, second, [([(b"kept", None, 0)], True), ([(ABORTED, None, partition) for partition in (0, 1)], False)]
+        )
+        wait_until(
+            lambda: failures or all(row.verdict == "in_step" for row in mirror.status()["east->central"]),
+            "markers and aborted records at the ends are passed while running",
         )
     for name in (first, second):
         assert_equal_topics(consume(east, name), consume(central, f"east.{name}"))

@@ -1,0 +1,105 @@
+"""The landing commits of a relay: how each is signed and numbered, so that a table tells whose it is (see `one_writer.py`).
+
+Needs no Spark: tasks commit by it, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.errors import LanderReplaced
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.relay_writer import WrittenFile
+
+APP = "mirrorlake.land"
+CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
+# The same number where its lander has claimed it; lakes of a release whose landers had one id a number lack it.
+CLAIMED_PROPERTY = "mirrorlake.checkpoint.claimed"
+CLUSTER_PROPERTY = "mirrorlake.cluster.id"
+CLAIM = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What a landing commit is signed with: `batch` is -1 where it only claimed the number."""
+
+    checkpoint: int
+    batch: int
+    owner: str = ""
+    landed_at: datetime | None = None
+
+    def to_text(self) -> str:
+        """Write the commit's user metadata."""
+        document = {"app": APP, "checkpoint": self.checkpoint, "batch": self.batch, "owner": self.owner}
+        return json.dumps(document | ({} if self.landed_at is None else {"landed_at": self.landed_at.isoformat()}))
+
+    @classmethod
+    def from_document(cls, document: Any) -> Signed | None:
+        """Read a commit's user metadata; None where no lander has written it."""
+        if document.get("app") != APP:
+            return None
+        at = document.get("landed_at")
+        return cls(
+            int(document["checkpoint"]),
+            int(document["batch"]),
+            str(document.get("owner", "")),
+            None if at is None else datetime.fromisoformat(at),
+        )
+
+
+def txn_version(number: int, batch: int) -> int:
+    """Number the transaction of a batch under a checkpoint number; `batch` is -1 for the claim.
+
+    Example:
+        >>> txn_version(1, 10**9) < txn_version(2, -1) < txn_version(2, 0) < 2**63
+        True
+    """
+    return (number << 32) + 1 + batch
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a task on any machine needs to land as the only lander of a source: the relay's folder and the claimed number."""
+
+    alias: str
+    path: str
+    number: int
+    owner: str
+
+    def append(self, tables: FolderTables, files: Sequence[WrittenFile], batch: int, landed_at: datetime) -> None:
+        """Commit the files of a batch, as `OneWriter.append` does.
+
+        Raises:
+            LanderReplaced: another lander has taken the relay over, and nothing was written.
+        """
+        signed = Signed(self.number, batch, self.owner, landed_at)
+        try:
+            tables.commit(
+                self.path,
+                files,
+                app_id=app_id(self.alias),
+                version=txn_version(self.number, batch),
+                signature=signed.to_text(),
+            )
+        finally:
+            if int(tables.properties(self.path).get(CHECKPOINT_PROPERTY, "0")) != self.number:
+                raise replaced(self.alias)
+
+
+def app_id(alias: str) -> str:
+    """Return the application id of a source's landing commits."""
+    return f"{APP}.{alias}"
+
+
+def replaced(alias: str) -> LanderReplaced:
+    """Return the error of a lander whose relay another one has taken over."""
+    return LanderReplaced(
+        f"another lander of {alias} has taken its relay over",
+        consequence="this one wrote nothing more and stopped",
+        remedy=f"keep one lander for {alias}; `mirrorlake status` shows its progress",
+        alias=alias,
+    )

@@ -1,0 +1,164 @@
+"""Land by a long-lived Spark task: consumer -> Parquet files -> the relay's commit, several times a second (DESIGN 9).
+
+    claim             a number of its own, so that no lander before it writes after it (`lake/one_writer.py`)
+    for each turn:
+        fetch · are the topics and the leaders the same? · plan · files · commit · done
+
+The order of a turn is that of a Spark batch: what is read goes on from the relay and from the plan, whichever is further
+(law F). Topics are described after the fetch: an id that is still the known one says that what was fetched is of that life.
+A new topic, a grown one, another leader end the task; the lander looks, and starts another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, UnreadableHeaders
+from mirrorlake.lake import FolderTables, LiveProgress, Seat, write_files
+from mirrorlake.landing.query import GRACE_S
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
+from mirrorlake.runtime import Answer, GoesOn, LiveTasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What a task says when it ends by itself.
+CHANGED, UNREADABLE = "changed", "unreadable"
+# A turn is as long as this where little comes: half of it is the price in latency, and each turn costs 40 ms of CPU.
+PACE_S = 0.25
+# Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
+_BACKLOG_S, _BACKLOG_BYTES = 2.0, 64 << 20
+
+
+# How soon a new topic is seen by a task that lands others.
+LOOK_EVERY_S = 2.0
+_TICK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandTask:
+    """What a task needs to land one source.
+
+    `start` is the life of each partition and the offset to begin at, `topic_ids` and `epochs` are what the source said of
+    its topics and leaders when those were looked up. No time of a batch is before `landed_until`.
+    """
+
+    seat: Seat
+    schema: pa.Schema
+    progress: str
+    options: Mapping[str, Any] = field(repr=False)
+    start: Mapping[SourcePartition, int]
+    topic_ids: Mapping[str, str]
+    epochs: Mapping[TopicPartition, int]
+    landed_until: datetime | None = None
+    pace_s: float = PACE_S
+    most_records: int = 2_000_000
+    goes_on: GoesOn
+
+    def knows(self, topics: Mapping[str, tuple[str, int]]) -> bool:
+        """Tell whether these topics, by name their ids and numbers of partitions, are the ones that this task lands."""
+        counts = Counter(source.topic for source in self.start)
+        return topics == {name: (topic_id, counts[name]) for name, topic_id in self.topic_ids.items()}
+
+
+def run_task(
+    spark: SparkSession,
+    task: LandTask,
+    stop: threading.Event,
+    *,
+    topics: Callable[[], Mapping[str, tuple[str, int]]],
+    tick: Callable[[], None],
+    settle: Callable[[], None],
+) -> list[Answer]:
+    """Run a task until `stop` is set, it ends, or the source has other topics; return what it said.
+
+    `tick` is called about five times a second, `settle` after the task has ended well or with an error of its own.
+    """
+    next_look = time.monotonic() + LOOK_EVERY_S
+    name = f"land {task.seat.alias}@{task.seat.owner[:8]}"
+    with LiveTasks(spark, [task], land_live, goes_on=task.goes_on, name=name, grace_s=GRACE_S) as tasks:
+        while not tasks.wait(_TICK_S) and not stop.is_set():
+            tick()
+            if time.monotonic() >= next_look:
+                if not task.knows(topics()):
+                    break
+                next_look = time.monotonic() + LOOK_EVERY_S
+    settle()
+    return tasks.answers()
+
+
+def land_live(task: LandTask) -> Iterator[Answer]:
+    """Land until the task is asked to end, or the source has changed."""
+    lives = {TopicPartition(source.topic, source.partition): source for source in task.start}
+    start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
+    tables, admin = FolderTables(), ClusterAdmin(task.seat.alias, task.options)
+    progress, batch, landed_until = LiveProgress(task.progress, start), 0, task.landed_until
+    progress.plan(batch, {})
+    progress.done(batch)
+    spent = 0.0
+    with Fetcher(task.seat.alias, task.options, start) as fetcher:
+        while task.goes_on():
+            try:
+                wait_s = max(0.02, task.pace_s - spent)
+                fetched = fetcher.fetch(
+                    wait_s, at_most_s=_BACKLOG_S, most_bytes=_BACKLOG_BYTES, most_records=task.most_records
+                )
+            except PositionGone as error:
+                yield Answer(CHANGED, str(error).encode())
+                return
+            except UnreadableHeaders as error:
+                yield Answer(UNREADABLE, str(error).encode())
+                return
+            began = time.monotonic()
+            if fetched.read_to:
+                if why := _changed(task, admin, fetched.read_to):
+                    yield Answer(CHANGED, why.encode())
+                    return
+                batch += 1
+                progress.plan(batch, fetched.read_to)
+                if fetched.rows:
+                    landed_at = _after(landed_until)
+                    files = list(write_files(task.seat.path, task.schema, _relay_rows(task, lives, fetched, landed_at)))
+                    task.seat.append(tables, files, batch, landed_at)
+                    landed_until = landed_at
+                progress.done(batch)
+            spent = time.monotonic() - began
+
+
+def _changed(task: LandTask, admin: ClusterAdmin, partitions: Iterable[TopicPartition]) -> str:
+    """Say what is not as it was when the task began; nothing where all is."""
+    found = list(partitions)
+    states = admin.describe({tp.topic for tp in found})
+    for topic in sorted({tp.topic for tp in found}):
+        if topic not in states or states[topic].topic_id != task.topic_ids[topic]:
+            return f"topic {topic} was deleted or created again"
+    for tp, (_, epoch) in admin.ends_and_epochs(found).items():
+        if epoch != task.epochs.get(tp, -1):
+            return f"{tp.topic}-{tp.partition} has another leader"
+    return ""
+
+
+def _after(landed_until: datetime | None) -> datetime:
+    # Accounts are settled by this time, so it grows even where the clock is set back by hours.
+    now = datetime.now(timezone.utc)
+    return now if landed_until is None else max(now, landed_until + timedelta(microseconds=1))
+
+
+def _relay_rows(
+    task: LandTask, lives: Mapping[TopicPartition, SourcePartition], fetched: Fetched, landed_at: datetime
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the relay, those of one source partition one after another."""
+    for tp, rows in sorted(fetched.rows.items(), key=lambda item: item[0]):
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        for name in SOURCE_KEY:
+            columns[name] = pa.repeat(pa.scalar(getattr(lives[tp], name), task.schema.field(name).type), len(rows))
+        columns["landed_at"] = pa.repeat(pa.scalar(landed_at, task.schema.field("landed_at").type), len(rows))
+        yield pa.RecordBatch.from_arrays([columns[name] for name in task.schema.names], names=task.schema.names)

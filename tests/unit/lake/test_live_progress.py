@@ -1,0 +1,36 @@
+"""Where a long-lived lander reads, in the files of a checkpoint location."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.lake import Lake, LiveProgress, kafka_positions, read_checkpoint_location
+from mirrorlake.model.flow import TopicPartition
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.mark.law("F")
+def test_law_f_a_planned_batch_counts_as_read_only_when_it_is_done(tmp_path: Path) -> None:
+    # Any relay makes the lake one that needs no Spark.
+    (tmp_path / "relay" / "east" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "relay" / "east" / "_delta_log" / f"{0:020}.json").touch()
+    lake, path = (
+        Lake(lambda: pytest.fail("Spark is not needed"), LakeConfig(root=str(tmp_path))),
+        str(tmp_path / "land"),
+    )
+    assert not read_checkpoint_location(lake, path).has_progress
+    progress = LiveProgress(path, {A: 3, B: 0})
+    for batch, moved in enumerate(({}, {B: 5}, {A: 4}, {B: 9})):
+        progress.plan(batch, moved)
+        if batch < 3:
+            progress.done(batch)
+    found = read_checkpoint_location(lake, path)
+    assert found.is_live
+    assert (found.last_committed, found.last_planned) == (2, 3)
+    assert kafka_positions(found.committed) == {A: 4, B: 5}
+    assert kafka_positions(found.planned) == {A: 4, B: 9}
+    assert len(list((tmp_path / "land" / "offsets").iterdir())) == 3, "older batches are removed"
