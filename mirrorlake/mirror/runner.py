@@ -43,6 +43,7 @@ class Runner:
             with self._connections.board() as board:
                 state = self._connections.control().state()
                 return self._land_once(source, state, stop, tell=board.tell, rebuild=rebuild)
+        self._connections.start_spark()
         work = AlwaysOn(self._connections, self._streams, sends=False, source=source, first={"rebuild": rebuild})
         landed, _ = work.run(stop, isolates=False)
         return landed[0] if landed else Landing(source, 0)
@@ -56,6 +57,7 @@ class Runner:
             with self._connections.board() as board:
                 state = self._connections.control().state()
                 return self._republish_once(flow, state, stop, tell=board.tell, **first)
+        self._connections.start_spark()
         work = AlwaysOn(self._connections, self._streams, lands=False, flow=flow.name, first=first)
         _, sent = work.run(stop, isolates=False)
         return sent[0] if sent else Republishing(flow.name, 0)
@@ -63,6 +65,8 @@ class Runner:
     def run(self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None) -> Ran:
         """Land and republish (see `Mirror.run`)."""
         config, flows = self._connections.config, self._connections.chosen(flow)
+        if not once:
+            self._connections.start_spark()
         self._connections.lake.create_all(sorted({one.source for one in flows}))
         if once:
             return self._drain(sorted({one.source for one in flows} - {*config.lake_clusters}), flows, stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -58,6 +59,7 @@ class Connections:
         self._admins: dict[str, ClusterAdmin] = {}
         self._groups: dict[str, Groups] = {}
         self._mm2_writers: dict[str, Mm2Writer] = {}
+        self._starting = threading.Lock()
         self._publishing = threading.Lock()
         self._publishers: dict[str, Publisher] = {}
         self._tables_of: frozenset[str] = frozenset()
@@ -84,7 +86,18 @@ class Connections:
     @cached_property
     def spark(self) -> SparkSession:
         """The Spark session."""
-        return local_session() if self._spark is None else prepare(self._spark)
+        with self._starting:
+            return local_session() if self._spark is None else prepare(self._spark)
+
+    def start_spark(self) -> None:
+        """Begin to start Spark where it has to be started; the lake and the clusters are asked meanwhile."""
+
+        def start() -> None:
+            # Who needs the session meets the failure, too.
+            with suppress(Exception):
+                _ = self.spark
+
+        threading.Thread(target=start, name="start of Spark", daemon=True).start()
 
     @cached_property
     def lake(self) -> Lake:
