@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pyspark.errors import PySparkException
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
+from mirrorlake.runtime.class_data import class_data
 from mirrorlake.runtime.jar_files import jars
-from mirrorlake.runtime.java import find_java
+from mirrorlake.runtime.java import Java, find_java
 
 # Settings that belong to the host; a session that is already there (Databricks, spark-submit) is taken as it is.
 _LOCAL = {
@@ -33,13 +37,19 @@ _LOCAL = {
     # 140 ms of CPU for each Python task without it, 40 ms with it (2026-11-22, 40 warm tasks, 2 cores).
     "spark.python.daemon.module": "mirrorlake.runtime.daemon",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
-    # G1 spends a third core on a driver of two cores; ParallelGC does not.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC "
-    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
     # Secrets travel as reader options; these are the names under which Kafka hides them.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|pem|credential",
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|pem|secret|password|token|credential",
 }
+
+_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS = (
+    # G1 spends a third core on a driver of two cores; ParallelGC does not.
+    "-XX:+UseParallelGC",
+    # Spark's parser of its own messages recurses deeply where a job is interrupted.
+    "-Xss4m",
+    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+)
 
 # Runtime settings of the mirror's own queries; each is safe for other queries of the same session.
 RUNTIME = {
@@ -68,18 +78,39 @@ def local_session(*, cores: int | None = None) -> SparkSession:
     """
     active = SparkSession.getActiveSession()
     if active is None:
+        java, cores = find_java(), cores or os.cpu_count() or 1
         # Spark's launcher looks nowhere else; the variable is read once, when the JVM starts.
-        os.environ["JAVA_HOME"] = str(find_java().spark_java_home)
+        os.environ["JAVA_HOME"] = str(java.spark_java_home)
         # Workers run this very interpreter, with the packages that are installed beside it.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        cores = cores or os.cpu_count() or 1
         builder = SparkSession.builder.appName("mirrorlake").master(f"local[{cores + _STANDING_SLOTS}]")
         # Ranges, file splits and RDDs would else be cut for the slots.
         builder = builder.config("spark.default.parallelism", cores)
-        for key, value in _LOCAL.items():
+        for key, value in (_LOCAL | _of_driver(java)).items():
             builder = builder.config(key, value)
-        active = builder.config("spark.jars", ",".join(map(str, jars("spark")))).getOrCreate()
+        active = builder.getOrCreate()
     return prepare(active)
+
+
+def _of_driver(java: Java) -> dict[str, str]:
+    """Say what the driver's JVM loads, and how it starts."""
+    home, own = Path(_find_spark_home()), jars("spark")
+    # On its own class path, not as `spark.jars`: Spark would copy those at each start, and read them class by class.
+    class_path = {"spark.driver.extraClassPath": os.pathsep.join(map(str, own))}
+
+    def command(options: Sequence[str]) -> list[str]:
+        return [
+            str(home / "bin" / "spark-submit"),
+            *_conf(class_path | {_OPTIONS: shlex.join(options)}),
+            "pyspark-shell",
+        ]
+
+    archived = class_data("spark", java, [*own, *(home / "jars").glob("*.jar")], command)
+    return class_path | {_OPTIONS: shlex.join((*_JAVA_OPTIONS, *archived))}
+
+
+def _conf(settings: Mapping[str, str]) -> list[str]:
+    return [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
 
 
 def prepare(spark: SparkSession) -> SparkSession:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import SandboxError
-from mirrorlake.runtime import classpath, find_java, write_atomically
+from mirrorlake.runtime import class_data, classpath, find_java, jars, write_atomically
 from mirrorlake.sandbox.ports import free_ports
 from mirrorlake.sandbox.process import start_process
 from mirrorlake.sandbox.properties import JAVA_OPTIONS, LOGGING_OPTIONS, Listener, properties_text, server_properties
@@ -77,7 +77,7 @@ class Broker:
         write_atomically(properties, properties_text(wanted), mode=0o600)
         if not (self.data / "meta.properties").exists():
             self._format(properties)
-        options = (*LOGGING_OPTIONS, *self.java_options)
+        options = (*LOGGING_OPTIONS, *self.java_options, *_archived())
         return start_process(_java(options, "kafka.Kafka", str(properties)), log=self.log_path, tied=tied)
 
     def wait_ready(self, *, alive: Callable[[], bool], timeout: float, since: int = 0) -> None:
@@ -137,7 +137,7 @@ class Broker:
         arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(properties), *self.format_options)
         with log.open("wb") as output:
             done = subprocess.run(
-                _java((*LOGGING_OPTIONS, *_FORMAT_OPTIONS), "kafka.tools.StorageTool", *arguments),
+                _java((*LOGGING_OPTIONS, *_FORMAT_OPTIONS, *_archived()), "kafka.tools.StorageTool", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -159,6 +159,10 @@ class Broker:
 
 def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
     return [str(find_java().executable), *options, "-cp", classpath("broker"), main, *arguments]
+
+
+def _archived() -> list[str]:
+    return class_data("broker", find_java(), jars("broker"), lambda options: _java(options, "kafka.Kafka"))
 
 
 def _tail(log: Path, since: int) -> str:

@@ -1,0 +1,106 @@
+"""Archives of class data: a JVM maps them, where it else finds, parses and checks ten thousand classes at each start.
+
+An archive is made once for a Java and the jars that it is to load, from a list of classes that comes with the package, and is
+kept in the cache (190 MB for Spark). Java itself compares it with its class path and goes on without it where they differ.
+
+The lists are what `-XX:DumpLoadedClassList=FILE` writes, without its comments and columns, in `SPARK_SUBMIT_OPTS` of a
+`mirrorlake run --once` with records to mirror, and in the options of a broker with a transactional producer and a group.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import logging
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from mirrorlake.runtime.cache import cache_directory, write_atomically
+from mirrorlake.runtime.java import Java
+
+log = logging.getLogger(__name__)
+
+# Of older jars, or another Java's, as many stay as one machine may use in turn.
+_KEPT = 3
+# It speaks on standard output, where a command's answer goes.
+_QUIET = "-Xlog:disable"
+
+
+def class_data(name: str, java: Java, jars: Iterable[Path], command: Callable[[Sequence[str]], list[str]]) -> list[str]:
+    """Return the Java options that use an archive; none before it is made, which the first call begins in the background.
+
+    Nothing depends on it: where it cannot be made, the JVM starts as it would without.
+
+    Args:
+        name: the list of classes: `spark` or `broker`.
+        java: the Java that starts.
+        jars: what its class path holds.
+        command: builds the command that starts it, with more Java options.
+    """
+    try:
+        archive = _folder() / f"{name}-{_key(name, java, jars)}.jsa"
+        if archive.exists():
+            os.utime(archive)
+            return [f"-XX:SharedArchiveFile={archive}", _QUIET]
+        _make(name, archive, command)
+    except OSError as error:
+        log.info("class_data.none name=%s why=%s", name, error)
+    return []
+
+
+def _folder() -> Path:
+    return cache_directory() / "class-data"
+
+
+def _key(name: str, java: Java, jars: Iterable[Path]) -> str:
+    seen = hashlib.sha256(_classes(name).read_bytes())
+    for path in (java.home / "lib" / "modules", *sorted(jars)):
+        stat = path.stat()
+        seen.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return seen.hexdigest()[:16]
+
+
+def _classes(name: str) -> Path:
+    return Path(__file__).with_name(f"{name}.classes.gz")
+
+
+def _make(name: str, archive: Path, command: Callable[[Sequence[str]], list[str]]) -> None:
+    """Begin to make an archive, unless somebody does, or it failed before."""
+    part, said = archive.with_suffix(".part"), archive.with_suffix(".log")
+    if said.exists() and not part.exists():
+        return
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        listed = archive.with_suffix(".classes")
+        write_atomically(listed, gzip.decompress(_classes(name).read_bytes()))
+        options = ["-Xshare:dump", f"-XX:SharedClassListFile={listed}", f"-XX:SharedArchiveFile={part}"]
+        done = f"mv {shlex.quote(str(part))} {shlex.quote(str(archive))} && rm -f {shlex.quote(str(said))}"
+        # It outlives a short command, so it cleans up by itself; what it said stays where it failed, and is the sign of it.
+        script = f'nice -n 19 "$@" && {done}; rm -f "$0" {shlex.quote(str(listed))}'
+        with said.open("wb") as output:
+            part.touch()
+            subprocess.Popen(
+                ["/bin/sh", "-c", script, str(part), *command(options)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=(lock.fileno(),),
+            )
+    _clear(archive.parent, name)
+
+
+def _clear(folder: Path, name: str) -> None:
+    archives = sorted(folder.glob(f"{name}-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in archives[_KEPT:]:
+        with suppress(FileNotFoundError):
+            old.unlink()
