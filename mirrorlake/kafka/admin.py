@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -21,7 +22,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.acls import ClusterAcls
@@ -33,6 +34,8 @@ from mirrorlake.model.plan import Change, TopicSpec
 
 # librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
 TIMEOUT_S = 15.0
+_SHOWN_WITHIN_S = 10.0
+_BETWEEN_LOOKS_S = 0.05
 _LEADER_UNKNOWN = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -210,6 +213,32 @@ class ClusterAdmin:
             self.grow(change.name, change.after)
         elif change.action in ("set_configs", "reset_configs"):
             self.set_configs(change.name, change.after)
+
+    def wait_for(self, changes: Iterable[Change]) -> None:
+        """Wait until the cluster shows topics as these changes made them, 10 s at most.
+
+        It confirms what its controller knows, a moment before the broker that answers the next question knows it, too.
+        """
+        made = [change for change in changes if change.kind != "acl"]
+        looks = Retrying(
+            retry=retry_if_result(lambda shown: not shown),
+            stop=stop_after_delay(_SHOWN_WITHIN_S),
+            wait=wait_fixed(_BETWEEN_LOOKS_S),
+            retry_error_callback=lambda _: False,
+        )
+        # Whoever may change topics need not be allowed to look at them.
+        with suppress(ClusterError):
+            looks(self._shows, made)
+
+    def _shows(self, changes: Sequence[Change]) -> bool:
+        counts = {one.name: one.after["partitions"] for one in changes if one.action == "create"}
+        counts |= {one.name: one.after for one in changes if one.action == "add_partitions"}
+        changed = [one for one in changes if one.action in ("set_configs", "reset_configs")]
+        topics, configs = self.describe(counts), self.configs(one.name for one in changed)
+        has_grown = all(name in topics and topics[name].partitions >= count for name, count in counts.items())
+        return has_grown and all(
+            configs[one.name].get(key) == value for one in changed for key, value in one.after.items()
+        )
 
     def create(self, spec: TopicSpec) -> None:
         """Create a topic; one that appeared meanwhile is left as it is."""

@@ -145,5 +145,8 @@ def carry_out(
         for change in changes:
             admins[change.where].apply(change)
             done.append(change)
+        # Who looks next, and a plan above all, sees what was done.
+        for alias in dict.fromkeys(change.where for change in done):
+            admins[alias].wait_for([change for change in done if change.where == alias])
     finally:
         audit.record(done, command=command, plan=plan)
