@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports
@@ -67,7 +68,7 @@ def _commands(contest: Contest, repeat: int, book: Book) -> None:
         run("once", "nothing new", "run", "--once")
     for case, arguments in COMMANDS.items():
         for _ in range(repeat):
-            run("shell", case, *arguments)
+            book.attempt(case, partial(run, "shell", case, *arguments))
 
 
 def _demo(folder: Path, book: Book) -> None:
@@ -96,5 +97,5 @@ def _ran(command: Sequence[str], folder: Path, contest: Contest | None = None) -
                 continue
         used = watch.read()
     if process.returncode not in (0, 1):
-        raise RuntimeError(f"{command} ended with {process.returncode}: {log.read_text(errors='replace')[-500:]}")
+        raise RuntimeError(f"{command} ended with {process.returncode}: {log.read_text(errors='replace')[:1000]}")
     return used
