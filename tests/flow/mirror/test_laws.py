@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake.lake.schema import GAPS
+from mirrorlake.maintenance import compaction, tiers
 from mirrorlake.mirror import Mirror
 from mirrorlake.mirror.services import connections
 from mirrorlake.model.offset_map import Exact
@@ -129,11 +131,23 @@ def test_the_feeder_spark_sends_what_the_feeder_files_sends(pair: Pair) -> None:
 
 
 @pytest.mark.law("C", "D", "F")
-def test_a_late_target_and_other_numbers_of_lanes_continue_exactly(pair: Pair) -> None:
+def test_a_late_target_and_other_numbers_of_lanes_continue_exactly_also_over_upkeep(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two files of a partition are as good as 32 here, and nothing is too new.
+    monkeypatch.setattr(tiers, "FANOUT", 2)
+    monkeypatch.setattr(compaction, "HOT", timedelta(0))
     pair.create(partitions=4)
     for number, lanes in enumerate((2, 3, 1)):
         pair.produce(400, seed=number)
-        pair.mirror(lanes=lanes).run(once=True)
+        mirror = pair.mirror(lanes=lanes)
+        mirror.run(once=True)
+        kept = mirror.maintain()
+    assert kept.ok, str(kept)
+    [relay] = [one for one in kept.tables if one.table == "relay of east"]
+    assert (relay.compacted.into, relay.compacted.waiting, relay.files) == (4, 0, 4)
+    assert sum(one.records for one in kept.ledgers) > 0
+    assert mirror.verify().equal
     pair.check()
     late = pair.mirror(pair.flow(), pair.flow(name="late", policy={"template": "late.{topic}"}))
     late.republish("late", once=True)

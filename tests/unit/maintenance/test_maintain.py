@@ -96,6 +96,22 @@ def test_law_f_a_cleaned_log_keeps_the_fence_the_newest_signature_and_every_read
     assert DeltaTable(world.relay).to_pyarrow_table().num_rows == FANOUT + 3
 
 
+@pytest.mark.law("F")
+def test_law_f_a_writer_that_slept_over_a_cleaned_log_commits_after_what_came_meanwhile(world: World) -> None:
+    asleep = FolderTables()
+    asleep.version(world.relay)
+    world.land(FANOUT)
+    world.keep()
+    grow_old(world)
+    world.land()
+    world.keep()
+    assert f"{1:020}.json" not in world.log(), "the number after the one that the writer knows is free again"
+    files = list(write_files(world.relay, SCHEMA, iter([batch(rows("orders", 0, 900))])))
+    asleep.commit(world.relay, files, app_id=APP, version=900, signature="{}")
+    held = DeltaTable(world.relay).to_pyarrow_table()["offset"].to_pylist()
+    assert sorted(held) == [*range(1, FANOUT + 2), 900]
+
+
 def test_the_log_of_a_source_that_has_fallen_silent_stays(world: World) -> None:
     world.land(2)
     world.keep()
