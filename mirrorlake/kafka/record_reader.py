@@ -1,8 +1,8 @@
 """Read records of single partitions by offset, joining no group and committing nothing (law H).
 
 One limit: librdkafka asks for the coordinator of the group it is named, even where it never joins. A broker that nobody ever
-consumed from creates `__consumer_offsets` then, as it does for anybody's first consumer. Landing, sampling and the other
-steps of a mirror do not ask; `browse`, `passport` and `takeover` do, and `status` and `lag` where records are not landed.
+consumed from creates `__consumer_offsets` then, as it does for anybody's first consumer. Sampling and landing by batches do not
+ask; a long-lived landing task, `browse`, `passport` and `takeover` do, and `status` and `lag` where records are not landed.
 """
 
 from __future__ import annotations

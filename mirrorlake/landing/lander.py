@@ -39,7 +39,7 @@ from mirrorlake.lake import (
 )
 from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
 from mirrorlake.landing.land_query import generation_column, start_landing
-from mirrorlake.landing.live import CHANGED, PACE_S, UNREADABLE, LandTask, run_task
+from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, PACE_S, UNREADABLE, LandTask, run_task
 from mirrorlake.landing.query import await_query, reported_ends
 from mirrorlake.landing.retry import MOST_ATTEMPTS, SourceChanged, await_retry, pause_s
 from mirrorlake.landing.settings import LandSettings
@@ -98,7 +98,7 @@ class Lander:
         self._landed_until: datetime | None = None
         self._current: Mapping[TopicPartition, SourcePartition] = {}
         # Elsewhere a query of Spark's lands, and so it does once a record was met that only Java's client can read.
-        self._may_live = lake.relay_log(settings.alias) is not None
+        self._may_live = settings.live and lake.relay_log(settings.alias) is not None
 
     @property
     def records(self) -> int:
@@ -339,6 +339,7 @@ class Lander:
             landed_until=self._landed_until,
             pace_s=max(PACE_S, self._settings.trigger.total_seconds()),
             most_records=self._settings.max_records_per_batch,
+            most_bytes=min(BACKLOG_BYTES, self._settings.max_bytes_per_batch or BACKLOG_BYTES),
             goes_on=goes_on,
         )
 

@@ -35,7 +35,7 @@ CHANGED, UNREADABLE = "changed", "unreadable"
 # A turn is as long as this where little comes: half of it is the price in latency, and each turn costs 40 ms of CPU.
 PACE_S = 0.25
 # Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
-_BACKLOG_S, _BACKLOG_BYTES = 2.0, 64 << 20
+_BACKLOG_S, BACKLOG_BYTES = 2.0, 64 << 20
 
 
 # How soon a new topic is seen by a task that lands others.
@@ -61,6 +61,7 @@ class LandTask:
     landed_until: datetime | None = None
     pace_s: float = PACE_S
     most_records: int = 2_000_000
+    most_bytes: int = BACKLOG_BYTES
     goes_on: GoesOn
 
     def knows(self, topics: Mapping[str, tuple[str, int]]) -> bool:
@@ -109,7 +110,7 @@ def land_live(task: LandTask) -> Iterator[Answer]:
             try:
                 wait_s = max(0.02, task.pace_s - spent)
                 fetched = fetcher.fetch(
-                    wait_s, at_most_s=_BACKLOG_S, most_bytes=_BACKLOG_BYTES, most_records=task.most_records
+                    wait_s, at_most_s=_BACKLOG_S, most_bytes=task.most_bytes, most_records=task.most_records
                 )
             except PositionGone as error:
                 yield Answer(CHANGED, str(error).encode())

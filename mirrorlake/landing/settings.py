@@ -33,6 +33,8 @@ class LandSettings:
     reader_options: Mapping[str, Any] = field(repr=False)
     on_gap: str = "halt"
     max_records_per_batch: int = 2_000_000
+    max_bytes_per_batch: int | None = None
+    live: bool = True
     trigger: timedelta = timedelta(0)
     never_leave: str = ""
     listener: LandListener = field(default_factory=LandListener)

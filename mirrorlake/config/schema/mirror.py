@@ -105,6 +105,7 @@ class LandConfig(Settings):
     max_records_per_batch: Count = Field(default=2_000_000, description="records a batch may hold")
     max_bytes_per_batch: Size | None = Field(default=None, description="bytes a batch may hold")
     trigger: Interval = Field(default=timedelta(0), description="time between the starts of two batches")
+    live: bool = Field(default=True, description="always on, land by a long-lived task where the lake is a folder")
 
 
 def _addresses(value: Any, info: ValidationInfo) -> tuple[str, ...]:

@@ -74,6 +74,8 @@ class Streams:
             reader_options=self._connections.reader_options(alias),
             on_gap=cluster.land.on_gap,
             max_records_per_batch=cluster.land.max_records_per_batch,
+            max_bytes_per_batch=cluster.land.max_bytes_per_batch,
+            live=cluster.land.live,
             trigger=cluster.land.trigger,
             listener=self._land_listener(alias),
         )
