@@ -51,12 +51,18 @@ def translate_offset(
     """
     kept = lives_of(lake, [flow])
     runs = _Runs(lake, flow.name, topic, partition)
+    topics = SourceTopics(lake, flow.source).load()
+    cut = None if generation or topic not in topics or not topics[topic].cuts else topics[topic]
+    expected = generation or _life_at(topics.get(topic), partition, offset)
+    # A month of runs is not read for a record that stands in one of them; no life is newer than that of the topic.
+    within = runs.at(expected, offset, kept.standing_sql()) if expected else []
+    if len(within) == 1 and isinstance(found := OffsetMap(within).translate(offset), Exact):
+        return found
     lives = runs.generations(kept.standing_sql())
 
     def look_up(life: int) -> Translation:
         return OffsetMap(runs.around(life, offset, kept.standing_sql())).translate(offset)
 
-    cut = None if generation else cuts_of(lake, flow.source).get(topic)
     known = cut.generation_at(partition, offset) if cut is not None else lives[0] if lives else 1
     life = generation or known
     found = look_up(life) if lives else UnknownPartition()
@@ -80,6 +86,12 @@ def translate_offset(
             if isinstance(look_up(earlier), Exact | InHole):
                 return OtherGeneration(earlier, found.next_offset)
     return found
+
+
+def _life_at(topic: KnownTopic | None, partition: int, offset: int) -> int | None:
+    if topic is None:
+        return None
+    return topic.generation_at(partition, offset) if topic.cuts else topic.generation
 
 
 def cuts_of(lake: Lake, alias: str) -> dict[str, KnownTopic]:

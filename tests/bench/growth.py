@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from mirrorlake.config.schema import FlowConfig, LakeConfig
-from mirrorlake.lake import OFFSET_MAP, RELAY_ROWS, Lake, RelayLog, TableUpkeep, WrittenFile, write_files
+from mirrorlake.lake import METADATA, OFFSET_MAP, RELAY_ROWS, Lake, RelayLog, TableUpkeep, WrittenFile, write_files
 from mirrorlake.lake.arrow_types import arrow_types
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
@@ -150,7 +150,7 @@ def _runs(first: int, count: int) -> pa.Table:
 
 
 def _map() -> None:
-    for days in (1, 30):
+    for days in map(int, sys.argv[2:] or (1, 30)):
         with tempfile.TemporaryDirectory(prefix="mirrorlake-growth-") as root:
             lake, tables = Lake(_no_spark, LakeConfig(root=root)), FolderTables()
             tables.create(lake.relay_location("east"), RELAY)
@@ -158,6 +158,9 @@ def _map() -> None:
                 tables.create(lake.meta_location(table), table)
             for day in range(days):
                 tables.append(lake.meta_location(OFFSET_MAP), _runs(day * RUNS_A_DAY, RUNS_A_DAY))
+            seen = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": 1}
+            seen |= {"topic_id": "id", "partitions": 1, "configs": {}, "present": True, "observed_at": NOON}
+            lake.append_rows(METADATA, [seen])
             upkeep = TableUpkeep(lake.meta_location(OFFSET_MAP))
             asked = RUNS_A_DAY * days * 250 // 2
 

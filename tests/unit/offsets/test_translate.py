@@ -1,0 +1,79 @@
+"""One offset's counterpart from the tables of a folder, without Spark."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.schema import FlowConfig, LakeConfig
+from mirrorlake.lake import METADATA, OFFSET_MAP, Lake
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.offset_map import Exact, InHole, OtherGeneration
+from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.offsets.translate import translate_offset
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
+REMOTE = TopicPartition("east.orders", 0)
+
+
+def _no_spark() -> Any:
+    raise AssertionError("Spark was started")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made, tables = Lake(_no_spark, LakeConfig(root=str(tmp_path))), FolderTables()
+    tables.create(made.relay_location("east"), RELAY)
+    for table in SIDE_TABLES:
+        tables.create(made.meta_location(table), table)
+    return made
+
+
+def run(generation: int, first: int, last: int, downstream: int, holes: list[tuple[int, int]] | None = None) -> Any:
+    skipped = [{"first": at, "length": length} for at, length in holes or []]
+    return {
+        "flow": FLOW.name,
+        "source_topic": "orders",
+        "generation": generation,
+        "source_partition": 0,
+        "first_upstream": first,
+        "last_upstream": last,
+        "holes": skipped,
+        "target_topic": "east.orders",
+        "target_partition": 0,
+        "first_downstream": downstream,
+        "record_count": last - first + 1 - sum(hole["length"] for hole in skipped),
+        "lane": 0,
+        "ledger_seq": 0,
+        "epoch": 1,
+        "committed_at": NOON,
+    }
+
+
+@pytest.mark.law("A", "E")
+def test_law_a_an_offset_is_of_the_newest_life_that_was_republished(lake: Lake) -> None:
+    lake.append_rows(OFFSET_MAP, [run(1, 0, 99, 0), run(1, 100, 199, 100, [(150, 10)])])
+
+    def found(offset: int, generation: int | None = None) -> Any:
+        return translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset, generation=generation)
+
+    def seen(generation: int) -> None:
+        topic = {"cluster": "east", "role": "source", "kind": "topic", "topic": "orders", "generation": generation}
+        topic |= {"topic_id": str(generation), "partitions": 1, "configs": {}, "present": True, "observed_at": NOON}
+        lake.append_rows(METADATA, [topic])
+
+    unseen = found(7), found(165)
+    seen(1)
+    assert (found(7), found(165)) == unseen == (Exact(7, REMOTE), Exact(155, REMOTE))
+    assert isinstance(found(155), InHole)
+    seen(2)
+    assert found(7) == Exact(7, REMOTE), "the new life has no record on the target yet"
+    lake.append_rows(OFFSET_MAP, [run(2, 0, 49, 190)])
+    assert (found(7), found(7, 1), found(7, 2)) == (Exact(197, REMOTE), Exact(7, REMOTE), Exact(197, REMOTE))
+    assert isinstance(found(120), OtherGeneration)
