@@ -118,7 +118,12 @@ def test_the_defaults_of_a_flow() -> None:
     assert (sync.configs_override, sync.acls_principals, sync.interval) == ({}, {}, timedelta(minutes=1))
     assert sync.groups_interval == timedelta(seconds=10)
     land = flows("source: east, target: central, topics: x").cluster("east").land
-    assert (land.on_gap, land.max_records_per_batch, land.max_bytes_per_batch, land.live) == ("halt", 2_000_000, None, True)
+    assert (land.on_gap, land.max_records_per_batch, land.max_bytes_per_batch, land.live) == (
+        "halt",
+        2_000_000,
+        None,
+        True,
+    )
 
 
 def test_a_policy_may_have_a_separator_of_its_own() -> None:
