@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from mirrorlake.lake import (
     ACCOUNT_EVERY_S,
     Accounts,
     Lake,
+    LandedPositions,
     OneWriter,
     SourceTopics,
     kafka_positions,
@@ -37,36 +37,19 @@ from mirrorlake.lake import (
     read_checkpoint_location,
     relay_schema,
 )
-from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
 from mirrorlake.landing.land_query import generation_column, start_landing
 from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, PACE_S, UNREADABLE, LandTask, run_task
 from mirrorlake.landing.query import await_query, reported_ends
 from mirrorlake.landing.retry import MOST_ATTEMPTS, SourceChanged, await_retry, pause_s
 from mirrorlake.landing.settings import LandSettings
-from mirrorlake.landing.start import next_offsets, refuse_if_lost, refuse_other_cluster, source_gap
+from mirrorlake.landing.source_look import SourceLook, current_partitions, look_at_source
+from mirrorlake.landing.start import refuse_if_lost, refuse_other_cluster
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import Cut, Gap, expired_ranges
+from mirrorlake.model.gaps import Gap
 from mirrorlake.progress import Tell, silent
 from mirrorlake.runtime import GoesOn, HeldSlots, prepare
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """Where landing goes on: `gone` is what `cuts` explain, `epochs` those at which all of this holds.
-
-    `ends` count open transactions.
-    """
-
-    current: dict[TopicPartition, SourcePartition]
-    positions: dict[TopicPartition, int]
-    earliest: dict[TopicPartition, int]
-    ends: dict[TopicPartition, int]
-    lost: list[Gap]
-    cuts: dict[str, list[Cut]]
-    gone: list[Gap]
-    epochs: dict[str, dict[int, int]]
 
 
 class Lander:
@@ -193,7 +176,7 @@ class Lander:
             generation = self._topics.known[name].generation
             log.warning("land.topic_recreated source=%s topic=%s generation=%s", alias, name, generation)
         resumed = {} if rebuild or recreated else kafka_positions(known.committed or {})
-        look = self._look(names, landed.reached, resumed)
+        look = self._look(names, landed, resumed)
         planned = kafka_positions(known.planned or {})
         self._is_drained = False
         is_stale = (
@@ -224,68 +207,20 @@ class Lander:
             overtaken = writer.claim(cluster_id)
         if overtaken:
             landed = landed_positions(self._lake, alias)
-            look = self._look(names, landed.reached, resumed)
+            look = self._look(names, landed, resumed)
             self._landed_until = writer.newest_landed_at()
         self._current = look.current
         self._record(look, landed.reached, recreated=set(recreated))
         self._accounts.resume(landed, look.lost)
         return self._fresh_start(look, first=not landed.reached)
 
-    def _look(
-        self, names: list[str], landed: Mapping[SourcePartition, int], resumed: Mapping[TopicPartition, int]
-    ) -> _Look:
-        """Compare where landing stands with what the source holds.
-
-        Raises:
-            SourceGap: records left the source, or its log went back, and `on_gap` is `halt`.
-        """
-        known, current = self._topics.known, self._current_partitions(names)
-        earliest, ends = self._admin.earliest(current), self._admin.ends_and_epochs(current)
-        positions = next_offsets(current, landed, resumed, known)
-        extents = {
-            tp: Extent(earliest=earliest[tp], end=ends[tp][0], landed=positions[tp])
-            for tp in suspects(known, ends, positions)
-        }
-        cuts = find_cuts(self._lake, self._settings.alias, self._settings.reader_options, known, extents)
-        epochs: dict[str, dict[int, int]] = {}
-        for tp, (_, epoch) in ends.items():
-            if epoch >= 0:
-                epochs.setdefault(tp.topic, {})[tp.partition] = epoch
-        cut_at = {TopicPartition(name, cut.partition): cut for name, several in cuts.items() for cut in several}
-        gone = [gap_of(known[tp.topic], cut, positions[tp]) for tp, cut in sorted(cut_at.items())]
-        for tp, cut in cut_at.items():
-            positions[tp] = cut.first_offset
-            current[tp] = SourcePartition(tp.topic, cut.generation, tp.partition)
-        lost = expired_ranges(
-            {current[tp]: position for tp, position in positions.items()},
-            {current[tp]: earliest[tp] for tp in positions},
-        )
-        if (lost or gone) and self._settings.on_gap == "halt":
-            raise source_gap(self._settings.alias, lost, gone)
-        return _Look(
-            current=current,
-            positions=positions,
-            earliest=earliest,
-            ends={tp: end for tp, (end, _) in ends.items()},
-            lost=lost,
-            cuts=cuts,
-            gone=gone,
-            epochs=epochs,
-        )
+    def _look(self, names: list[str], landed: LandedPositions, resumed: Mapping[TopicPartition, int]) -> SourceLook:
+        return look_at_source(self._lake, self._admin, self._settings, self._topics, names, landed.reached, resumed)
 
     def _epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: epoch for tp, (_, epoch) in self._admin.ends_and_epochs(partitions).items() if epoch >= 0}
 
-    def _current_partitions(self, names: list[str]) -> dict[TopicPartition, SourcePartition]:
-        known = self._topics.known
-        return {
-            TopicPartition(name, partition): SourcePartition(name, known[name].generation_of(partition), partition)
-            for name in names
-            if name in known
-            for partition in range(known[name].partitions)
-        }
-
-    def _fresh_start(self, look: _Look, *, first: bool) -> dict[TopicPartition, int]:
+    def _fresh_start(self, look: SourceLook, *, first: bool) -> dict[TopicPartition, int]:
         """Return the offset of every partition to start a new checkpoint location at, and open its account."""
         start = dict(look.earliest)
         if first:
@@ -294,7 +229,7 @@ class Lander:
         self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
         return start
 
-    def _record(self, look: _Look, landed: Mapping[SourcePartition, int], *, recreated: set[str]) -> None:
+    def _record(self, look: SourceLook, landed: Mapping[SourcePartition, int], *, recreated: set[str]) -> None:
         """Write down what is stepped over; a cut counts only once it is recorded among the topics."""
         ended: dict[TopicPartition, SourcePartition] = {}
         for source in landed:
@@ -394,7 +329,7 @@ class Lander:
         # An election may have cut the log: what was landed is compared before anything else is.
         if any(
             self._topics.known[tp.topic].epochs.get(tp.partition) != epoch
-            for tp, epoch in self._epochs(self._current_partitions(names)).items()
+            for tp, epoch in self._epochs(current_partitions(self._topics.known, names)).items()
         ):
             raise SourceChanged
         landed_at = self._now()

@@ -1,0 +1,90 @@
+"""What a source holds, against what was landed of it: looked at before each start of a lander."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import KnownTopic, Lake, SourceTopics
+from mirrorlake.landing.cuts import Extent, find_cuts, gap_of, suspects
+from mirrorlake.landing.settings import LandSettings
+from mirrorlake.landing.start import next_offsets, source_gap
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Cut, Gap, expired_ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLook:
+    """Where landing goes on: `gone` is what `cuts` explain, `epochs` those at which all of this holds.
+
+    `ends` count open transactions.
+    """
+
+    current: dict[TopicPartition, SourcePartition]
+    positions: dict[TopicPartition, int]
+    earliest: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int]
+    lost: list[Gap]
+    cuts: dict[str, list[Cut]]
+    gone: list[Gap]
+    epochs: dict[str, dict[int, int]]
+
+
+def current_partitions(known: Mapping[str, KnownTopic], names: Iterable[str]) -> dict[TopicPartition, SourcePartition]:
+    """Return the partitions of topics, each in its present life."""
+    return {
+        TopicPartition(name, partition): SourcePartition(name, known[name].generation_of(partition), partition)
+        for name in names
+        if name in known
+        for partition in range(known[name].partitions)
+    }
+
+
+def look_at_source(
+    lake: Lake,
+    source: ClusterAdmin,
+    settings: LandSettings,
+    topics: SourceTopics,
+    names: Iterable[str],
+    landed: Mapping[SourcePartition, int],
+    resumed: Mapping[TopicPartition, int],
+) -> SourceLook:
+    """Compare where landing stands with what the source holds.
+
+    Raises:
+        SourceGap: records left the source, or its log went back, and `on_gap` is `halt`.
+    """
+    known, current = topics.known, current_partitions(topics.known, names)
+    earliest, ends = source.earliest(current), source.ends_and_epochs(current)
+    positions = next_offsets(current, landed, resumed, known)
+    extents = {
+        tp: Extent(earliest=earliest[tp], end=ends[tp][0], landed=positions[tp])
+        for tp in suspects(known, ends, positions)
+    }
+    cuts = find_cuts(lake, settings.alias, settings.reader_options, known, extents)
+    epochs: dict[str, dict[int, int]] = {}
+    for tp, (_, epoch) in ends.items():
+        if epoch >= 0:
+            epochs.setdefault(tp.topic, {})[tp.partition] = epoch
+    cut_at = {TopicPartition(name, cut.partition): cut for name, several in cuts.items() for cut in several}
+    gone = [gap_of(known[tp.topic], cut, positions[tp]) for tp, cut in sorted(cut_at.items())]
+    for tp, cut in cut_at.items():
+        positions[tp] = cut.first_offset
+        current[tp] = SourcePartition(tp.topic, cut.generation, tp.partition)
+    lost = expired_ranges(
+        {current[tp]: position for tp, position in positions.items()},
+        {current[tp]: earliest[tp] for tp in positions},
+    )
+    if (lost or gone) and settings.on_gap == "halt":
+        raise source_gap(settings.alias, lost, gone)
+    return SourceLook(
+        current=current,
+        positions=positions,
+        earliest=earliest,
+        ends={tp: end for tp, (end, _) in ends.items()},
+        lost=lost,
+        cuts=cuts,
+        gone=gone,
+        epochs=epochs,
+    )
