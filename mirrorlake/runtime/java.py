@@ -117,7 +117,7 @@ def parse_java(text: str, *, executable: Path, bundled: Path | None = None) -> J
     if int(version[1]) not in SUPPORTED:
         return f"is Java {version[1]}"
     found = Java(executable=executable, home=Path(home[1].strip()), version=int(version[1]), bundled=False)
-    if bundled is not None and bundled.parent.parent == found.home:
+    if bundled is not None and bundled.parent.parent.resolve() == found.home.resolve():
         # Also when met through the wrapper below, which a session set as JAVA_HOME for its Spark.
         return replace(found, executable=bundled, bundled=True)
     return found

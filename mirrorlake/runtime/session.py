@@ -22,6 +22,11 @@ from mirrorlake.runtime.java import Java, find_java
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # What its pages would show: 1 000 finished jobs, stages and queries each, and 100 000 tasks by default.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.driver.memory": "2g",
     # With the default cache of 100 entries, a warm drain compiles 127 pieces of code again.
     "spark.sql.codegen.cache.maxEntries": "3000",
