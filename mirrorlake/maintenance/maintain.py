@@ -112,12 +112,13 @@ class LakeUpkeep:
             if plan:
                 return KeptTable(table=name, files=len(table.live()), compacted=compact())
             table.settle(self._properties(cleans=cleans))
-            compacted = compact()
+            # Before the files are rewritten: where one does not fit, the log is cleaned all the same.
             checkpoint = table.checkpoint(after=_CHECKPOINT_AFTER)
             if cleans:
                 table.clean_log(keep=self._settings.keep_log, now=self._now(), is_signed=is_signed)
             keep = self._settings.keep_removed
             deleted = table.vacuum(keep=keep) + table.vacuum(keep=max(keep, _ORPHANS_AFTER), orphans=True)
+            compacted = compact()
             return KeptTable(
                 table=name, files=len(table.live()), compacted=compacted, deleted=deleted, log_checkpoint=checkpoint
             )

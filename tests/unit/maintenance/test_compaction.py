@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import StoreError
 from mirrorlake.lake import LiveFile, TableUpkeep
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_files import read_in_order
@@ -74,7 +75,9 @@ def test_law_c_records_are_equal_after_a_compaction_and_readers_find_them_by_sta
         relay.land(rows("orders", 0, *range(first, first + 3)), rows("clicks", 2, first, first + 2))
     before, log = relay.records(), RelayLog(relay.tables, relay.path)
     held = log.files({})
+    version = relay.tables.version(relay.path)
     done = relay.compact(up_to(10_000))
+    assert relay.tables.version(relay.path) == version + 1, "partitions share a commit"
     assert (done.files, done.into, done.waiting, relay.files()) == (2 * FANOUT, 2, 0, 2)
     assert relay.records() == before
     assert log.new_files({}) == [], "what was rewritten is not new"
@@ -147,9 +150,12 @@ def test_law_e_a_file_that_lacks_a_record_of_its_statistics_is_not_replaced(rela
         relay.land(rows("orders", 0, offset, offset + 1000) if offset == FANOUT - 1 else rows("orders", 0, offset))
     newest = max(Path(relay.path).glob("*.parquet"))
     pq.write_table(pq.read_table(newest, schema=SCHEMA).slice(0, 1), newest)
-    with pytest.raises(Exception, match="do not hold what their statistics say"):
+    for offset in range(FANOUT):
+        relay.land(rows("clicks", 0, offset))
+    with pytest.raises(StoreError, match="do not hold what their statistics say"):
         relay.compact()
-    assert relay.files() == FANOUT == len(list(Path(relay.path).glob("*.parquet")))
+    assert relay.files() == FANOUT + 1, "the other partition was rewritten"
+    assert len(list(Path(relay.path).glob("*.parquet"))) == 2 * FANOUT + 1, "and nothing was left behind"
 
 
 @pytest.mark.law("C", "D")
