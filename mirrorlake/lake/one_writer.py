@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landing_commits import (
@@ -27,6 +26,9 @@ from mirrorlake.lake.landing_commits import (
     replaced,
     txn_version,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _ATTEMPTS = 5
 

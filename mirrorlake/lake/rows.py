@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import Gap
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 Row = dict[str, Any]
 
@@ -61,6 +61,7 @@ def each_offset(withheld: DataFrame) -> DataFrame:
     Example:
         >>> each_offset(lake.meta(WITHHELD)).groupBy("rule").count()  # doctest: +SKIP
     """
+    from pyspark.sql import functions as F
 
     def stretch(part: Column) -> Column:
         return F.sequence(part.first, part.first + part.length - 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def texts_of(folder: Path) -> dict[str, str]:
@@ -25,6 +25,9 @@ def texts_of(folder: Path) -> dict[str, str]:
 
 def texts_by_spark(spark: SparkSession, folder: str) -> dict[str, str]:
     """Read the files of any folder that Spark can read, as `texts_of` does."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
     try:
         rows = (
             spark.read.text(folder, wholetext=True)

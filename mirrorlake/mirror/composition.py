@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from mirrorlake.mirror.runner import Runner
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.mirror.services.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from mirrorlake.mirror.runner import Runner
 
 
 class Services:
@@ -19,4 +24,10 @@ class Services:
         self.checks = Checks(connections, self.streams)
         self.changes = Changes(connections, self.streams)
         self.upkeep = Upkeep(connections)
-        self.runner = Runner(connections, self.streams, self.checks, self.upkeep)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """What lands and republishes; a mirror that is only asked does without, and without what it imports."""
+        from mirrorlake.mirror.runner import Runner
+
+        return Runner(self.connections, self.streams, self.checks, self.upkeep)

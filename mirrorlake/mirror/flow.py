@@ -6,12 +6,12 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from mirrorlake import mm2, republish, topics
 from mirrorlake.config import flow_sheet, length_of
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag import FlowStatus, Lag, Report
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.results import Ran, Republishing
-from mirrorlake.mm2 import OtherMirror, Sites, TakeoverPlan, make_takeover_plan
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
@@ -20,12 +20,14 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import MovedPositions, external_readers, translate
 from mirrorlake.render import Sheet, Shown
-from mirrorlake.republish import Quarantine, choose
-from mirrorlake.topics import RulesShown, RuleTrial, list_rules, try_rules
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
+
+    from mirrorlake.mm2 import OtherMirror, TakeoverPlan
+    from mirrorlake.republish import Quarantine
+    from mirrorlake.topics import RulesShown, RuleTrial
 
 
 class FlowHandle(Shown):
@@ -70,17 +72,17 @@ class FlowHandle(Shown):
             trust_stored: go on at its stored offsets where the records on the target do not show the place.
         """
         connections, flow = self._services.connections, self.config
-        sites = Sites(
+        sites = mm2.Sites(
             connections.admin(flow.source),
             connections.admin(flow.target),
             connections.reader_options(flow.source),
             connections.reader_options(flow.target),
         )
-        return make_takeover_plan(flow, sites, other=other, trust_stored=trust_stored)
+        return mm2.make_takeover_plan(flow, sites, other=other, trust_stored=trust_stored)
 
     def rules(self) -> RulesShown:
         """Return the rules of this flow, in the order in which they apply, with their versions."""
-        return list_rules(self.config)
+        return topics.list_rules(self.config)
 
     def try_rules(self, topic: str, newest: int = 1000) -> RuleTrial:
         """Try the rules on the newest records of a source topic in the relay, without changing anything.
@@ -95,7 +97,7 @@ class FlowHandle(Shown):
         """
         flow = self.config
         view = self._services.streams.view(flow)
-        return try_rules(self._services.connections.lake, flow, view, topic=topic, newest=newest)
+        return topics.try_rules(self._services.connections.lake, flow, view, topic=topic, newest=newest)
 
     # -- run ------------------------------------------------------------------------------------------------------
 
@@ -157,7 +159,9 @@ class FlowHandle(Shown):
     def _choose(self, topic: str, *, send_again: bool) -> HeldTopic | None:
         connections, flow = self._services.connections, self.config
         connections.lake.create_all([flow.source])
-        return choose(connections.control(), flow, topic, self._services.streams.held(flow), send_again=send_again)
+        return republish.choose(
+            connections.control(), flow, topic, self._services.streams.held(flow), send_again=send_again
+        )
 
     @property
     def quarantine(self) -> Quarantine:

@@ -9,13 +9,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
-
-from mirrorlake.config import length_of, loads, mirror_sheet
+from mirrorlake import doctor, offsets, publish, records, verify
+from mirrorlake.config import edit, length_of, loads, mirror_sheet
 from mirrorlake.config import load as load_config
-from mirrorlake.config.edit import FlowPreview, preview
 from mirrorlake.config.schema import ClusterConfig, MirrorConfig, NameMatcher
-from mirrorlake.doctor import Findings, examine
 from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag import Lag, Report, SampledMoment, Status
@@ -25,7 +22,6 @@ from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.services.connections import Connections, utc_now
-from mirrorlake.mm2 import OtherMirror, TakeoverPlan
 from mirrorlake.model.control import Pause
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.groups import GroupPlan
@@ -34,31 +30,23 @@ from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReports
-from mirrorlake.offsets import MovedPositions, RebuildPlan, apply_rebuild, make_rebuild_plan
 from mirrorlake.progress import Display, display_here
-from mirrorlake.publish import LakeProducer, Published, read_records_of
-from mirrorlake.records import (
-    Anchor,
-    Page,
-    Passport,
-    Registry,
-    Seek,
-    SideBySide,
-    browse_cluster,
-    browse_relay,
-    json_view,
-    key_conflicts,
-    read_side_by_side,
-    run_sql,
-)
 from mirrorlake.render import Sheet, Shown
-from mirrorlake.republish import Quarantine
-from mirrorlake.topics import History, RuleTrial
-from mirrorlake.tracking import Tracker
-from mirrorlake.verify import Repair, repair_relay
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mirrorlake.config.edit import FlowPreview
+    from mirrorlake.doctor import Findings
+    from mirrorlake.mm2 import OtherMirror, TakeoverPlan
+    from mirrorlake.offsets import MovedPositions, RebuildPlan
+    from mirrorlake.publish import LakeProducer, Published
+    from mirrorlake.records import Anchor, Page, Passport, SideBySide
+    from mirrorlake.republish import Quarantine
+    from mirrorlake.topics import History, RuleTrial
+    from mirrorlake.tracking import Tracker
+    from mirrorlake.verify import Repair
 
 
 class Mirror(Shown):
@@ -144,7 +132,7 @@ class Mirror(Shown):
             ClusterError: the source does not answer.
         """
         settings = self.config.flow(flow)
-        return preview(settings, self._connections.source(settings.source).topic_names())
+        return edit.preview(settings, self._connections.source(settings.source).topic_names())
 
     def try_rules(self, flow: str, topic: str, newest: int) -> RuleTrial:
         """Try the rules of a flow on the newest records of a topic (see `FlowHandle.try_rules`)."""
@@ -179,12 +167,12 @@ class Mirror(Shown):
             UsageError: no flow into `target` has a counterpart into `like`, or records go by key.
             SafetyError: `target` holds more than the beginning of that order, or the order is not certain yet.
         """
-        return make_rebuild_plan(self.lake, self._connections, like=like, target=target, recorded=recorded)
+        return offsets.make_rebuild_plan(self.lake, self._connections, like=like, target=target, recorded=recorded)
 
     def apply_rebuild(self, plan: RebuildPlan, *, stop: threading.Event | None = None) -> int:
         """Send what a rebuild plan holds and return how many records that were; `stop` ends it between two stretches."""
         with self._connections.board() as board:
-            return apply_rebuild(plan, self._services.streams.in_order, stop=stop, tell=board.tell)
+            return offsets.apply_rebuild(plan, self._services.streams.in_order, stop=stop, tell=board.tell)
 
     def pause(
         self, *, cluster: str | None = None, flow: str | None = None, topic: str | None = None, reason: str = ""
@@ -394,14 +382,14 @@ class Mirror(Shown):
         with self._connections.board() as board:
             # One commit: nobody knows how far it is before it is made.
             board.tell(f"publish {Path(file).name}", 0, None)
-            frame = read_records_of(self.spark, file, key=key)
+            frame = publish.read_records_of(self.spark, file, key=key)
             done = self.publish(frame, topic=topic, cluster=cluster, batch_id=batch_id)
             board.tell(f"publish {Path(file).name}", done.records, done.records)
         return done
 
     def producer(self, cluster: str | None = None, config: Mapping[str, Any] | None = None) -> LakeProducer:
         """Return a producer into a lake cluster, with the shape of `confluent_kafka.Producer` (see `LakeProducer`)."""
-        return LakeProducer(self._connections.publisher(self.config.lake_cluster(cluster)), config=config)
+        return publish.LakeProducer(self._connections.publisher(self.config.lake_cluster(cluster)), config=config)
 
     # -- check ----------------------------------------------------------------------------------------------------
 
@@ -426,7 +414,7 @@ class Mirror(Shown):
     def doctor(self) -> Findings:
         """Look at every layer the mirror stands on; changes nothing."""
         connections = self._connections
-        return examine(
+        return doctor.examine(
             self.config,
             sources=connections.sources(),
             admins=connections.admins(),
@@ -500,7 +488,7 @@ class Mirror(Shown):
         Raises:
             UsageError: nothing of the source was landed.
         """
-        return repair_relay(self.lake, source, now=self._connections.now, check=check)
+        return verify.repair_relay(self.lake, source, now=self._connections.now, check=check)
 
     def maintain(self, *, plan: bool = False) -> Maintained:
         """Keep the lake small: rewrite small files, write log checkpoints, clean logs, delete what was removed, trim ledgers.
@@ -582,11 +570,11 @@ class Mirror(Shown):
             >>> mirror.browse("central", "east.orders", 0, offset=1139, count=5)  # doctest: +SKIP
         """
         settings, where = self._visible(cluster, topic), TopicPartition(topic, partition)
-        seek = Seek(offset=offset, at=at, count=count, max_bytes=max_bytes)
+        seek = records.Seek(offset=offset, at=at, count=count, max_bytes=max_bytes)
         if relay or settings.is_lake:
             self._connections.create_tables()
-            return browse_relay(self.lake, cluster, where, seek, generation=generation)
-        return browse_cluster(self.admin(cluster), self._connections.reader_options(cluster), where, seek)
+            return records.browse_relay(self.lake, cluster, where, seek, generation=generation)
+        return records.browse_cluster(self.admin(cluster), self._connections.reader_options(cluster), where, seek)
 
     def _visible(self, cluster: str, topic: str) -> ClusterConfig:
         settings = self.config.cluster(cluster)
@@ -625,7 +613,7 @@ class Mirror(Shown):
             UsageError, TopicDenied, ClusterError: as `browse`, of the anchor's side.
         """
         where = TopicPartition(topic, partition)
-        return read_side_by_side(
+        return records.read_side_by_side(
             self.lake, self.config.flow(flow), where, browser=self, anchor=anchor, offset=offset, at=at, count=count
         )
 
@@ -646,7 +634,7 @@ class Mirror(Shown):
         """
         self._visible(cluster, topic)
         self._connections.create_tables()
-        registry = Registry(self.lake, self._connections)
+        registry = records.Registry(self.lake, self._connections)
         return registry.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
 
     def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:
@@ -660,7 +648,7 @@ class Mirror(Shown):
         Example:
             >>> mirror.conflicts("orders", within="5 minutes").show()  # doctest: +SKIP
         """
-        return key_conflicts(self.lake, self.config.flows, topic, within=length_of(within))
+        return records.key_conflicts(self.lake, self.config.flows, topic, within=length_of(within))
 
     def sql(self, query: str, **values: Any) -> DataFrame:
         """Return the answer to a SQL query over the lake; tables have names, whatever their paths are.
@@ -677,7 +665,7 @@ class Mirror(Shown):
         Example:
             >>> mirror.sql("SELECT topic, count(*) FROM records GROUP BY topic").show()  # doctest: +SKIP
         """
-        return run_sql(self.lake, self.config.sources, query, values)
+        return records.run_sql(self.lake, self.config.sources, query, values)
 
     def json_view(
         self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
@@ -700,7 +688,7 @@ class Mirror(Shown):
         Example:
             >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP
         """
-        return json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)
+        return records.json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)
 
 
 def load(

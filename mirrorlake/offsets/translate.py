@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import (
-    OFFSET_MAP,
-    KnownTopic,
-    Lake,
-    SourceTopics,
-    lives_of,
-    translated,
-    translated_back,
-    with_fallen,
-)
+from mirrorlake.lake import OFFSET_MAP, KnownTopic, Lake, SourceTopics, lives_of
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
@@ -39,6 +27,9 @@ from mirrorlake.model.offset_map import (
 )
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.offsets.around import to_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def translate_offset(
@@ -191,6 +182,9 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
     Raises:
         UsageError: a column is missing.
     """
+    # They need pyspark, which takes longer to import than one offset to translate.
+    from mirrorlake.lake import translated, translated_back, with_fallen
+
     missing = {"topic", "partition", "offset"} - set(offsets.columns)
     if missing:
         raise UsageError(
@@ -203,6 +197,8 @@ def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse
 
 
 def _with_lives(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame:
+    from pyspark.sql import functions as F
+
     column = F.col("generation") if "generation" in offsets.columns else F.lit(None).cast("int")
     for name, topic in cuts.items():
         for partition in sorted({cut.partition for cut in topic.cuts}):
@@ -216,4 +212,6 @@ def _with_lives(offsets: DataFrame, cuts: Mapping[str, KnownTopic]) -> DataFrame
 
 
 def _runs(lake: Lake, flow: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
     return lake.meta(OFFSET_MAP).where(F.col("flow") == flow)

@@ -10,9 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
@@ -23,6 +21,9 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import BEGUN_AGAIN, Remote
 from mirrorlake.model.withheld import FILTERED, QUARANTINED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +219,8 @@ class LedgerCopy:
 
     def _with_bytes(self, rows: list[Row]) -> DataFrame:
         """Return the quarantined records as the relay holds them."""
+        from pyspark.sql import functions as F
+
         offsets = each_offset(self._lake.spark.createDataFrame(rows, WITHHELD.ddl))
         # Literals let Delta leave out files, which a join does not.
         relay = self._lake.relay(self._source).where(

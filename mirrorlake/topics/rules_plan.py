@@ -10,7 +10,6 @@ from operator import or_
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from mirrorlake.config.schema import HIDING, FlowConfig, RuleConfig
 from mirrorlake.errors import UsageError
@@ -181,6 +180,8 @@ def try_rules(lake: Lake, flow: FlowConfig, view: View | None, *, topic: str, ne
 
 
 def _newest(lake: Lake, flow: FlowConfig, topic: str, newest: int) -> Iterable[tuple[SourcePartition, pa.RecordBatch]]:
+    from pyspark.sql import functions as F
+
     relay = lake.relay(flow.source).where(F.col("topic") == topic)
     ends = relay.groupBy("generation", "partition").agg(F.max("offset").alias("end")).collect()
     if not ends:

@@ -21,11 +21,27 @@ def imports() -> Iterator[tuple[str, str, str]]:
     """Yield `file, module, name` of each import of a room from another one."""
     for file in sorted(ROOT.rglob("*.py")):
         place = file.relative_to(ROOT)
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mirrorlake."):
-                room = str(node.module).split(".")[1]
-                if room not in SHARED and room != place.parts[0]:
-                    yield from ((str(place), str(node.module), name.name) for name in node.names)
+        tree = ast.parse(file.read_text())
+        # A room that is imported as it stands is loaded where a name of it is used.
+        rooms: dict[str, str] = {}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "mirrorlake":
+                continue
+            whole = {name.name for name in node.names if f"{node.module}.{name.name}" in FACES}
+            rooms |= {name: f"{node.module}.{name}" for name in whole}
+            names = [name.name for name in node.names if name.name not in whole]
+            if _is_elsewhere(str(node.module), place):
+                yield from ((str(place), str(node.module), name) for name in names)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                module = rooms.get(node.value.id, "")
+                if module and _is_elsewhere(module, place) and node.attr in import_module(module).__all__:
+                    yield str(place), module, node.attr
+
+
+def _is_elsewhere(module: str, place: Path) -> bool:
+    room = module.split(".")[1] if "." in module else ""
+    return room not in SHARED and room not in ("", place.parts[0])
 
 
 def test_no_room_reaches_into_the_files_of_another() -> None:

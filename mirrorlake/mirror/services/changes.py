@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from mirrorlake import mm2
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
-from mirrorlake.mm2 import TakeoverPlan, apply_takeover
 from mirrorlake.model.control import Pause
 from mirrorlake.model.plan import Plan
 from mirrorlake.topics import SETTINGS, apply_plan, make_plan, settings_in_force
+
+if TYPE_CHECKING:
+    from mirrorlake.mm2 import TakeoverPlan
 
 
 class Changes:
@@ -59,7 +64,7 @@ class Changes:
         """Carry a takeover out (see `Mirror.apply_takeover`)."""
         connections = self._connections
         flow = connections.config.flow(plan.flow)
-        apply_takeover(
+        mm2.apply_takeover(
             plan,
             flow,
             target=connections.admin(flow.target),

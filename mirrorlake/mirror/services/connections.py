@@ -10,20 +10,20 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-
+from mirrorlake import publish, runtime
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
 from mirrorlake.progress import Board, Display
-from mirrorlake.publish import Publisher
-from mirrorlake.runtime import local_session, prepare
 from mirrorlake.topics import LakeTopics, TopicSource
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from mirrorlake.metrics import Metrics
+    from mirrorlake.publish import Publisher
 
 
 def utc_now() -> datetime:
@@ -87,7 +87,7 @@ class Connections:
     def spark(self) -> SparkSession:
         """The Spark session."""
         with self._starting:
-            return local_session() if self._spark is None else prepare(self._spark)
+            return runtime.local_session() if self._spark is None else runtime.prepare(self._spark)
 
     def start_spark(self) -> None:
         """Begin to start Spark where it has to be started; the lake and the clusters are asked meanwhile."""
@@ -123,7 +123,7 @@ class Connections:
         """Return the publisher into a lake cluster; all threads of this mirror share it."""
         with self._publishing:
             if alias not in self._publishers:
-                self._publishers[alias] = Publisher(alias, self.config.cluster(alias), self.lake, now=self.now)
+                self._publishers[alias] = publish.Publisher(alias, self.config.cluster(alias), self.lake, now=self.now)
             return self._publishers[alias]
 
     def board(self) -> Board:

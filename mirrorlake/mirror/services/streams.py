@@ -7,23 +7,26 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
+from mirrorlake import groups, landing, mm2, republish, rules
 from mirrorlake.config import identity, plain
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.groups import GroupSync
 from mirrorlake.kafka import spark_options, tell_checkpoints
 from mirrorlake.lake import LandingSign
-from mirrorlake.landing import Lander, LandListener, LandSettings
 from mirrorlake.mirror.results import Landing, Republishing
 from mirrorlake.mirror.services.connections import Connections
-from mirrorlake.mm2 import mm2_duties
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.progress import Tell
-from mirrorlake.republish import InOrder, Quarantine, Republisher, RepublishSettings, held_now
-from mirrorlake.rules import Placer, View, make_flow_view, provenance_stage
 from mirrorlake.runtime import Duty
 from mirrorlake.topics import ContinuousSync, require_source, rule_changes
+
+if TYPE_CHECKING:
+    from mirrorlake.groups import GroupSync
+    from mirrorlake.landing import LandListener, LandSettings
+    from mirrorlake.republish import InOrder, Quarantine, RepublishSettings
+    from mirrorlake.rules import View
 
 
 def view_of(flow: FlowConfig, config: MirrorConfig) -> View | None:
@@ -33,9 +36,9 @@ def view_of(flow: FlowConfig, config: MirrorConfig) -> View | None:
         ConfigError: a key of a rule cannot be resolved.
         UsageError: the function of a rule does not exist.
     """
-    loops = provenance_stage(flow, config.flows)
-    placing = (Placer(flow.placement),) if flow.placement.kind != "keep" else ()
-    return make_flow_view(flow, before=(loops,) if loops is not None else (), stages=placing)
+    loops = rules.provenance_stage(flow, config.flows)
+    placing = (rules.Placer(flow.placement),) if flow.placement.kind != "keep" else ()
+    return rules.make_flow_view(flow, before=(loops,) if loops is not None else (), stages=placing)
 
 
 class Streams:
@@ -55,7 +58,7 @@ class Streams:
         if (every_s := self._sign_every(source)) is not None:
             # Heartbeats say when landing last worked.
             tell = LandingSign(connections.lake, source).signing(tell, every_s=every_s)
-        lander = Lander(
+        lander = landing.Lander(
             connections.lake, connections.admin(source), self.land_settings(source), now=connections.now, tell=tell
         )
         lander.run(once=once, stop=stop, rebuild=rebuild)
@@ -65,7 +68,7 @@ class Streams:
         """Build the settings for landing a source."""
         config = self._connections.config
         cluster, flows = config.cluster(alias), config.flows_from(alias)
-        return LandSettings(
+        return landing.LandSettings(
             alias=alias,
             subscribe_pattern=config.subscribe_pattern(alias),
             flows=flows,
@@ -83,7 +86,7 @@ class Streams:
     def _land_listener(self, alias: str) -> LandListener:
         connections = self._connections
         if connections.metrics is None:
-            return LandListener()
+            return landing.LandListener()
         # A heavy import for those who serve no metrics.
         from mirrorlake.metrics import LandFeed
 
@@ -120,7 +123,9 @@ class Streams:
         connections.lake.create_all([flow.source])
         settings, audit = self.republish_settings(flow, state), connections.audit()
         audit.record(rule_changes(flow, audit), command="republish")
-        republisher = Republisher(connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell)
+        republisher = republish.Republisher(
+            connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell
+        )
         republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
         return Republishing(flow.name, republisher.records)
 
@@ -128,7 +133,7 @@ class Streams:
         """Hold a flow's lanes in this process, for what is sent in a given order."""
         connections = self._connections
         settings = self.republish_settings(connections.config.flow(flow))
-        return Republisher(
+        return republish.Republisher(
             connections.lake, connections.admin(settings.flow.target), settings, audit=connections.audit()
         ).in_order()
 
@@ -182,7 +187,7 @@ class Streams:
         connections = self._connections
         # A flow that was made for the moment, for a replay or a drill, is held to the denials of the file, too.
         flow = connections.config.bind(flow)
-        settings = RepublishSettings(
+        settings = republish.RepublishSettings(
             flow=flow,
             producer_options=connections.producer_options(flow),
             reader_options=connections.reader_options(flow.target),
@@ -205,7 +210,7 @@ class Streams:
         connections = self._connections
         connections.lake.create_all([flow.source])
         settings, held = self.sending_settings(flow), partial(self.held, flow)
-        return Quarantine(
+        return republish.Quarantine(
             connections.lake,
             connections.admin(flow.target),
             settings,
@@ -217,13 +222,13 @@ class Streams:
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
         """Find the remote topics of a flow that were lost and wait for a choice."""
         with closing(self._connections.ledger(flow)) as ledger:
-            return held_now(flow, target=self._connections.admin(flow.target), ledger=ledger)
+            return republish.held_now(flow, target=self._connections.admin(flow.target), ledger=ledger)
 
     def group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> GroupSync:
         """Build the group sync of a flow, which reads, plans and sets its groups; `recorded` reads positions from the lake."""
         connections = self._connections
         checkpoints = connections.mm2_writer(flow) if flow.mm2.checkpoints else None
-        return GroupSync(
+        return groups.GroupSync(
             connections.lake, flow, connections, now=connections.now, recorded=recorded, checkpoints=checkpoints
         )
 
@@ -243,7 +248,7 @@ class Streams:
             duties.append(
                 Duty(name="mm2.checkpoints", every_s=every_s, do=lambda: tell_checkpoints(writer, sync.plan()))
             )
-        duties += mm2_duties(
+        duties += mm2.mm2_duties(
             flow,
             writer,
             source=connections.source(flow.source),

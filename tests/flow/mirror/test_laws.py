@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from mirrorlake import runtime
 from mirrorlake.lake.schema import GAPS
 from mirrorlake.maintenance import compaction, tiers
 from mirrorlake.mirror import Mirror
-from mirrorlake.mirror.services import connections
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import (
@@ -156,7 +156,7 @@ def test_start_latest_and_timestamp_leave_the_past_where_it_is(pair: Pair, monke
     assert isinstance(found, Exact)
     assert found.offset == 0
     # Questions about a lake in a folder start no Spark, and no JVM with it; a run with nothing to do neither.
-    monkeypatch.setattr(connections, "local_session", lambda: pytest.fail("a question has started Spark"))
+    monkeypatch.setattr(runtime, "local_session", lambda: pytest.fail("a question has started Spark"))
     asked = Mirror(mirror.config)
     assert asked["east->central"].offsets.translate(topic, 0, 50) == found
     back = mirror["east->central"].offsets.translate_back(pair.remote, 0, 0)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from mirrorlake import verify
 from mirrorlake.mirror import Mirror
-from mirrorlake.mirror.services import checks
 from tests.flow.kit import produce
 from tests.servers.lakes import Pair
 
@@ -38,7 +38,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
     mirror.republish(flow_name, once=True)
 
     # What a running flow does between the cut and the comparison.
-    compare = checks.verify_flow
+    compare = verify.verify_flow
 
     def meanwhile(*steps: Any) -> None:
         def verify_flow(*args: Any, **kwargs: Any) -> Any:
@@ -46,7 +46,7 @@ def test_law_e_equal_is_said_of_a_fixed_cut_and_of_what_was_compared_only(
                 step()
             return compare(*args, **kwargs)
 
-        monkeypatch.setattr(checks, "verify_flow", verify_flow)
+        monkeypatch.setattr(verify, "verify_flow", verify_flow)
 
     meanwhile(
         lambda: pair.produce(40, seed=2),

@@ -344,7 +344,7 @@ def measure_mirror(made: Services, port: int | None) -> AbstractContextManager[N
 
 @pytest.fixture(autouse=True)
 def _any_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirrorlake.mirror.services.connections.prepare", lambda spark: spark)
+    monkeypatch.setattr("mirrorlake.runtime.prepare", lambda spark: spark)
 
 
 def test_without_a_port_nothing_is_started() -> None:
