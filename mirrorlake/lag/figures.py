@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
-
-from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.lag import Lag
@@ -55,7 +52,7 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         # Nothing was sampled yet.
         verdict = LagVerdict(hops=())
     try:
-        latency = latency_points(lag.latency(_LATENCY_SPAN, bucket=_LATENCY_BUCKET))
+        latency = latency_points(lag.asked_latency(_LATENCY_SPAN, bucket=_LATENCY_BUCKET))
     except UsageError:
         latency = ()
     return Figures(
@@ -68,7 +65,5 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
 
 
 def _sums(lake: Lake, table: TableSchema, place: str, column: str) -> dict[tuple[str, str], int]:
-    if not lake.exists(lake.meta_location(table)):
-        return {}
-    rows: list[Any] = lake.meta(table).groupBy(place, "kind").agg(F.sum(column).alias("total")).collect()
-    return {(row[place], row.kind): int(row.total or 0) for row in rows}
+    text = f"SELECT {place} AS place, kind, sum({column}) AS total FROM {{{table.name}}} GROUP BY {place}, kind"  # noqa: S608
+    return {(row.place, row.kind): int(row.total or 0) for row in lake.ask(text, missing_ok=True)}

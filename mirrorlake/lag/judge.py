@@ -1,4 +1,4 @@
-"""Judge: the newest samples of each hop from the frame of lag, with how long its topic is kept, by `lag/verdict.py`."""
+"""Judge: the newest samples of each hop from the answer of lag, with how long its topic is kept, by `lag/verdict.py`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.window import Window
-
 from mirrorlake.config.schema import MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lag.forecast import Earliest, RetentionRisk, catch_up, no_older_than, retention_risk
 from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.sql import Answer
 from mirrorlake.lag.verdict import HOPS, WINDOW_SAMPLES, HopPlace, HopVerdict, LagVerdict, judge
-from mirrorlake.lake import from_micros
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.topics import TopicSource
 
@@ -25,8 +22,7 @@ log = logging.getLogger(__name__)
 # A rate of deletion needs a few deleted segments; older ones describe other times.
 _MOST_CHANGES = 20
 
-_PARTITION = ("source", "topic", "generation", "partition")
-_PLACE = ("flow", *_PARTITION, "hop", "group_id", "cluster")
+_PLACE = ("flow", "source", "topic", "generation", "partition", "hop", "group_id", "cluster")
 
 RetentionOf = Callable[[HopPlace], int | None]
 """Look up `retention.ms` of the topic that a hop reads from, None where age deletes nothing there; may fail."""
@@ -67,29 +63,29 @@ class Retention:
 
 
 def judge_lag(
-    frame: DataFrame,
+    asked: Answer,
     *,
     now: datetime,
     retention_of: RetentionOf | None = None,
-    positions: DataFrame | None = None,
+    lake: Lake | None = None,
 ) -> LagVerdict:
-    """Judge each hop by its newest samples, worst first; runs an action on the frame.
+    """Judge each hop by its newest samples, worst first; asks the question.
 
     Only the newest life of a topic is judged: the positions of an older one end where it was deleted.
 
-    `frame` is lag as `lag/sql.py` computes it; `retention_of` is asked for hops where records wait; `positions` is the table,
-    for the earliest offsets of the sources.
+    `asked` is lag as `lag/sql.py` computes it; `retention_of` is asked for hops where records wait; `lake` holds `positions`, for
+    the earliest offsets of the sources.
     """
-    windows = read_windows(frame)
+    windows = read_windows(asked)
     waiting = {place for place, window in windows.items() if window[-1].waiting != 0}
-    if positions is None or not waiting:
+    if lake is None or not waiting:
         return judge_windows(windows, now=now, retention_of=retention_of)
-    passed = _last_landed(positions, waiting)
+    passed = _last_landed(lake, waiting)
     bounded = {
         place: no_older_than(window, passed.get(_source(place))) if place.hop == "landed" else window
         for place, window in windows.items()
     }
-    return judge_windows(bounded, now=now, retention_of=retention_of, earliest=_earliest(positions, waiting))
+    return judge_windows(bounded, now=now, retention_of=retention_of, earliest=_earliest(lake, waiting))
 
 
 def judge_windows(
@@ -154,77 +150,53 @@ def _risk(
     return retention_risk(window, now=now, retention_ms=retention_ms, earliest=held)
 
 
-def read_windows(frame: DataFrame, *, samples: int = WINDOW_SAMPLES) -> dict[HopPlace, list[Sample]]:
-    """Read the newest samples of each hop of each topic's newest life, oldest first; one action."""
-    if "cluster" not in frame.columns:
-        frame = frame.withColumn("cluster", F.lit(None).cast("string"))
-    newest = Window.partitionBy(*_PLACE).orderBy(F.desc("observed_at"))
-    rows = (
-        frame.withColumn("life", F.max("generation").over(Window.partitionBy("flow", "topic")))
-        .where("generation = life")
-        .withColumn("rank", F.row_number().over(newest))
-        .where(F.col("rank") <= samples)
-        .select(
-            *_PLACE,
-            F.unix_micros("observed_at").alias("seen"),
-            "position",
-            "end_position",
-            "offset_lag",
-            F.unix_micros("waiting_since").alias("waiting"),
-            "time_lag_ms",
-        )
-        .orderBy("observed_at")
-        .collect()
-    )
+def read_windows(asked: Answer, *, samples: int = WINDOW_SAMPLES) -> dict[HopPlace, list[Sample]]:
+    """Read the newest samples of each hop of each topic's newest life, oldest first; one question."""
     windows: dict[HopPlace, list[Sample]] = {}
-    for row in rows:
-        place = HopPlace(**{name: row[name] for name in _PLACE})
-        windows.setdefault(place, []).append(
-            Sample(
-                observed_at=from_micros(row.seen),
-                position=row.position,
-                end_position=row.end_position,
-                offset_lag=row.offset_lag,
-                waiting_since=None if row.waiting is None else from_micros(row.waiting),
-                time_lag_ms=row.time_lag_ms,
-            )
-        )
+    for row in asked.rows(_WINDOWS, samples=samples):
+        place = HopPlace(**{name: getattr(row, name) for name in _PLACE})
+        windows.setdefault(place, []).append(Sample(**{name: getattr(row, name) for name in _SAMPLE}))
     return windows
+
+
+_SAMPLE = ("observed_at", "position", "end_position", "offset_lag", "waiting_since", "time_lag_ms")
+_WINDOWS = f"""
+    SELECT {", ".join((*_PLACE, *_SAMPLE))} FROM (
+        SELECT *, row_number() OVER (PARTITION BY {", ".join(_PLACE)} ORDER BY observed_at DESC) AS rank
+        FROM (SELECT *, max(generation) OVER (PARTITION BY flow, topic) AS life FROM {{answer}})
+        WHERE generation = life)
+    WHERE rank <= :samples ORDER BY observed_at
+"""  # noqa: S608  names of columns
 
 
 def _source(place: HopPlace) -> tuple[str, SourcePartition]:
     return place.source, SourcePartition(place.topic, place.generation, place.partition)
 
 
-def _last_landed(positions: DataFrame, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], datetime]:
+def _last_landed(lake: Lake, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], datetime]:
     """Read the timestamp of the last landed record of each partition."""
     topics = sorted({place.topic for place in places if place.hop == "landed"})
-    rows = (
-        positions.where(
-            (F.col("kind") == "landed") & F.col("topic").isin(topics) & F.col("record_timestamp").isNotNull()
-        )
-        .groupBy(*_PARTITION)
-        .agg(F.unix_micros(F.max_by("record_timestamp", "position")).alias("at"))
-        .collect()
+    rows = lake.ask(
+        "SELECT source, topic, generation, partition, max_by(record_timestamp, position) AS at FROM {positions} "
+        "WHERE kind = 'landed' AND array_contains(:topics, topic) AND record_timestamp IS NOT NULL "
+        "GROUP BY source, topic, generation, partition",
+        topics=topics,
     )
-    return {
-        (row.source, SourcePartition(row.topic, row.generation, row.partition)): from_micros(row["at"]) for row in rows
-    }
+    return {(row.source, SourcePartition(row.topic, row.generation, row.partition)): row.at for row in rows}
 
 
-def _earliest(positions: DataFrame, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], list[Earliest]]:
-    topics = sorted({place.topic for place in places})
-    newest = Window.partitionBy(*_PARTITION).orderBy(F.desc("observed_at"))
-    rows = (
-        positions.where((F.col("kind") == "earliest") & F.col("topic").isin(topics) & F.col("position").isNotNull())
-        .withColumn("rank", F.row_number().over(newest))
-        .where(F.col("rank") <= _MOST_CHANGES)
-        .select(*_PARTITION, "position", F.unix_micros("observed_at").alias("seen"))
-        .orderBy("observed_at")
-        .collect()
-    )
+def _earliest(lake: Lake, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], list[Earliest]]:
+    rows = lake.ask(_EARLIEST, topics=sorted({place.topic for place in places}), most=_MOST_CHANGES)
     found: dict[tuple[str, SourcePartition], list[Earliest]] = {}
     for row in rows:
         place = row.source, SourcePartition(row.topic, row.generation, row.partition)
-        found.setdefault(place, []).append(Earliest(observed_at=from_micros(row.seen), offset=row.position))
+        found.setdefault(place, []).append(Earliest(observed_at=row.observed_at, offset=row.position))
     return found
+
+
+_EARLIEST = """
+    SELECT source, topic, generation, partition, position, observed_at FROM (
+        SELECT *, row_number() OVER (PARTITION BY source, topic, generation, partition ORDER BY observed_at DESC) AS rank
+        FROM {positions} WHERE kind = 'earliest' AND array_contains(:topics, topic) AND position IS NOT NULL)
+    WHERE rank <= :most ORDER BY observed_at
+"""

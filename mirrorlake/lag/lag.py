@@ -5,14 +5,12 @@ What was sampled is reported exactly; what was not sampled is not reported at al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-from functools import reduce
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from mirrorlake.config import length_of
 from mirrorlake.config.schema import FlowConfig
@@ -21,19 +19,41 @@ from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.judge import RetentionOf, judge_lag
 from mirrorlake.lag.moment import Readers, age_ms, first_unlanded
 from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lag.sql import LagTables
+from mirrorlake.lag.sql import LAG_COLUMNS, Answer, LagTables
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict, Verdict, name_pauses
-from mirrorlake.lake import KINDS, OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Key, Lake, sample_row, sampled_rows
+from mirrorlake.lake import (
+    KINDS,
+    OFFSET_MAP,
+    POSITIONS,
+    SAMPLES,
+    Key,
+    Lake,
+    RelayPart,
+    arrow_table,
+    arrow_type,
+    micros,
+    sample_row,
+    sampled_rows,
+)
 from mirrorlake.lake import from_micros as utc
 from mirrorlake.model.control import NOTHING_ASKED, ControlState
 from mirrorlake.model.flow import SourcePartition
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 When = str | timedelta | datetime
 """A time, aware of its zone, or how long ago: `"1h"`."""
 
-# More conditions than these make planning slower than the files they save; then whole topics are read.
-_MOST_CONDITIONS = 200
+KnownRuns = Callable[[Collection[str]], tuple[str, Mapping[str, pa.Table]]]
+"""Read the offset map of named flows, their ledgers' newest runs included: what stands for its rows in a question, and tables that
+it names."""
+
+# Statistics of files cut times to milliseconds, and DuckDB compares them with the bounds of a question whatever function is around
+# a column: what is compared from below reaches further, or is a whole millisecond.
+_CUT = timedelta(seconds=1)
+_FLOWS = pa.schema({"flow": pa.string(), "source": pa.string(), "target": pa.string()})
 
 
 class Lag:
@@ -61,7 +81,7 @@ class Lag:
         flows: Sequence[FlowConfig],
         *,
         look: Callable[[], SampledMoment],
-        runs: Callable[[Collection[str]], DataFrame],
+        runs: KnownRuns,
         readers: Readers,
         now: Callable[[], datetime],
         retention_of: RetentionOf | None = None,
@@ -85,19 +105,36 @@ class Lag:
         Raises:
             StoreError: the lake failed.
         """
+        schema = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
+        return self._lake.spark.createDataFrame(pa.Table.from_pylist([vars(row) for row in self.rows()], schema))
+
+    def rows(self, since: When | None = None) -> list[Any]:
+        """Return what `now`, or `over` since a time, has as rows with the columns as attributes; a lake in a folder needs no Spark.
+
+        Raises:
+            UsageError: nothing was sampled yet, or the time cannot be read.
+        """
+        if since is not None:
+            return self.asked_over(since).rows()
         sample = self._look()
-        at, spark = sample.observed_at, self._lake.spark
-        positions = sampled_rows(sample.positions, at)
+        at = sample.observed_at
+        # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
+        runs, known = self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error})
         moments = [sample_row(replace(look, complete=True), at) for look in sample.looks]
+        tables = self._tables()
         tables = replace(
-            self._tables(),
-            positions=spark.createDataFrame(positions, POSITIONS.ddl),
-            samples=spark.createDataFrame(moments, SAMPLES.ddl),
-            # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
-            offset_map=self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error}),
+            tables,
+            positions="{seen_positions}",
+            samples="{seen_samples}",
+            offset_map=f"(SELECT {', '.join(OFFSET_MAP.columns)} FROM {runs})",  # noqa: S608  names of columns
+            tables={
+                **tables.tables,
+                **known,
+                "seen_positions": arrow_table(POSITIONS, sampled_rows(sample.positions, at)),
+                "seen_samples": arrow_table(SAMPLES, moments),
+            },
         )
-        frame = self._of_flows(relay_lag.lag(self._pruned(tables)))
-        return spark.createDataFrame(self._completed(frame.collect(), at, sample), frame.schema)
+        return self._completed(self._of_flows(relay_lag.lag(self._pruned(tables))).rows(), at, sample)
 
     def over(self, since: When = "1h", until: When | None = None) -> DataFrame:
         """Return the lag at every sampling moment of a time, in the columns of `lag.sql.LAG_COLUMNS`.
@@ -105,6 +142,10 @@ class Lag:
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
         """
+        return self.asked_over(since, until).frame()
+
+    def asked_over(self, since: When = "1h", until: When | None = None) -> Answer:
+        """Ask what `over` returns."""
         start, end = self._span(since, until)
         return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), start, end)
 
@@ -114,9 +155,12 @@ class Lag:
         Raises:
             UsageError: nothing was sampled yet, or a time cannot be read.
         """
+        return self.asked_rpo(since, until).frame()
+
+    def asked_rpo(self, since: When = "1h", until: When | None = None) -> Answer:
+        """Ask what `rpo` returns."""
         start, end = self._span(since, until)
-        tables = self._pruned(self._sampled(start, end))
-        return self._between(relay_lag.rpo(tables), start, end)
+        return self._between(relay_lag.rpo(self._pruned(self._sampled(start, end))), start, end)
 
     def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> DataFrame:
         """Return percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
@@ -126,22 +170,27 @@ class Lag:
         Raises:
             UsageError: a time cannot be read.
         """
+        return self.asked_latency(since, until, bucket=bucket).frame()
+
+    def asked_latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> Answer:
+        """Ask what `latency` returns."""
         start, end = self._span(since, until)
         bucket_s = length_of(bucket).total_seconds()
         if bucket_s < 1:
             raise UsageError(f"'{bucket}' is too short for a bucket", remedy='write "1s" or more')
         tables = self._tables()
-        names = [flow.name for flow in self._flows]
-        runs = tables.offset_map.where(F.col("flow").isin(names) & F.col("committed_at").between(start, end))
-        key = {"topic": "source_topic", "generation": "generation", "partition": "source_partition"}
-        bounds = (
-            runs.join(F.broadcast(tables.flows), "flow")
-            .groupBy("source", *(F.col(column).alias(name) for name, column in key.items()))
-            .agg(F.min("first_upstream").alias("lowest"), (F.max("last_upstream") + 1).alias("highest"))
-            .collect()
+        values: dict[str, Any] = {
+            "names": [flow.name for flow in self._flows],
+            "start": micros(start),
+            "end": micros(end),
+        }
+        runs = (
+            "(SELECT * FROM {offset_map} WHERE array_contains(:names, flow) "
+            "AND unix_micros(committed_at) >= :start AND unix_micros(committed_at) <= :end)"
         )
-        relays = tables.relays.where(_within(bounds))
-        return relay_lag.latency(replace(tables, offset_map=runs, relays=relays), bucket_s=int(bucket_s))
+        tables = replace(tables, offset_map=runs, values=values)
+        rows = self._lake.ask(_SENT.replace("{runs}", runs), tables=tables.tables, **values)
+        return relay_lag.latency(self._cut(tables, rows), bucket_s=int(bucket_s))
 
     def at(self, group: str, moment: When) -> DataFrame:
         """Read where a group stood at a past moment, by the newest sample up to it, on sources and on targets.
@@ -154,16 +203,23 @@ class Lag:
         time = self._moment(moment)
         tables = self._sampled(time, time)
         newest = (
-            tables.samples.where("subject = 'cluster' AND error IS NULL")
-            .groupBy(F.col("name").alias("cluster"))
-            .agg(F.max("observed_at").alias("observed_at"))
+            f"SELECT name, max(observed_at) AS newest_at FROM {tables.samples} "  # noqa: S608  no value enters the text
+            "WHERE subject = 'cluster' AND error IS NULL GROUP BY name"
         )
-        mine = tables.positions.where(F.col("group_id").isNull() | (F.col("group_id") == group))
-        since = min((row.observed_at for row in newest.collect()), default=time).astimezone(timezone.utc)
-        found = relay_lag.lag(self._pruned(replace(tables, positions=mine, since=since))).where(
-            F.col("group_id") == group
+        looks = self._lake.ask(newest, **tables.values)
+        mine = f"(SELECT * FROM {tables.positions} WHERE group_id IS NULL OR group_id = :group_id)"  # noqa: S608  likewise
+        tables = replace(
+            tables,
+            positions=mine,
+            since=min((row.newest_at for row in looks), default=time),
+            values={**tables.values, "group_id": group},
         )
-        return self._of_flows(found).join(F.broadcast(newest), ["cluster", "observed_at"]).select(*found.columns)
+        found = self._of_flows(relay_lag.lag(self._pruned(tables))).where("group_id = :group_id", group_id=group)
+        text = (
+            f"SELECT {', '.join(f'a.{name}' for name in LAG_COLUMNS)} FROM ({found.text}) AS a "  # noqa: S608  likewise
+            f"JOIN ({newest}) AS n ON a.cluster = n.name AND a.observed_at = n.newest_at"
+        )
+        return replace(found, text=text).frame()
 
     def verdict(self) -> LagVerdict:
         """Judge each hop by its newest ten samples, by rule and without thresholds (see `lag.verdict`).
@@ -180,8 +236,8 @@ class Lag:
         """
         # Before the questions: the time that they take is not silence.
         now = self._now()
-        frame = self.over(self._look_before(WINDOW_SAMPLES))
-        found = judge_lag(frame, now=now, retention_of=self._retention_of, positions=self._lake.meta(POSITIONS))
+        asked = self.asked_over(self._look_before(WINDOW_SAMPLES))
+        found = judge_lag(asked, now=now, retention_of=self._retention_of, lake=self._lake)
         if found.verdict <= Verdict.OK:
             # A pause explains a standstill; where there is none, the lake is not asked.
             return found
@@ -189,12 +245,8 @@ class Lag:
 
     def _look_before(self, looks: int) -> When:
         """Find the time of the look that is so many looks back."""
-        if not self._lake.exists(self._lake.meta_location(SAMPLES)):
-            return "1h"
-        times = self._lake.meta(SAMPLES).where("error IS NULL").select("observed_at").distinct()
-        newest = times.orderBy(F.desc("observed_at")).limit(looks)
-        [row] = newest.agg(F.unix_micros(F.min("observed_at")).alias("first")).collect()
-        return "1h" if row["first"] is None else utc(row["first"])
+        text = "SELECT DISTINCT observed_at FROM {samples} WHERE error IS NULL ORDER BY observed_at DESC LIMIT :looks"
+        return min((row.observed_at for row in self._lake.ask(text, missing_ok=True, looks=looks)), default="1h")
 
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `lag/sql_views.py`)."""
@@ -205,57 +257,82 @@ class Lag:
 
     def _tables(self) -> LagTables:
         lake = self._lake
-        columns = ("topic", "generation", "partition", "offset", "timestamp")
-        relays = [
-            lake.relay(alias).select(F.lit(alias).alias("source"), *columns)
-            for alias in sorted({flow.source for flow in self._flows})
-            if lake.exists(lake.relay_location(alias))
-        ]
-        if not relays:
+        landed = [a for a in sorted({flow.source for flow in self._flows}) if lake.exists(lake.relay_location(a))]
+        if not landed:
             raise UsageError("nothing was landed yet", remedy="mirrorlake run --once")
-        flows = [(flow.name, flow.source, flow.target) for flow in self._flows]
-        return LagTables(
-            positions=lake.meta(POSITIONS),
-            samples=lake.meta(SAMPLES),
-            offset_map=lake.meta(OFFSET_MAP),
-            withheld=lake.meta(WITHHELD),
-            relays=reduce(DataFrame.unionByName, relays),
-            flows=lake.spark.createDataFrame(flows, "flow string, source string, target string"),
+        flows = [{"flow": flow.name, "source": flow.source, "target": flow.target} for flow in self._flows]
+        return self._cut(
+            LagTables(lake=lake, relays="", tables={"flows": pa.Table.from_pylist(flows, _FLOWS)}), None, landed
         )
+
+    def _cut(self, tables: LagTables, waited: Sequence[Any] | None, aliases: Collection[str] = ()) -> LagTables:
+        """Cut the relays to offsets between bounds, by the statistics of their files; None reads all of them."""
+        lows: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
+        highs: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
+        for row in waited or ():
+            place = SourcePartition(row.topic, row.generation, row.partition)
+            low, high = lows.setdefault(row.source, {}), highs.setdefault(row.source, {})
+            low[place] = min(row.lowest, low.get(place, row.lowest))
+            high[place] = max(row.highest, high.get(place, row.highest))
+        parts: dict[str, tuple[str, RelayPart | None]] = {
+            f"relay_{n}": (alias, None if waited is None else RelayPart(lows[alias], ends=highs[alias], others=False))
+            for n, alias in enumerate(sorted(lows))
+        }
+        texts = [
+            f"SELECT :{name} AS source, topic, generation, partition, `offset`, timestamp FROM {{{name}}}"  # noqa: S608  numbered names
+            for name in parts
+        ]
+        values = {**tables.values, **{name: alias for name, (alias, _) in parts.items()}}
+        if not texts:
+            # Nothing waits, and no relay is read.
+            none = pa.schema({**_RELAYS, "timestamp": pa.timestamp("us", "UTC")}).empty_table()
+            return replace(tables, relays="{no_relay}", tables={**tables.tables, "no_relay": none})
+        return replace(tables, relays=f"({' UNION ALL '.join(texts)})", parts=parts, values=values)
 
     def _sampled(self, start: datetime, end: datetime) -> LagTables:
         """Cut the tables to the time from the last complete looks before `start` up to `end`."""
+        nothing = UsageError(
+            "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
+        )
         if not self._lake.exists(self._lake.meta_location(SAMPLES)):
-            raise UsageError(
-                "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
-            )
+            raise nothing
         tables = self._tables()
-        complete = tables.samples.where("complete AND error IS NULL")
-        before = complete.where(F.col("observed_at") <= F.lit(start)).groupBy("subject", "name")
-        firsts = [row.at for row in before.agg(F.max("observed_at").alias("at")).collect()]
+        firsts = [row.at for row in self._lake.ask(_COMPLETE, start=micros(start))]
         begin: datetime = min(firsts, default=start)
-        samples = tables.samples.where(F.col("observed_at").between(begin, end))
-        if not firsts and not samples.limit(1).count():
+        # Later positions say what has been landed since: the past is reported with today's knowledge.
+        values = {
+            **tables.values,
+            "near": begin - _CUT,
+            "end": micros(end),
+            "kinds": list(KINDS),
+        }
+        # A look of a second before has ended when the complete one begins.
+        since = "observed_at >= :near"
+        samples = f"(SELECT * FROM {{samples}} WHERE {since} AND unix_micros(observed_at) <= :end)"  # noqa: S608  no value in it
+        if not firsts and not self._lake.ask(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
             raise UsageError(
                 f"nothing was sampled up to {end.isoformat()}",
                 remedy="mirrorlake sample --once; or ask for a later time",
             )
-        # Later positions say what has been landed since: the past is reported with today's knowledge.
-        known = tables.positions.where((F.col("observed_at") >= F.lit(begin)) & F.col("kind").isin(*KINDS))
-        return replace(tables, positions=known, samples=samples, since=start)
+        known = f"(SELECT * FROM {{positions}} WHERE {since} AND array_contains(:kinds, kind))"  # noqa: S608  likewise
+        return replace(tables, positions=known, samples=samples, since=start, values=values)
 
     def _pruned(self, tables: LagTables) -> LagTables:
         """Cut the relays to the records that waited, by the statistics of their files."""
-        waited = relay_lag.bounds(tables)
-        rows = waited.collect()
-        bounds = self._lake.spark.createDataFrame(rows, waited.schema)
-        return replace(tables, relays=tables.relays.where(_within(rows)), bounds=bounds)
+        rows = relay_lag.bounds(tables).rows()
+        bounds = pa.Table.from_pylist([vars(row) for row in rows], _BOUNDS)
+        cut = self._cut(tables, rows)
+        return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
 
-    def _of_flows(self, frame: DataFrame) -> DataFrame:
-        return frame.where(F.col("flow").isin([flow.name for flow in self._flows]))
+    def _of_flows(self, answer: Answer) -> Answer:
+        return answer.where("array_contains(:names, flow)", names=[flow.name for flow in self._flows])
 
-    def _between(self, frame: DataFrame, start: datetime, end: datetime) -> DataFrame:
-        return self._of_flows(frame).where(F.col("observed_at").between(start, end))
+    def _between(self, answer: Answer, start: datetime, end: datetime) -> Answer:
+        return self._of_flows(answer).where(
+            "unix_micros(observed_at) >= :shown_from AND unix_micros(observed_at) <= :shown_to",
+            shown_from=micros(start),
+            shown_to=micros(end),
+        )
 
     def _completed(self, rows: Sequence[Any], at: datetime, sample: SampledMoment) -> list[Any]:
         """Fill in what only the source knows: the timestamps of records that are not landed."""
@@ -271,12 +348,11 @@ class Lag:
         }
         unlanded, filled = first_unlanded(self._readers, ends), []
         for row in rows:
-            values = row.asDict()
             if row.time_lag_ms is None and place(row) in unlanded:
                 since_ms = unlanded[place(row)]
-                values["time_lag_ms"] = age_ms(since_ms, at)
-                values["waiting_since"] = None if since_ms is None else utc(since_ms * 1000)
-            filled.append(tuple(values.values()))
+                row.time_lag_ms = age_ms(since_ms, at)
+                row.waiting_since = None if since_ms is None else utc(since_ms * 1000)
+            filled.append(row)
         return filled
 
     def _span(self, since: When, until: When | None) -> tuple[datetime, datetime]:
@@ -284,30 +360,38 @@ class Lag:
 
     def _moment(self, when: When) -> datetime:
         if not isinstance(when, datetime):
-            return self._now() - length_of(when)
+            return _whole_ms(self._now() - length_of(when))
         if when.tzinfo is None:
             raise UsageError(f"{when.isoformat()} has no time zone", remedy=f"write {when.isoformat()}+00:00 for UTC")
-        return when
+        return _whole_ms(when)
 
 
-def _within(bounds: Iterable[Any]) -> Column:
-    """Build the condition that a record lies within the bounds, in terms that file statistics can answer."""
-    found: dict[tuple[Any, ...], tuple[int, int]] = {}
-    rows = list(bounds)
-    for columns in (("source", "topic", "generation", "partition"), ("source", "topic"), ("source",)):
-        found = {}
-        for row in rows:
-            key = tuple(row[column] for column in columns)
-            low, high = found.get(key, (row.lowest, row.highest))
-            found[key] = min(low, row.lowest), max(high, row.highest)
-        if len(found) <= _MOST_CONDITIONS:
-            break
-    conditions = [
-        reduce(
-            lambda one, other: one & other,
-            [F.col(column) == F.lit(value) for column, value in zip(columns, key, strict=False)],
-            (F.col("offset") >= low) & (F.col("offset") < high),
-        )
-        for key, (low, high) in found.items()
-    ]
-    return reduce(lambda one, other: one | other, conditions, F.lit(False))
+def _whole_ms(time: datetime) -> datetime:
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
+
+
+_COMPLETE = """
+    SELECT subject, name, max(observed_at) AS at FROM {samples}
+    WHERE complete AND error IS NULL AND unix_micros(observed_at) <= :start GROUP BY subject, name
+"""
+_SENT = """
+    SELECT f.source, m.source_topic AS topic, m.generation, m.source_partition AS partition,
+        min(m.first_upstream) AS lowest, max(m.last_upstream) + 1 AS highest
+    FROM {runs} AS m JOIN {flows} AS f ON m.flow = f.flow
+    GROUP BY f.source, m.source_topic, m.generation, m.source_partition
+"""
+_RELAYS = {
+    "source": pa.string(),
+    "topic": pa.string(),
+    "generation": pa.int32(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+}
+_BOUNDS = pa.schema(
+    {
+        "scope": pa.string(),
+        **{name: kind for name, kind in _RELAYS.items() if name != "offset"},
+        "lowest": pa.int64(),
+        "highest": pa.int64(),
+    }
+)

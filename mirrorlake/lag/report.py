@@ -242,12 +242,12 @@ def make_report(
     """Make the report on a stretch of time; what was not sampled, or not landed, is left out."""
     seconds = timedelta(seconds=bucket_s(start, end))
     try:
-        verdict, over = lag.verdict(), lag_points(lag.over(start, end), start, end)
-        rpo = rpo_points(lag.rpo(start, end), start, end)
+        verdict, over = lag.verdict(), lag_points(lag.asked_over(start, end), start, end)
+        rpo = rpo_points(lag.asked_rpo(start, end), start, end)
     except UsageError:
         verdict, over, rpo = LagVerdict(hops=()), (), ()
     try:
-        latency = latency_points(lag.latency(start, end, bucket=seconds))
+        latency = latency_points(lag.asked_latency(start, end, bucket=seconds))
     except UsageError:
         latency = ()
     return Report(

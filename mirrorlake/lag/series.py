@@ -1,4 +1,4 @@
-"""Lag, latency and RPO as series over time: partitions added up by Spark, and the worst of each stretch of a picture."""
+"""Lag, latency and RPO as series over time: partitions added up in the lake, and the worst of each stretch of a picture."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from mirrorlake.lag.lag import Lag, When
-from mirrorlake.lake import from_micros as utc
+from mirrorlake.lag.sql import Answer
 from mirrorlake.render import MOST_POINTS
 
-_HOP = ("flow", "hop", "group_id")
-LINE_COLUMNS = ("observed_at", *_HOP, "offset_lag", "time_lag_ms")
+LINE_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_lag_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,21 +55,35 @@ def lag_lines(lag: Lag, since: When = "1h") -> Any:
     Raises:
         UsageError: nothing was sampled yet.
     """
-    return _totals(lag.over(since), *_HOP, "observed_at").select(*LINE_COLUMNS).orderBy("observed_at").toPandas()
+    import pandas as pd
+
+    rows = lag.asked_over(since).rows(f"{_TOTALS} ORDER BY observed_at")
+    return pd.DataFrame([vars(row) for row in rows], columns=list(LINE_COLUMNS))
 
 
-def lag_points(frame: DataFrame, start: datetime, end: datetime) -> tuple[LagPoint, ...]:
-    """Read the lag of each hop from the frame of lag, as many points as a picture holds; one action."""
-    rows = (
-        _totals(frame, *_HOP, "observed_at")
-        .groupBy(*_HOP, _bucket("observed_at", start, end).alias("bucket"))
-        .agg(_worst("time_lag_ms"), _worst("offset_lag"), F.unix_micros(F.max("observed_at")).alias("at"))
-        .orderBy("at", *_HOP)
-        .collect()
+# Partitions are added up as `moment.total` does: a lag that leaves a part out looks better than it is.
+_TOTALS = """
+    SELECT observed_at, flow, hop, group_id,
+        CASE WHEN count(offset_lag) = count(*) THEN CAST(sum(offset_lag) AS BIGINT) END AS offset_lag,
+        CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS time_lag_ms
+    FROM {answer} GROUP BY observed_at, flow, hop, group_id
+"""
+
+
+def lag_points(over: Answer, start: datetime, end: datetime) -> tuple[LagPoint, ...]:
+    """Read the lag of each hop from the answer of lag, as many points as a picture holds; one question."""
+    rows = over.rows(
+        f"""
+        SELECT flow, hop, group_id, max(observed_at) AS at,
+            CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS time_lag_ms,
+            CASE WHEN count(offset_lag) = count(*) THEN max(offset_lag) END AS offset_lag
+        FROM ({_TOTALS}) GROUP BY flow, hop, group_id, {_BUCKET} ORDER BY at, flow, hop, group_id
+        """,  # noqa: S608  no value enters the text
+        **_buckets(start, end),
     )
     return tuple(
         LagPoint(
-            at=utc(row["at"]),
+            at=row.at,
             line=f"{row.flow} {row.hop}" + (f" by {row.group_id}" if row.group_id else ""),
             time_lag_ms=row.time_lag_ms,
             offset_lag=row.offset_lag,
@@ -82,31 +92,23 @@ def lag_points(frame: DataFrame, start: datetime, end: datetime) -> tuple[LagPoi
     )
 
 
-def latency_points(frame: DataFrame) -> tuple[LatencyPoint, ...]:
-    """Read the rows of the frame of latency, oldest first; one action."""
-    rows = frame.drop("max_ms").withColumn("at", F.unix_micros("bucket")).drop("bucket").orderBy("at", "flow", "topic")
-    return tuple(LatencyPoint(**{**row.asDict(), "at": utc(row["at"])}) for row in rows.collect())
+def latency_points(latency: Answer) -> tuple[LatencyPoint, ...]:
+    """Read the rows of the answer of latency, oldest first; one question."""
+    text = "SELECT bucket AS at, flow, topic, records, p50_ms, p95_ms, p99_ms FROM {answer} ORDER BY at, flow, topic"
+    return tuple(LatencyPoint(**vars(row)) for row in latency.rows(text))
 
 
-def rpo_points(frame: DataFrame, start: datetime, end: datetime) -> tuple[RpoPoint, ...]:
-    """Read the worst RPO of each stretch of time from the frame of RPO, not known where one of its moments is not."""
-    rows = (
-        frame.groupBy("flow", _bucket("observed_at", start, end).alias("bucket"))
-        .agg(_worst("data_ms"), F.max("records").alias("records"), F.unix_micros(F.max("observed_at")).alias("at"))
-        .drop("bucket")
-        .orderBy("at", "flow")
+def rpo_points(rpo: Answer, start: datetime, end: datetime) -> tuple[RpoPoint, ...]:
+    """Read the worst RPO of each stretch of time from the answer of RPO, not known where one of its moments is not."""
+    rows = rpo.rows(
+        f"""
+        SELECT flow, max(records) AS records, max(observed_at) AS at,
+            CASE WHEN count(data_ms) = count(*) THEN max(data_ms) END AS data_ms
+        FROM {{answer}} GROUP BY flow, {_BUCKET} ORDER BY at, flow
+        """,  # noqa: S608  no value enters the text
+        **_buckets(start, end),
     )
-    return tuple(RpoPoint(**{**row.asDict(), "at": utc(row["at"])}) for row in rows.collect())
-
-
-def _totals(frame: DataFrame, *keys: str) -> DataFrame:
-    """Add up partitions as `moment.total` does."""
-    offset_lag = F.when(F.count("offset_lag") == F.count("*"), F.sum("offset_lag"))
-    return frame.groupBy(*keys).agg(offset_lag.alias("offset_lag"), _worst("time_lag_ms"))
-
-
-def _worst(column: str) -> Column:
-    return F.when(F.count(column) == F.count("*"), F.max(column)).alias(column)
+    return tuple(RpoPoint(**vars(row)) for row in rows)
 
 
 def bucket_s(start: datetime, end: datetime) -> int:
@@ -120,6 +122,8 @@ def bucket_s(start: datetime, end: datetime) -> int:
     return max(1, -(-int((end - start).total_seconds()) // MOST_POINTS))
 
 
-def _bucket(column: str, start: datetime, end: datetime) -> Column:
-    seconds = F.unix_seconds(column) - F.lit(int(start.timestamp()))
-    return F.floor(seconds / F.lit(bucket_s(start, end)))
+_BUCKET = "CAST(floor((unix_micros(observed_at) - :since_us) / :bucket_us) AS BIGINT)"
+
+
+def _buckets(start: datetime, end: datetime) -> dict[str, Any]:
+    return {"since_us": int(start.timestamp()) * 1_000_000, "bucket_us": bucket_s(start, end) * 1_000_000}

@@ -42,7 +42,7 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
 def _tables(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, str]:
     return {
         "bounds": WAITED,
-        "since": f"current_timestamp() - INTERVAL '{days}' DAY",
+        "since": f"unix_micros(current_timestamp() - INTERVAL '{days}' DAY)",
         # A day more: the first complete look of the time that is shown lies in it.
         "positions": _newer(lake, POSITIONS, "observed_at", days=days + 1),
         "samples": _newer(lake, SAMPLES, "observed_at", days=days + 1),

@@ -3,6 +3,7 @@
 from mirrorlake.lake.accounts import ACCOUNT_EVERY_S as ACCOUNT_EVERY_S
 from mirrorlake.lake.accounts import Accounts as Accounts
 from mirrorlake.lake.arrow_types import arrow_table as arrow_table
+from mirrorlake.lake.arrow_types import arrow_type as arrow_type
 from mirrorlake.lake.ask import tables_of as tables_of
 from mirrorlake.lake.audit import Audit as Audit
 from mirrorlake.lake.control import Control as Control

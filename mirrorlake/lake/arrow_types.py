@@ -23,11 +23,12 @@ _SIMPLE: Mapping[Any, pa.DataType] = {
 
 def arrow_types(table: TableSchema) -> dict[str, pa.DataType]:
     """Return the type of each column, in their order."""
-    return {name: _arrow_type(kind) for name, (kind, _) in table.columns.items()}
+    return {name: arrow_type(kind) for name, (kind, _) in table.columns.items()}
 
 
 @lru_cache(maxsize=64)
-def _arrow_type(kind: str) -> pa.DataType:
+def arrow_type(kind: str) -> pa.DataType:
+    """Return the type of a column by its name in Spark's SQL."""
     return _of(exp.DataType.build(kind, dialect="spark"))
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
+from sqlglot import exp
 
 from mirrorlake.config.predicates import engine
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TABLE = re.compile(r"\{(\w+)\}")
+_VALUE = re.compile(r":(\w+)")
 
 
 def tables_of(text: str) -> tuple[str, ...]:
@@ -29,7 +31,9 @@ def answer_from_files(text: str, datasets: Mapping[str, Any], values: Mapping[st
         for name, dataset in datasets.items():
             connection.register(name, dataset)
         try:
-            return rows_of(connection.sql(_in_duckdb(text), params=dict(values)).to_arrow_table())
+            # DuckDB refuses values that a text does not name.
+            named = {name: values[name] for name in _VALUE.findall(text) if name in values}
+            return rows_of(connection.sql(_in_duckdb(text), params=named).to_arrow_table())
         finally:
             for name in datasets:
                 connection.unregister(name)
@@ -42,5 +46,15 @@ def rows_of(table: pa.Table) -> list[Any]:
 
 @lru_cache(maxsize=256)
 def _in_duckdb(text: str) -> str:
-    [statement] = sqlglot.transpile(_TABLE.sub(r"\1", text), read="spark", write="duckdb")
-    return statement
+    tree = sqlglot.parse_one(_TABLE.sub(r"\1", text), read="spark")
+    return tree.transform(_word_of_duckdb).sql(dialect="duckdb", unsupported_level=sqlglot.ErrorLevel.IGNORE)
+
+
+def _word_of_duckdb(node: exp.Expr) -> exp.Expr:
+    """Replace what sqlglot leaves as it stands in Spark's SQL, or gives another meaning."""
+    if isinstance(node, exp.Quantile):
+        # Spark's percentile interpolates.
+        return exp.Anonymous(this="quantile_cont", expressions=[node.this, node.args["quantile"]])
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "timestamp_micros":
+        return exp.Anonymous(this="make_timestamptz", expressions=node.expressions)
+    return node

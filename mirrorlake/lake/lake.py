@@ -12,13 +12,9 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.streaming import DataStreamReader
 from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.config.schema import LakeConfig
@@ -32,6 +28,10 @@ from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
 from mirrorlake.lake.texts import texts_by_spark, texts_of
 from mirrorlake.lake.upkeep import TableUpkeep
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
+
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
 
@@ -42,6 +42,15 @@ class Commit:
 
     version: int
     signature: Mapping[str, Any]
+
+
+class _Asked(NamedTuple):
+    """A table that a question names; of a relay the source's alias and the part that matters."""
+
+    table: TableSchema
+    place: str
+    alias: str
+    part: RelayPart | None
 
 
 class Lake:
@@ -96,6 +105,9 @@ class Lake:
         """Tell whether a table exists."""
         if self._needs_no_spark(location):
             return True
+        if self._has_relays():
+            # A lake that is seen in a folder has no table elsewhere.
+            return False
         from delta.tables import DeltaTable
 
         if self.is_catalog:
@@ -144,6 +156,8 @@ class Lake:
 
     def meta(self, table: TableSchema) -> DataFrame:
         """Read a side table with the columns that this release knows; null where a lake of an older release lacks one."""
+        from pyspark.sql import functions as F
+
         frame = self._read(self.meta_location(table))
         lacking = {
             name: F.lit(None).cast(kind) for name, (kind, _) in table.columns.items() if name not in frame.columns
@@ -156,6 +170,7 @@ class Lake:
         *,
         relay: str = "",
         part: RelayPart | None = None,
+        relays: Mapping[str, tuple[str, RelayPart | None]] = MappingProxyType({}),
         tables: Mapping[str, pa.Table] = MappingProxyType({}),
         missing_ok: bool = False,
         **values: Any,
@@ -167,6 +182,7 @@ class Lake:
                 Times of the relay are compared by `unix_micros` only: file statistics cut them to milliseconds.
             relay: the alias of the source whose relay is meant.
             part: the part of it that matters; files without a record of it are not read.
+            relays: of a question about several sources, what each of its names in braces stands for: a relay's alias and part.
             tables: what else the question names in braces.
             missing_ok: a table that does not exist has no rows to answer with: the answer is empty.
             values: the values.
@@ -175,16 +191,15 @@ class Lake:
             >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
             [namespace(epoch=1795338937)]
         """
-        asked, places = self._asked(text, relay, tables)
-        if missing_ok and not all(self.exists(place) for place in places.values()):
+        asked = self._asked(text, {RELAY.name: (relay, part), **relays}, tables)
+        if missing_ok and not all(self.exists(one.place) for one in asked.values()):
             return []
-        if all(self._needs_no_spark(place) for place in places.values()):
+        if all(self._needs_no_spark(one.place) for one in asked.values()):
             datasets = {
-                name: self._folder.dataset(places[name], arrow_types(table), part if table is RELAY else None)
-                for name, table in asked.items()
+                name: self._folder.dataset(one.place, arrow_types(one.table), one.part) for name, one in asked.items()
             }
             return answer_from_files(text, {**datasets, **tables}, values)
-        return rows_of(self.frame(text, relay=relay, part=part, tables=tables, **values).toArrow())
+        return rows_of(self.frame(text, relay=relay, part=part, relays=relays, tables=tables, **values).toArrow())
 
     def frame(
         self,
@@ -192,27 +207,36 @@ class Lake:
         *,
         relay: str = "",
         part: RelayPart | None = None,
+        relays: Mapping[str, tuple[str, RelayPart | None]] = MappingProxyType({}),
         tables: Mapping[str, pa.Table] = MappingProxyType({}),
         **values: Any,
     ) -> DataFrame:
         """Give the answer to a question of `ask` as a frame of the session, which reads the tables when it is asked."""
-        asked, _ = self._asked(text, relay, tables)
-        frames = {name: self.meta(table) for name, table in asked.items() if table is not RELAY}
-        frames |= {name: F.broadcast(self.spark.createDataFrame(rows)) for name, rows in tables.items()}
-        if RELAY.name in asked:
-            frames[RELAY.name] = self.relay(relay) if part is None else part.rows(self.relay(relay))
-        return self.spark.sql(text, args=dict(values), **frames)
+        from pyspark.sql import functions as F
+
+        named = {
+            name: F.broadcast(self.spark.createDataFrame(tables[name])) for name in tables_of(text) if name in tables
+        }
+        for name, one in self._asked(text, {RELAY.name: (relay, part), **relays}, tables).items():
+            if one.table is not RELAY:
+                named[name] = self.meta(one.table)
+            else:
+                rows = self.relay(one.alias)
+                named[name] = rows if one.part is None else one.part.rows(rows)
+        return self.spark.sql(text, args=dict(values), **named)
 
     def _asked(
-        self, text: str, relay: str, tables: Mapping[str, pa.Table]
-    ) -> tuple[dict[str, TableSchema], dict[str, str]]:
+        self, text: str, relays: Mapping[str, tuple[str, RelayPart | None]], tables: Mapping[str, pa.Table]
+    ) -> dict[str, _Asked]:
         """Find the tables of the lake that a question names, and where they are."""
-        asked = {name: _TABLES[name] for name in tables_of(text) if name not in tables}
-        places = {
-            name: self.relay_location(relay) if table is RELAY else self.meta_location(table)
-            for name, table in asked.items()
-        }
-        return asked, places
+        found: dict[str, _Asked] = {}
+        for name in tables_of(text):
+            if name in relays and name not in tables:
+                alias, part = relays[name]
+                found[name] = _Asked(RELAY, self.relay_location(alias), alias, part)
+            elif name not in tables:
+                found[name] = _Asked(_TABLES[name], self.meta_location(_TABLES[name]), "", None)
+        return found
 
     def texts(self, folder: str) -> dict[str, str]:
         """Read the files of a folder as texts by their names; a missing folder has none."""
@@ -265,6 +289,8 @@ class Lake:
         Where the relay is a folder of this machine, the workers write its files and delta-rs commits them: 1 830 ms of CPU
         for a small batch are 300 (2026-11-22).
         """
+        from pyspark.sql import functions as F
+
         location = self.relay_location(alias)
         if not self._needs_no_spark(location):
             frame = self.spark.createDataFrame([], schema=RELAY.ddl)
@@ -307,6 +333,8 @@ class Lake:
 
     def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
         """List the newest commits of a table, newest first; without a limit all that its history still holds."""
+        from pyspark.sql import functions as F
+
         if self._needs_no_spark(location):
             newest = self._folder.history(location, limit)
             return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in newest]
@@ -324,6 +352,8 @@ class Lake:
 
     def has_version(self, location: str, version: int) -> bool:
         """Tell whether a table has a version; cheap, because no job runs."""
+        from pyspark.errors import AnalysisException
+
         if self._needs_no_spark(location):
             return self._folder.version(location) >= version
         try:

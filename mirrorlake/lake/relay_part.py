@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import and_, or_
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +26,8 @@ _KNOWN = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition":
 class RelayPart:
     """Records at or past the position of their partition, all of other partitions, landed after `since` up to `until`.
 
-    A question that leaves other partitions out itself says so (`others`): their files are not read then.
+    A question that leaves out other partitions, or what is at or past an end, says so (`others`, `ends`): their files are not
+    read then.
     """
 
     def __init__(
@@ -35,9 +37,11 @@ class RelayPart:
         since: datetime | None = None,
         until: datetime | None = None,
         others: bool = True,
+        ends: Mapping[SourcePartition, int] = MappingProxyType({}),
     ) -> None:
         self._positions = positions
         self._others = others
+        self._ends = ends
         self.since = -_EVER if since is None else micros(since)
         self.until = _EVER if until is None else micros(until)
 
@@ -53,11 +57,12 @@ class RelayPart:
         names = [
             "path",
             "max.landed_at",
+            "min.offset",
             "max.offset",
             *(f"{end}.{key}" for key in SOURCE_KEY for end in ("min", "max")),
         ]
         found = actions.select(names).to_pandas()
-        known = self.known().to_pandas()
+        known = self.known().to_pandas().assign(end=[self._ends.get(source, _EVER) for source in self._positions])
         found = found.merge(known, how="left", left_on=[f"min.{key}" for key in SOURCE_KEY], right_on=list(SOURCE_KEY))
         is_of_one = reduce(and_, (found[f"min.{key}"] == found[f"max.{key}"] for key in SOURCE_KEY))
         # A file of several partitions of one topic lies before the part where it ends before the least of their positions.
@@ -69,26 +74,20 @@ class RelayPart:
         lies_before = is_of_topic & (found["max.offset"] < found["position"])
         if not self._others:
             lies_before |= is_of_one & found["position"].isna()
+        lies_after = is_of_one & (found["min.offset"] >= found["end"])
         # Times in statistics are cut to milliseconds.
         landed_by = found["max.landed_at"] + timedelta(milliseconds=1)
         is_old = landed_by <= from_micros(self.since) if self.since > -_EVER else False
-        return actions.filter(pa.array(~(lies_before | is_old)))
+        return actions.filter(pa.array(~(lies_before | lies_after | is_old)))
 
     def rows(self, relay: DataFrame) -> DataFrame:
-        """Leave out what Spark can skip by file statistics; past 300 positions nothing."""
+        """Leave out what Spark can skip by file statistics; past 300 positions only whole topics, or nothing."""
         from pyspark.sql import functions as F
 
+        if not self._others:
+            return self._only(relay)
         if not 0 < len(self._positions) <= _MOST_CONDITIONS:
             return relay
-        if not self._others:
-            held = [
-                (F.col("topic") == source.topic)
-                & (F.col("generation") == source.generation)
-                & (F.col("partition") == source.partition)
-                & (F.col("offset") >= position)
-                for source, position in sorted(self._positions.items())
-            ]
-            return relay.where(reduce(or_, held))
         conditions = [
             (F.col("topic") != source.topic)
             | (F.col("generation") != source.generation)
@@ -97,3 +96,22 @@ class RelayPart:
             for source, position in sorted(self._positions.items())
         ]
         return relay.where(reduce(and_, conditions))
+
+    def _only(self, relay: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        for names in (SOURCE_KEY, ("topic",)):
+            found: dict[tuple[Any, ...], tuple[int, int]] = {}
+            for source, low in self._positions.items():
+                key = tuple(getattr(source, name) for name in names)
+                least, most = found.get(key, (low, 0))
+                found[key] = min(least, low), max(most, self._ends.get(source, _EVER))
+            if len(found) <= _MOST_CONDITIONS:
+                conditions = [
+                    reduce(and_, (F.col(name) == value for name, value in zip(names, key, strict=True)))
+                    & (F.col("offset") >= low)
+                    & (F.col("offset") < high)
+                    for key, (low, high) in sorted(found.items())
+                ]
+                return relay.where(reduce(or_, conditions, F.lit(False)))
+        return relay

@@ -80,6 +80,10 @@ class KnownMaps:
         text, own = self._question(text)
         return self.lake.ask(text, tables={**own, **tables}, **values)
 
+    def runs_text(self) -> tuple[str, dict[str, pa.Table]]:
+        """Write what stands for `{runs}` in another question, and give the tables that it names."""
+        return self._question("{runs}")
+
     def runs_frame(self) -> DataFrame:
         """Give the rows of `{runs}` as a frame of the session."""
         text, tables = self._question("SELECT * FROM {runs}")

@@ -58,9 +58,8 @@ def lag(
         judged = known.verdict()
         cli.answer(judged)
         return 0 if judged.is_fine else 1
-    frame = known.now() if since is None else known.over(since)
     rows = sorted(
-        frame.collect(), key=lambda r: (r.flow, r.topic, r.generation, r.partition, _HOPS[r.hop], r.group_id or "")
+        known.rows(since), key=lambda r: (r.flow, r.topic, r.generation, r.partition, _HOPS[r.hop], r.group_id or "")
     )
     cli.document({"lag": [_document(row) for row in rows]})
     if not cli.as_json:
@@ -69,7 +68,7 @@ def lag(
 
 
 def _document(row: Any) -> dict[str, Any]:
-    return {name: _utc(value) if isinstance(value, datetime) else value for name, value in row.asDict().items()}
+    return {name: _utc(value) if isinstance(value, datetime) else value for name, value in vars(row).items()}
 
 
 def _utc(time: datetime) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from mirrorlake import tracking, verify
 from mirrorlake.config import identity, plain
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import Groups
@@ -21,11 +22,12 @@ from mirrorlake.offsets import known_maps
 from mirrorlake.progress import DRAW_EVERY_S
 from mirrorlake.rules import View
 from mirrorlake.topics import History
-from mirrorlake.tracking import Tracker, make_tracker, runs_frame
-from mirrorlake.verify import Relays, Timed, take_cut, track_verification, verify_flow
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from mirrorlake.tracking import Tracker
+    from mirrorlake.verify import Timed
 
 # The time between two looks where neither the settings nor the command give one.
 _SAMPLE_S = 30.0
@@ -42,11 +44,11 @@ class Checks:
     @cached_property
     def tracker(self) -> Tracker:
         """What keeps runs of verifications, where the settings and this machine allow it."""
-        return make_tracker(self._connections.config)
+        return tracking.make_tracker(self._connections.config)
 
     def runs(self, *, kind: str | None, flow: str | None, newest: int) -> pd.DataFrame:
         """Return logged runs as a pandas frame, newest first (see `Mirror.runs`)."""
-        return runs_frame(self.tracker.runs(kind=kind, flow=flow, newest=newest))
+        return tracking.runs_frame(self.tracker.runs(kind=kind, flow=flow, newest=newest))
 
     # -- lag ------------------------------------------------------------------------------------------------------
 
@@ -94,11 +96,9 @@ class Checks:
             connections.lake,
             flows,
             look=lambda: self.sampler().look(),
-            runs=lambda names: (
-                known_maps(connections.lake, [flow for flow in flows if flow.name in names], connections)
-                .runs_frame()
-                .drop("source")
-            ),
+            runs=lambda names: known_maps(
+                connections.lake, [flow for flow in flows if flow.name in names], connections
+            ).runs_text(),
             readers=connections.reader,
             now=connections.now,
             retention_of=Retention(connections.config, source=connections.source, target=connections.admin),
@@ -166,12 +166,12 @@ class Checks:
         }
         sources = {each.source for flows in into.values() for each in flows}
         connections.lake.create_all(sources)
-        cuts = {target: take_cut(connections.lake, flows, connections) for target, flows in into.items()}
-        relays, views = Relays(connections.lake, sources), self._views()
+        cuts = {target: verify.take_cut(connections.lake, flows, connections) for target, flows in into.items()}
+        relays, views = verify.Relays(connections.lake, sources), self._views()
 
         def compare(each: FlowConfig) -> Timed:
             began_at = connections.now()
-            found = verify_flow(
+            found = verify.verify_flow(
                 each,
                 lake=connections.lake,
                 clusters=connections,
@@ -180,7 +180,7 @@ class Checks:
                 views=views,
                 tell=board.tell,
             )
-            return Timed(found=found, began_at=began_at, ended_at=connections.now())
+            return verify.Timed(found=found, began_at=began_at, ended_at=connections.now())
 
         self.tracker.warm_up()
         # Much of a small comparison is planning and waiting, which several flows can do side by side.
@@ -190,7 +190,7 @@ class Checks:
                 board.tick()
             results = [one.result() for one in calls]
         for each, timed in zip(chosen, results, strict=True):
-            track_verification(
+            verify.track_verification(
                 timed, each, connections.config, tracker=self.tracker, lake=connections.lake, now=connections.now
             )
         verified_at = connections.now()

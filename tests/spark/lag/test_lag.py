@@ -10,23 +10,27 @@ Sampling moments: +5 s, +20 s, +30 s (nothing new), +40 s (the source does not a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import LakeConfig
-from mirrorlake.lag import lag as lag_step
-from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, LagTables, lag, latency, rpo
+from mirrorlake.lag.sql import LAG_COLUMNS, LATENCY_COLUMNS, RPO_COLUMNS, Answer, LagTables, lag, latency, rpo
 from mirrorlake.lag.sql_views import create_views
+from mirrorlake.lake import relay_part
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.ask import rows_of
 from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.samples import remember, tidy
 from mirrorlake.lake.schema import OFFSET_MAP, POSITIONS, RELAY, SAMPLES, WITHHELD, TableSchema
+from mirrorlake.model.flow import SourcePartition
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 FLOW = "east->central"
@@ -72,16 +76,21 @@ def record(offset: int, *, topic: str = "t", generation: int = 1) -> tuple[Any, 
 
 def run(first: int, last: int, holes: list[tuple[int, int]], downstream: int, seconds: float) -> tuple[Any, ...]:
     count = last - first + 1 - sum(length for _, length in holes)
-    return (FLOW, "t", 1, 0, first, last, holes, "east.t", 0, downstream, count, 0, first, 1, at(seconds), None)
-
-
-def of(spark: SparkSession, table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
-    return spark.createDataFrame(named(table, rows), table.ddl)
+    held = [{"first": hole, "length": length} for hole, length in holes]
+    return (FLOW, "t", 1, 0, first, last, held, "east.t", 0, downstream, count, 0, first, 1, at(seconds), None)
 
 
 def named(table: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
     # Columns that came later are null, as in a lake of an older release.
     return [dict(zip(table.columns, row, strict=False)) for row in rows]
+
+
+@pytest.fixture(scope="module", params=["duckdb", "spark"])
+def ask(request: pytest.FixtureRequest) -> Callable[[Answer], list[Any]]:
+    """Ask either engine: the text is one."""
+    if request.param == "duckdb":
+        return Answer.rows
+    return lambda answer: rows_of(answer.frame().toArrow())
 
 
 def tables(
@@ -93,13 +102,15 @@ def tables(
     runs: Sequence[tuple[Any, ...]] = (),
     withheld: Sequence[tuple[Any, ...]] = (),
 ) -> LagTables:
+    rows = [(POSITIONS, positions), (SAMPLES, samples), (OFFSET_MAP, runs), (WITHHELD, withheld), (RELAY, relay)]
+    flow = {"flow": FLOW, "source": "east", "target": "central"}
     return LagTables(
-        positions=of(spark, POSITIONS, positions),
-        samples=of(spark, SAMPLES, samples),
-        offset_map=of(spark, OFFSET_MAP, runs),
-        withheld=of(spark, WITHHELD, withheld),
-        relays=of(spark, RELAY, relay).withColumn("source", F.lit("east")),
-        flows=spark.createDataFrame([(FLOW, "east", "central")], "flow string, source string, target string"),
+        lake=Lake(spark, LakeConfig(root="/nowhere")),
+        relays="(SELECT 'east' AS source, topic, generation, partition, `offset`, timestamp FROM {relay})",
+        tables={
+            **{table.name: arrow_table(table, named(table, held)) for table, held in rows},
+            "flows": pa.Table.from_pylist([flow]),
+        },
     )
 
 
@@ -123,7 +134,7 @@ def story(spark: SparkSession) -> LagTables:
         pos(21, "group", 9, group="billing"),
     ]
     samples = [*looks(5, complete=True), *looks(20), *looks(30), *looks(40, error="it is away"), *looks(50)]
-    kept_back = (FLOW, "t", 1, 0, 3, 3, [(3, 1)], 1, "filtered", "rule", "1", "", 0, 1, at(30))
+    kept_back = (FLOW, "t", 1, 0, 3, 3, [{"first": 3, "length": 1}], 1, "filtered", "rule", "1", "", 0, 1, at(30))
     return tables(
         spark,
         positions,
@@ -135,22 +146,27 @@ def story(spark: SparkSession) -> LagTables:
 
 
 @pytest.fixture(scope="module")
-def lags(story: LagTables) -> dict[tuple[float, str, str | None], Row]:
-    frame = lag(story)
-    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
-        (name, kind) for name, (kind, _) in LAG_COLUMNS.items()
-    ]
-    rows = frame.collect()
-    found = {
-        ((row.observed_at.astimezone(timezone.utc) - NOON).total_seconds(), row.hop, row.group_id): row for row in rows
-    }
+def lags(story: LagTables, ask: Callable[[Answer], list[Any]]) -> dict[tuple[float, str, str | None], Any]:
+    rows = ask(lag(story))
+    assert list(vars(rows[0])) == list(LAG_COLUMNS)
+    found = {((row.observed_at - NOON).total_seconds(), row.hop, row.group_id): row for row in rows}
     assert len(found) == len(rows), "each moment, hop and group has one row"
     return found
 
 
-def brief(row: Row) -> tuple[Any, ...]:
+def test_the_columns_of_a_frame_have_the_types_of_the_docs(story: LagTables) -> None:
+    for answer, columns in (
+        (lag(story), LAG_COLUMNS),
+        (rpo(story), RPO_COLUMNS),
+        (latency(story, bucket_s=60), LATENCY_COLUMNS),
+    ):
+        held = [(field.name, field.dataType.simpleString()) for field in answer.frame().schema]
+        assert held == [(name, kind) for name, (kind, _) in columns.items()]
+
+
+def brief(row: Any) -> tuple[Any, ...]:
     """Position, offset lag, seconds after noon since which a record waited, time lag in seconds."""
-    since = row.waiting_since and (row.waiting_since.astimezone(timezone.utc) - NOON).total_seconds()
+    since = row.waiting_since and (row.waiting_since - NOON).total_seconds()
     return row.position, row.offset_lag, since, None if row.time_lag_ms is None else row.time_lag_ms / 1000
 
 
@@ -185,7 +201,7 @@ def brief(row: Row) -> tuple[Any, ...]:
     ],
 )
 def test_lag_of_each_hop_at_each_moment(
-    lags: dict[tuple[float, str, str | None], Row],
+    lags: dict[tuple[float, str, str | None], Any],
     seconds: float,
     hop: str,
     group: str | None,
@@ -194,13 +210,13 @@ def test_lag_of_each_hop_at_each_moment(
     assert brief(lags[seconds, hop, group]) == expected
 
 
-def test_who_was_not_looked_at_and_who_was_gone_has_no_row(lags: dict[tuple[float, str, str | None], Row]) -> None:
+def test_who_was_not_looked_at_and_who_was_gone_has_no_row(lags: dict[tuple[float, str, str | None], Any]) -> None:
     assert (40, "consumed", "billing") not in lags, "the source did not answer"
     assert (30, "consumed", "audit") not in lags, "the group was gone"
     assert len(lags) == 17
 
 
-def test_a_position_says_which_cluster_holds_it(lags: dict[tuple[float, str, str | None], Row]) -> None:
+def test_a_position_says_which_cluster_holds_it(lags: dict[tuple[float, str, str | None], Any]) -> None:
     assert {(hop, group): row.cluster for (_, hop, group), row in lags.items()} == {
         ("landed", None): "east",
         ("republished", None): "central",
@@ -209,14 +225,9 @@ def test_a_position_says_which_cluster_holds_it(lags: dict[tuple[float, str, str
     }
 
 
-def test_rpo_counts_the_records_that_the_target_lacked(story: LagTables) -> None:
-    frame = rpo(story)
-    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
-        (name, kind) for name, (kind, _) in RPO_COLUMNS.items()
-    ]
+def test_rpo_counts_the_records_that_the_target_lacked(story: LagTables, ask: Callable[[Answer], list[Any]]) -> None:
     found = {
-        (row.observed_at.astimezone(timezone.utc) - NOON).total_seconds(): (row.records, row.data_ms, row.is_exact)
-        for row in frame.collect()
+        (row.observed_at - NOON).total_seconds(): (row.records, row.data_ms, row.is_exact) for row in ask(rpo(story))
     }
     assert found == {
         # 2 alone: 3 was filtered, 4 is a marker.
@@ -228,19 +239,17 @@ def test_rpo_counts_the_records_that_the_target_lacked(story: LagTables) -> None
     }
 
 
-def test_latency_is_told_from_every_record_once(story: LagTables) -> None:
-    frame = latency(story, bucket_s=60)
-    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
-        (name, kind) for name, (kind, _) in LATENCY_COLUMNS.items()
-    ]
-    [row] = frame.collect()
+def test_latency_is_told_from_every_record_once(story: LagTables, ask: Callable[[Answer], list[Any]]) -> None:
+    [row] = ask(latency(story, bucket_s=60))
     # Records 0, 1, 2, 5 .. 9 arrived at +30 s.
-    assert (row.bucket.astimezone(timezone.utc), row.flow, row.topic, row.records) == (NOON, FLOW, "t", 8)
+    assert (row.bucket, row.flow, row.topic, row.records) == (NOON, FLOW, "t", 8)
     assert (row.p50_ms, row.max_ms) == (24_500, 30_000)
     assert row.p95_ms == pytest.approx(29_650)
 
 
-def test_lives_of_a_topic_markers_at_an_end_and_a_sampler_that_was_started_again(spark: SparkSession) -> None:
+def test_lives_of_a_topic_markers_at_an_end_and_a_sampler_that_was_started_again(
+    spark: SparkSession, ask: Callable[[Answer], list[Any]]
+) -> None:
     positions = [
         # `gone` was deleted while nobody looked; `t` was made again with one record in the old life not sent yet.
         *(pos(1, kind, 1, topic="gone") for kind in ("last_stable", "reached", "republished")),
@@ -251,11 +260,8 @@ def test_lives_of_a_topic_markers_at_an_end_and_a_sampler_that_was_started_again
         pos(9, "group", 4, generation=2, group="billing"),
     ]
     relay = [*(record(n) for n in range(3)), *(record(n, generation=2) for n in range(4))]
-    frame = lag(tables(spark, positions, [*looks(1, complete=True), *looks(9, complete=True)], relay=relay))
-    found = {
-        (row.topic, row.generation, row.hop): brief(row)
-        for row in frame.where(F.col("observed_at") == F.lit(at(9))).collect()
-    }
+    rows = ask(lag(tables(spark, positions, [*looks(1, complete=True), *looks(9, complete=True)], relay=relay)))
+    found = {(row.topic, row.generation, row.hop): brief(row) for row in rows if row.observed_at == at(9)}
     assert found == {
         ("t", 1, "landed"): (3, 0, None, 0),
         ("t", 1, "republished"): (2, 1, 2, 7),
@@ -343,17 +349,16 @@ def test_relays_are_cut_to_what_waited_by_partition_and_where_these_are_many_by_
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = spark.createDataFrame(
-        [("east", topic, 1, p, offset) for topic in "ab" for p in (0, 1) for offset in range(5)],
-        "source string, topic string, generation int, partition int, offset long",
+        [(topic, 1, p, offset) for topic in "ab" for p in (0, 1) for offset in range(5)],
+        "topic string, generation int, partition int, offset long",
     )
-    place = Row("source", "topic", "generation", "partition", "lowest", "highest")
-    bounds = [place("east", "a", 1, 0, 1, 3), place("east", "a", 1, 0, 2, 4), place("east", "a", 1, 1, 0, 1)]
+    first, second = SourcePartition("a", 1, 0), SourcePartition("a", 1, 1)
+    part = RelayPart({first: 1, second: 0}, ends={first: 4, second: 1}, others=False)
 
-    def left() -> list[tuple[Any, ...]]:
-        rows = held.where(lag_step._within(bounds)).collect()
-        return sorted((row.topic, row.partition, row.offset) for row in rows)
+    def left(part: RelayPart) -> list[tuple[Any, ...]]:
+        return sorted((row.topic, row.partition, row.offset) for row in part.rows(held).collect())
 
-    assert left() == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 0)]
-    monkeypatch.setattr(lag_step, "_MOST_CONDITIONS", 1)
-    assert left() == [("a", p, offset) for p in (0, 1) for offset in range(4)]
-    assert held.where(lag_step._within([])).count() == 0
+    assert left(part) == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 0)]
+    monkeypatch.setattr(relay_part, "_MOST_CONDITIONS", 1)
+    assert left(part) == [("a", p, offset) for p in (0, 1) for offset in range(4)]
+    assert left(RelayPart({}, others=False)) == []

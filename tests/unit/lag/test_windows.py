@@ -1,24 +1,40 @@
-"""Windows out of the frame of lag: the newest samples of each hop, of each topic's newest life."""
+"""Windows out of the answer of lag: the newest samples of each hop, of each topic's newest life; in a folder, without Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
 
+from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.lag.judge import judge_lag, read_windows
 from mirrorlake.lag.series import lag_points, rpo_points
+from mirrorlake.lag.sql import LAG_COLUMNS, RPO_COLUMNS, Answer
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, Verdict
+from mirrorlake.lake.arrow_types import arrow_type
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.schema import POSITIONS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-LAG = (
-    "observed_at timestamp, flow string, source string, topic string, generation int, partition int, hop string, "
-    "group_id string, position bigint, end_position bigint, offset_lag bigint, waiting_since timestamp, time_lag_ms bigint"
-)
+LAG = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
 
 
-def test_the_newest_samples_of_each_hop_are_judged(spark: SparkSession) -> None:
+def answer(columns: pa.Schema, rows: Sequence[Sequence[Any]]) -> Answer:
+    held = pa.Table.from_pylist([dict(zip(columns.names, row, strict=False)) for row in rows], columns)
+    return Answer(
+        lake=Lake(no_session, LakeConfig(root="/nowhere")), text="SELECT * FROM {held}", tables={"held": held}
+    )
+
+
+def no_session() -> Any:
+    raise AssertionError("a question about a folder needs no Spark")
+
+
+def test_the_newest_samples_of_each_hop_are_judged(tmp_path: Path) -> None:
     rows = []
     for minute in range(WINDOW_SAMPLES + 5):
         at = NOON + timedelta(minutes=minute)
@@ -45,8 +61,8 @@ def test_the_newest_samples_of_each_hop_are_judged(spark: SparkSession) -> None:
             (at, "f", "east", "orders", 2, 0, "consumed", "audit", 50, 50, 0, None, 0),
             (at, "f", "east", "orders", 2, 1, "landed", None, 40, 50, 10, None, None),
         ]
-    frame = spark.createDataFrame(rows, LAG)
-    windows = read_windows(frame)
+    asked = answer(LAG, rows)
+    windows = read_windows(asked)
     assert {(place.generation, place.partition, place.group_id) for place in windows} == {
         (2, 0, None),
         (2, 1, None),
@@ -56,15 +72,15 @@ def test_the_newest_samples_of_each_hop_are_judged(spark: SparkSession) -> None:
     for window in windows.values():
         assert [s.observed_at for s in window] == [NOON + timedelta(minutes=m) for m in range(5, WINDOW_SAMPLES + 5)]
     landed = NOON - timedelta(minutes=20)
-    positions = spark.createDataFrame(
-        [
-            ("east", None, "orders", 2, 1, "earliest", None, 0, None, NOON),
-            ("east", None, "orders", 2, 1, "landed", None, 30, NOON - timedelta(hours=9), NOON),
-            ("east", None, "orders", 2, 1, "landed", None, 40, landed, NOON),
-        ],
-        POSITIONS.ddl,
-    )
-    found = judge_lag(frame, now=at, positions=positions, retention_of=lambda _: 3_600_000)
+    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
+    FolderTables().create(lake.meta_location(POSITIONS), POSITIONS)
+    rows = [
+        ("east", None, "orders", 2, 1, "earliest", None, 0, None, NOON),
+        ("east", None, "orders", 2, 1, "landed", None, 30, NOON - timedelta(hours=9), NOON),
+        ("east", None, "orders", 2, 1, "landed", None, 40, landed, NOON),
+    ]
+    lake.append_rows(POSITIONS, [dict(zip(POSITIONS.columns, row, strict=True)) for row in rows])
+    found = judge_lag(asked, now=at, lake=lake, retention_of=lambda _: 3_600_000)
     assert [(hop.place.group_id, hop.verdict) for hop in found.hops] == [
         ("billing", Verdict.STALL),
         (None, Verdict.STALL),
@@ -78,16 +94,15 @@ def test_the_newest_samples_of_each_hop_are_judged(spark: SparkSession) -> None:
     assert not_landed.retention.left_ms == 3_600_000 - 34 * 60_000, "no older than the last record that was landed"
 
 
-def test_points_of_a_report_are_the_worst_of_their_stretch_of_time(spark: SparkSession) -> None:
+def test_points_of_a_report_are_the_worst_of_their_stretch_of_time() -> None:
     rows = []
     for second in range(720):
         at = NOON + timedelta(seconds=second)
         for partition in (0, 1):
             lag = None if (second, partition) == (10, 1) else second * 10 + partition
             rows.append((at, "f", "east", "orders", 1, partition, "landed", None, 0, lag, lag, NOON, lag))
-    frame = spark.createDataFrame(rows, LAG)
     start, end = NOON, NOON + timedelta(seconds=720)
-    points = lag_points(frame, start, end)
+    points = lag_points(answer(LAG, rows), start, end)
     assert len(points) == 240, "three seconds each"
     assert [(p.time_lag_ms, p.offset_lag) for p in points[:5]] == [
         (21, 41),
@@ -99,8 +114,7 @@ def test_points_of_a_report_are_the_worst_of_their_stretch_of_time(spark: SparkS
     assert [p.at for p in points[:2]] == [NOON + timedelta(seconds=2), NOON + timedelta(seconds=5)]
     assert {p.line for p in points} == {"f landed"}
 
-    rpo = spark.createDataFrame(
-        [(NOON + timedelta(seconds=s), "f", s, None if s == 4 else 1000 - s, True) for s in range(9)],
-        "observed_at timestamp, flow string, records bigint, data_ms bigint, is_exact boolean",
-    )
+    losses = [(NOON + timedelta(seconds=s), "f", s, None if s == 4 else 1000 - s, True) for s in range(9)]
+    columns = pa.schema({name: arrow_type(kind) for name, (kind, _) in RPO_COLUMNS.items()})
+    rpo = answer(columns, losses)
     assert [(p.records, p.data_ms) for p in rpo_points(rpo, start, end)] == [(2, 1000), (5, None), (8, 994)]
