@@ -356,14 +356,14 @@ class Lag:
         return filled
 
     def _span(self, since: When, until: When | None) -> tuple[datetime, datetime]:
-        return self._moment(since), self._now() if until is None else self._moment(until)
+        return _whole_ms(self._moment(since)), self._now() if until is None else self._moment(until)
 
     def _moment(self, when: When) -> datetime:
         if not isinstance(when, datetime):
-            return _whole_ms(self._now() - length_of(when))
+            return self._now() - length_of(when)
         if when.tzinfo is None:
             raise UsageError(f"{when.isoformat()} has no time zone", remedy=f"write {when.isoformat()}+00:00 for UTC")
-        return _whole_ms(when)
+        return when
 
 
 def _whole_ms(time: datetime) -> datetime:
