@@ -106,7 +106,7 @@ class Lander:
             while not stop.is_set():
                 is_live = slots.enough and self._may_live and not once
                 try:
-                    start = self._prepare(rebuild=rebuild, is_live=is_live)
+                    start = self._prepare(once=once, rebuild=rebuild, is_live=is_live)
                 except ClusterUnreachable:
                     # A source that was there before may come back; one that never was is a mistake to report at once.
                     if once or not attempts or attempts > MOST_ATTEMPTS:
@@ -149,7 +149,7 @@ class Lander:
 
     # -- before a start -------------------------------------------------------------------------------------------
 
-    def _prepare(self, *, rebuild: bool, is_live: bool) -> dict[TopicPartition, int] | None:
+    def _prepare(self, *, once: bool, rebuild: bool, is_live: bool) -> dict[TopicPartition, int] | None:
         """Compare checkpoint location, relay and source; return the offsets to start at, None for a query to resume.
 
         Raises:
@@ -178,29 +178,29 @@ class Lander:
         resumed = {} if rebuild or recreated else kafka_positions(known.committed or {})
         look = self._look(names, landed, resumed)
         planned = kafka_positions(known.planned or {})
-        self._is_drained = False
         is_stale = (
             look.lost
             or look.cuts
             or rebuild
             or recreated
-            or is_live
-            or known.is_live
             or not writer.is_claimed
             or not known.has_progress
             or any(tp not in look.current for tp in planned)
             or any(look.earliest[tp] > 0 and tp not in planned for tp in look.current)
         )
+        # Of a partition without a batch, nothing is read before its first record comes.
+        self._is_drained = (
+            not is_stale
+            and known.last_committed == known.last_planned
+            and all(end == resumed.get(tp, 0) for tp, end in look.ends.items())
+        )
         self._landed_until = writer.newest_landed_at()
-        if not is_stale:
+        # A query goes on from a query's location only; where nothing is left to land, a task's says so just as well.
+        if not (is_stale or is_live or known.is_live) or (once and self._is_drained):
             writer.hold()
             writer.belong_to(cluster_id)
             self._topics.settle({}, look.epochs, self._now())
             self._accounts.resume(landed, [])
-            # Of a partition without a batch, nothing is read before its first record comes.
-            self._is_drained = known.last_committed == known.last_planned and all(
-                end == resumed.get(tp, 0) for tp, end in look.ends.items()
-            )
             return None
         # Whatever an older lander was about to write is refused from here on, so what is read now stays true.
         if not recreated:
