@@ -116,6 +116,8 @@ class GoesOn:
 class LiveTasks:
     """Run long-lived tasks as one Spark job in a thread of its own, from the start of a `with` block to its end.
 
+    They end together: where one ends by itself, or with an error, nobody does its part any more.
+
     Args:
         spark: a session that nothing else uses: all its jobs are interrupted where the tasks do not end in time.
         work: an item a task.
@@ -140,7 +142,7 @@ class LiveTasks:
         self._grace_s = grace_s
         self._answers: list[Answer] = []
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(work, each), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(work, _together(each, goes_on)), name=name, daemon=True)
 
     def __enter__(self) -> LiveTasks:
         self._goes_on.begin()
@@ -182,6 +184,16 @@ class LiveTasks:
             self._answers = run_tasks(self._spark, work, each)
         except BaseException as error:  # passed on to the thread that waits
             self._failure = error
+
+
+def _together(each: Callable[[Item], Iterator[Answer]], goes_on: GoesOn) -> Callable[[Item], Iterator[Answer]]:
+    def run(item: Item) -> Iterator[Answer]:
+        try:
+            yield from each(item)
+        finally:
+            goes_on.end()
+
+    return run
 
 
 class _Slots:

@@ -1,0 +1,57 @@
+"""Long-lived tasks: they end when they are asked to, together, and in time; and they leave slots to others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorlake.errors import StoreError
+from mirrorlake.runtime import Answer, GoesOn, HeldSlots, LiveTasks
+
+
+def live(spark: SparkSession, goes_on: GoesOn, *work: str, grace_s: float = 30.0) -> LiveTasks:
+    def each(item: str) -> Iterator[Answer]:
+        if item == "fails":
+            raise StoreError("a disk is full", consequence="nothing was written", remedy="make room")
+        while goes_on() or item == "deaf":
+            time.sleep(0.05)
+        yield Answer(item, b"has ended")
+
+    return LiveTasks(spark.newSession(), work, each, goes_on=goes_on, name="test", grace_s=grace_s)
+
+
+def test_tasks_go_on_until_the_block_ends(spark: SparkSession, tmp_path: Path) -> None:
+    with live(spark, GoesOn(tmp_path, 1), "a", "b") as tasks:
+        assert not tasks.wait(2)
+    assert sorted(tasks.answers()) == [Answer("a", b"has ended"), Answer("b", b"has ended")]
+
+
+def test_where_one_task_fails_the_others_end_and_its_error_is_raised(spark: SparkSession, tmp_path: Path) -> None:
+    with live(spark, GoesOn(tmp_path, 1), "a", "fails", "b") as tasks:
+        assert tasks.wait(120), "all have ended"
+    with pytest.raises(StoreError, match="a disk is full") as failure:
+        tasks.answers()
+    assert failure.value.remedy == "make room"
+
+
+def test_a_task_that_does_not_end_is_interrupted(spark: SparkSession, tmp_path: Path) -> None:
+    with live(spark, GoesOn(tmp_path, 1), "deaf", grace_s=1.0) as tasks:
+        assert not tasks.wait(2)
+    with pytest.raises(Exception, match=r"(?i)cancel"):
+        tasks.answers()
+
+
+def test_live_tasks_hold_no_more_slots_than_they_may(spark: SparkSession) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.mirrorlake.liveSlots", "3")
+    with HeldSlots(lambda: session, 2) as two:
+        with HeldSlots(lambda: session, 2) as more, HeldSlots(lambda: session, 1) as one:
+            assert (two.enough, more.enough, one.enough) == (True, False, True)
+        with HeldSlots(lambda: session, 1) as again:
+            assert again.enough, "what was given back is free"
+    with HeldSlots(lambda: pytest.fail("no session is needed"), 0) as none:
+        assert none.enough
