@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import typer
@@ -32,6 +34,10 @@ log = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app) -> NoReturn:
     """Run one command and exit with its code; a user's mistake never ends in a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    ending = _Ending()
+    if arguments is None:
+        # Called after what others register from now on, as Spark does.
+        atexit.register(ending.leave)
     output = Output(as_json="--json" in given)
     log_to_stderr(os.environ.get("MIRRORLAKE_LOG"))
     try:
@@ -50,7 +56,25 @@ def main(arguments: Sequence[str] | None = None, *, commands: typer.Typer = app)
             raise
         output.error(_unforeseen(error))
         code = 4
-    sys.exit(int(code or 0))
+    ending.code = int(code or 0)
+    sys.exit(ending.code)
+
+
+class _Ending:
+    """Leave the process before the interpreter takes itself apart.
+
+    Spark's client has threads that wait for ever, and DuckDB then prints 50 lines about its own objects to standard error.
+    """
+
+    code = 1
+
+    def leave(self) -> None:
+        """Leave with the command's exit code; the code stays 1 where an exception ended it."""
+        # Whoever read it may have gone.
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(self.code)
 
 
 def run_step(*command: str) -> NoReturn:
