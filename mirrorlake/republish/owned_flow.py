@@ -168,7 +168,13 @@ class OwnedFlow:
         )
 
     def make_ready(self, sources: Collection[SourcePartition]) -> None:
-        """Create or grow the remote topics of source partitions."""
+        """Create or grow the remote topics of source partitions.
+
+        Raises:
+            TopicDenied: a topic may not leave its cluster; none was made.
+        """
+        for source in sources:
+            target_of(self.flow, source)
         known = self.topics.known
         if any(s.topic not in known or s.partition >= known[s.topic].partitions for s in sources):
             self.topics.load()

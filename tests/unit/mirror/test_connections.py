@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from mirrorlake import runtime
 from mirrorlake.errors import SandboxError
-from mirrorlake.mirror.services import connections
 from mirrorlake.mirror.services.connections import Connections
 from tests.builders import NOON, mirror_config
 
@@ -25,7 +25,7 @@ def test_a_session_that_is_being_started_is_waited_for_and_started_once(monkeypa
         assert goes_on.wait(60)
         return session
 
-    monkeypatch.setattr(connections, "local_session", start)
+    monkeypatch.setattr(runtime, "local_session", start)
     one = made()
     one.start_spark()
     assert begun.wait(60)
@@ -43,7 +43,7 @@ def test_a_start_that_fails_in_the_background_fails_where_the_session_is_needed(
         tried.set()
         raise SandboxError("no Java", consequence="nothing was started", remedy="install one")
 
-    monkeypatch.setattr(connections, "local_session", start)
+    monkeypatch.setattr(runtime, "local_session", start)
     one = made()
     one.start_spark()
     assert tried.wait(60)
