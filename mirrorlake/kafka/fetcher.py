@@ -114,7 +114,7 @@ class Fetcher:
         self._consumer.close()
 
     def fetch(self, wait_s: float, *, at_most_s: float, most_bytes: int, most_records: int) -> Fetched:
-        """Return what comes within `wait_s`; of a backlog about as much as the bounds allow.
+        """Return the records that come within `wait_s`; of a backlog about as much as the bounds allow.
 
         Raises:
             PositionGone: a partition is gone, or does not hold the next offset any more.

@@ -137,7 +137,7 @@ class OneWriter:
             raise replaced(self._alias)
 
     def seat(self) -> Seat:
-        """Return what a task needs to land under the number of this writer, in a folder of this machine."""
+        """Make the seat from which a task lands under the number of this writer, in a folder of this machine."""
         return Seat(self._alias, self._location, self.number, self._owner)
 
     def newest_of_mine(self) -> datetime | None:

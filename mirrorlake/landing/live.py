@@ -25,7 +25,7 @@ from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, Unrea
 from mirrorlake.lake import FolderTables, LiveProgress, Seat, write_files
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
-from mirrorlake.runtime import Answer, GoesOn, LiveTasks
+from mirrorlake.runtime import GoesOn, LiveTasks, TaskAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,8 +78,8 @@ def run_task(
     topics: Callable[[], Mapping[str, tuple[str, int]]],
     tick: Callable[[], None],
     settle: Callable[[], None],
-) -> list[Answer]:
-    """Run a task until `stop` is set, it ends, or the source has other topics; return what it said.
+) -> list[TaskAnswer]:
+    """Run a task until `stop` is set, it ends, or the source has other topics; return its answers.
 
     `tick` is called about five times a second, `settle` after the task has ended well or with an error of its own.
     """
@@ -96,7 +96,7 @@ def run_task(
     return tasks.answers()
 
 
-def land_live(task: LandTask) -> Iterator[Answer]:
+def land_live(task: LandTask) -> Iterator[TaskAnswer]:
     """Land until the task is asked to end, or the source has changed."""
     lives = {TopicPartition(source.topic, source.partition): source for source in task.start}
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
@@ -113,15 +113,15 @@ def land_live(task: LandTask) -> Iterator[Answer]:
                     wait_s, at_most_s=_BACKLOG_S, most_bytes=task.most_bytes, most_records=task.most_records
                 )
             except PositionGone as error:
-                yield Answer(CHANGED, str(error).encode())
+                yield TaskAnswer(CHANGED, str(error).encode())
                 return
             except UnreadableHeaders as error:
-                yield Answer(UNREADABLE, str(error).encode())
+                yield TaskAnswer(UNREADABLE, str(error).encode())
                 return
             began = time.monotonic()
             if fetched.read_to:
                 if why := _changed(task, admin, fetched.read_to):
-                    yield Answer(CHANGED, why.encode())
+                    yield TaskAnswer(CHANGED, why.encode())
                     return
                 batch += 1
                 progress.plan(batch, fetched.read_to)

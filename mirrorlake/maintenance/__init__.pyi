@@ -1,6 +1,6 @@
 """The face of `mirrorlake.maintenance`: what other rooms use of it; its modules are its own."""
 
-from mirrorlake.maintenance.compaction import Standing as Standing
+from mirrorlake.maintenance.compaction import SentUpTo as SentUpTo
 from mirrorlake.maintenance.maintain import LakeUpkeep as LakeUpkeep
 from mirrorlake.maintenance.results import Maintained as Maintained
 from mirrorlake.maintenance.results import TrimmedLedger as TrimmedLedger

@@ -37,7 +37,7 @@ _STATISTICS = {"max.landed_at", *(f"{end}.{key}" for key in (*SOURCE_KEY, "offse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SentUpTo:
     """How far a flow has sent of each source partition by its ledger; `positions` is None where that cannot be read."""
 
     flow: FlowConfig
@@ -53,7 +53,7 @@ class Standing:
 def compact_relay(
     table: TableUpkeep,
     alias: str,
-    flows: Sequence[Standing],
+    flows: Sequence[SentUpTo],
     *,
     now: datetime,
     patience: timedelta,
@@ -108,7 +108,7 @@ def _with(done: Compacted, groups: Sequence[Sequence[KeptFile]]) -> Compacted:
     return replace(done, files=done.files + len(files), bytes=size, into=done.into + len(groups))
 
 
-def _lets(standing: Standing, file: KeptFile, before: datetime) -> bool:
+def _lets(standing: SentUpTo, file: KeptFile, before: datetime) -> bool:
     return standing.is_past(file) or (standing.flow.feeder == "files" and file.landed_by < before)
 
 

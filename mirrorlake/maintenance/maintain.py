@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from mirrorlake.config.schema import MaintenanceConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lake import SIDE_TABLES, Lake, TableSchema, TableUpkeep
-from mirrorlake.maintenance.compaction import Standing, compact_relay
+from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
 from mirrorlake.maintenance.results import Compacted, KeptTable
 from mirrorlake.maintenance.side_tables import compact_side_table
 
@@ -53,7 +53,7 @@ class LakeUpkeep:
         self._now = now
         self._is_stopped = is_stopped
 
-    def relay(self, alias: str, flows: Sequence[Standing], *, is_published: bool, plan: bool) -> KeptTable | None:
+    def relay(self, alias: str, flows: Sequence[SentUpTo], *, is_published: bool, plan: bool) -> KeptTable | None:
         """Keep the relay of a source; None where it is not a table in a folder of this machine."""
         name, table = f"relay of {alias}", self._lake.upkeep(self._lake.relay_location(alias))
         if table is None:
@@ -88,7 +88,7 @@ class LakeUpkeep:
         return self._kept(schema.name, table, compact, plan=plan, is_signed=False, cleans=True)
 
     def tables(
-        self, flows: Mapping[str, Sequence[Standing]], *, published: Sequence[str], plan: bool
+        self, flows: Mapping[str, Sequence[SentUpTo]], *, published: Sequence[str], plan: bool
     ) -> list[KeptTable]:
         """Keep the relay of each source, and the side tables."""
         relays = (

@@ -22,7 +22,7 @@ from mirrorlake.lake import COLUMNS, RelayFile, read_in_order
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.rules import View
-from mirrorlake.runtime import OUTPUT, Answer, failure_of, rows, run_tasks
+from mirrorlake.runtime import OUTPUT, TaskAnswer, failure_of, rows, run_tasks
 
 _RECORD = "record"
 
@@ -59,7 +59,7 @@ def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame
         answers = run_tasks(spark, work, _send_files)
     else:
         fed = _sorted_by_lane(frame, work).mapInArrow(_rows_job({w.task.claim.lane: w for w in work}), OUTPUT)
-        answers = [Answer(row.kind, bytes(row.body)) for row in fed.collect()]
+        answers = [TaskAnswer(row.kind, bytes(row.body)) for row in fed.collect()]
     committed = [LedgerRecord.from_json(answer.body) for answer in answers if answer.kind == _RECORD]
     committed.sort(key=lambda record: (record.claim.lane, record.seq))
     if (failure := failure_of(answers)) is not None:
@@ -76,7 +76,7 @@ class LanesFailed(Exception):
         super().__init__(str(failure))
 
 
-def _send_files(work: LaneWork) -> Iterator[Answer]:
+def _send_files(work: LaneWork) -> Iterator[TaskAnswer]:
     yield from _send(work, batches_of_files(work.files, work.targets))
 
 
@@ -126,10 +126,10 @@ def _split(rows: pa.RecordBatch) -> Iterator[tuple[int, SourcePartition, pa.Reco
 _SENDERS: dict[tuple[str, int], LaneSender] = {}
 
 
-def _send(work: LaneWork, batches: Iterator[Batch]) -> Iterator[Answer]:
+def _send(work: LaneWork, batches: Iterator[Batch]) -> Iterator[TaskAnswer]:
     until = None if work.at_most_s is None else time.monotonic() + work.at_most_s
     for record in send_lane(held_sender(work.task), work, batches):
-        yield Answer(_RECORD, record.to_json())
+        yield TaskAnswer(_RECORD, record.to_json())
         if until is not None and time.monotonic() > until:
             break
 

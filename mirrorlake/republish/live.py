@@ -19,7 +19,7 @@ from mirrorlake.lake import FolderTables, RelayFile, RelayLog
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.republish.lane_tasks import LaneWork, batches_of_files, held_sender, send_lane
-from mirrorlake.runtime import Answer, GoesOn
+from mirrorlake.runtime import GoesOn, TaskAnswer
 
 # What a task says when it ends by itself, with the source partitions that nobody has made ready.
 UNREADY = "unready"
@@ -42,7 +42,7 @@ class LiveWork:
     pace_s: float = LOOK_EVERY_S
 
 
-def follow_live(work: LiveWork) -> Iterator[Answer]:
+def follow_live(work: LiveWork) -> Iterator[TaskAnswer]:
     """Send what is committed to the relay until the task is asked to end, or meets a partition that is not ready."""
     relay = RelayLog(FolderTables(), work.relay, work.version)
     lanes = {one.task.claim.lane: one for one in work.lanes}
@@ -52,7 +52,7 @@ def follow_live(work: LiveWork) -> Iterator[Answer]:
         positions = {source: at for sender in senders.values() for source, at in sender.positions.items()}
         due, unready = _due(work, relay.new_files(positions), lanes, senders)
         if unready:
-            yield Answer(UNREADY, json.dumps(sorted(unready)).encode())
+            yield TaskAnswer(UNREADY, json.dumps(sorted(unready)).encode())
             return
         for lane, files in due.items():
             for _ in send_lane(senders[lane], lanes[lane], batches_of_files(files, lanes[lane].targets)):

@@ -13,10 +13,10 @@ from mirrorlake.runtime.session import local_session as local_session
 from mirrorlake.runtime.session import prepare as prepare
 from mirrorlake.runtime.stopping import jobs_end as jobs_end
 from mirrorlake.runtime.tasks import OUTPUT as OUTPUT
-from mirrorlake.runtime.tasks import Answer as Answer
 from mirrorlake.runtime.tasks import GoesOn as GoesOn
 from mirrorlake.runtime.tasks import HeldSlots as HeldSlots
 from mirrorlake.runtime.tasks import LiveTasks as LiveTasks
+from mirrorlake.runtime.tasks import TaskAnswer as TaskAnswer
 from mirrorlake.runtime.tasks import failure_of as failure_of
 from mirrorlake.runtime.tasks import rows as rows
 from mirrorlake.runtime.tasks import run_tasks as run_tasks

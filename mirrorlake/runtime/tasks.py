@@ -33,20 +33,24 @@ _ERROR = "error"
 Item = TypeVar("Item")
 
 
-class Answer(NamedTuple):
+class TaskAnswer(NamedTuple):
     """What a task says."""
 
     kind: str
     body: bytes = b""
 
 
-def run_tasks(spark: SparkSession, work: Sequence[Item], each: Callable[[Item], Iterator[Answer]]) -> list[Answer]:
+def run_tasks(
+    spark: SparkSession, work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]]
+) -> list[TaskAnswer]:
     """Run one Spark task for each item, side by side as slots allow, and return their answers in no order."""
     frame = spark.range(0, len(work), 1, len(work)).mapInArrow(_job(tuple(work), each), OUTPUT)
-    return [Answer(row.kind, bytes(row.body)) for row in frame.collect()]
+    return [TaskAnswer(row.kind, bytes(row.body)) for row in frame.collect()]
 
 
-def _job(work: tuple[Item, ...], each: Callable[[Item], Iterator[Answer]]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+def _job(
+    work: tuple[Item, ...], each: Callable[[Item], Iterator[TaskAnswer]]
+) -> Callable[[Any], Iterator[pa.RecordBatch]]:
     def job(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in numbers:
             for index in part.column(0).to_pylist():
@@ -55,16 +59,16 @@ def _job(work: tuple[Item, ...], each: Callable[[Item], Iterator[Answer]]) -> Ca
     return job
 
 
-def rows(answers: Iterator[Answer]) -> Iterator[pa.RecordBatch]:
+def rows(answers: Iterator[TaskAnswer]) -> Iterator[pa.RecordBatch]:
     """Write the answers of a task as `OUTPUT`; an own error of theirs is the last of them."""
     try:
         for answer in answers:
             yield _row(answer)
     except errors.MirrorlakeError as error:
-        yield _row(Answer(_ERROR, json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode()))
+        yield _row(TaskAnswer(_ERROR, json.dumps(error.as_dict() | {"facts": _plain(error.facts)}).encode()))
 
 
-def failure_of(answers: Sequence[Answer]) -> errors.MirrorlakeError | None:
+def failure_of(answers: Sequence[TaskAnswer]) -> errors.MirrorlakeError | None:
     """Build the first error among the answers again; None without one."""
     for answer in answers:
         if answer.kind == _ERROR:
@@ -77,7 +81,7 @@ def failure_of(answers: Sequence[Answer]) -> errors.MirrorlakeError | None:
     return None
 
 
-def _row(answer: Answer) -> pa.RecordBatch:
+def _row(answer: TaskAnswer) -> pa.RecordBatch:
     columns = [pa.array([answer.kind]), pa.array([answer.body], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, schema=_OUTPUT)
 
@@ -131,7 +135,7 @@ class LiveTasks:
         self,
         spark: SparkSession,
         work: Sequence[Item],
-        each: Callable[[Item], Iterator[Answer]],
+        each: Callable[[Item], Iterator[TaskAnswer]],
         *,
         goes_on: GoesOn,
         name: str,
@@ -140,7 +144,7 @@ class LiveTasks:
         self._spark = spark
         self._goes_on = goes_on
         self._grace_s = grace_s
-        self._answers: list[Answer] = []
+        self._answers: list[TaskAnswer] = []
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(work, _together(each, goes_on)), name=name, daemon=True)
 
@@ -166,8 +170,8 @@ class LiveTasks:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def answers(self) -> list[Answer]:
-        """Return what the tasks said, after they have ended.
+    def answers(self) -> list[TaskAnswer]:
+        """Return all that the tasks said, after they have ended.
 
         Raises:
             MirrorlakeError: a task's own error.
@@ -179,15 +183,15 @@ class LiveTasks:
             raise failure
         return self._answers
 
-    def _run(self, work: Sequence[Item], each: Callable[[Item], Iterator[Answer]]) -> None:
+    def _run(self, work: Sequence[Item], each: Callable[[Item], Iterator[TaskAnswer]]) -> None:
         try:
             self._answers = run_tasks(self._spark, work, each)
         except BaseException as error:  # passed on to the thread that waits
             self._failure = error
 
 
-def _together(each: Callable[[Item], Iterator[Answer]], goes_on: GoesOn) -> Callable[[Item], Iterator[Answer]]:
-    def run(item: Item) -> Iterator[Answer]:
+def _together(each: Callable[[Item], Iterator[TaskAnswer]], goes_on: GoesOn) -> Callable[[Item], Iterator[TaskAnswer]]:
+    def run(item: Item) -> Iterator[TaskAnswer]:
         try:
             yield from each(item)
         finally:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import MirrorlakeError, StoreError
-from mirrorlake.maintenance import LakeUpkeep, Maintained, Standing, TrimmedLedger
+from mirrorlake.maintenance import LakeUpkeep, Maintained, SentUpTo, TrimmedLedger
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.republish import LedgerCopy, merged_positions, read_lanes
 from mirrorlake.runtime import Duty
@@ -25,7 +25,7 @@ class Upkeep:
         """Do what is due (see `Mirror.maintain`)."""
         connections = self._connections
         config, lake = connections.config, connections.lake
-        standing: dict[str, list[Standing]] = {alias: [] for alias in config.sources}
+        standing: dict[str, list[SentUpTo]] = {alias: [] for alias in config.sources}
         ledgers = []
         for flow in config.flows:
             found, trimmed = self._ledger(flow, plan=plan)
@@ -49,17 +49,17 @@ class Upkeep:
         # The streams need all cores for their start.
         return Duty(name="maintain", every_s=every_s, first_s=min(every_s, _FIRST_S), do=do)
 
-    def _ledger(self, flow: FlowConfig, *, plan: bool) -> tuple[Standing, TrimmedLedger]:
+    def _ledger(self, flow: FlowConfig, *, plan: bool) -> tuple[SentUpTo, TrimmedLedger]:
         connections = self._connections
         try:
             admin = connections.admin(flow.target)
             with closing(connections.ledger(flow)) as reader:
                 last = read_lanes(reader, admin, flow.ledger_topic)
-                standing = Standing(flow=flow, positions=merged_positions(last))
+                standing = SentUpTo(flow=flow, positions=merged_positions(last))
                 if plan or not last:
                     return standing, TrimmedLedger(flow=flow.name)
                 copy = LedgerCopy(connections.lake, flow.name, flow.source)
                 return standing, TrimmedLedger(flow=flow.name, records=copy.trim(reader, admin, sorted(last)))
         except MirrorlakeError as error:
             # Without its position the flow is waited for.
-            return Standing(flow=flow, positions=None), TrimmedLedger(flow=flow.name, why_not=error.cause)
+            return SentUpTo(flow=flow, positions=None), TrimmedLedger(flow=flow.name, why_not=error.cause)

@@ -10,16 +10,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import StoreError
-from mirrorlake.runtime import Answer, GoesOn, HeldSlots, LiveTasks
+from mirrorlake.runtime import GoesOn, HeldSlots, LiveTasks, TaskAnswer
 
 
 def live(spark: SparkSession, goes_on: GoesOn, *work: str, grace_s: float = 30.0) -> LiveTasks:
-    def each(item: str) -> Iterator[Answer]:
+    def each(item: str) -> Iterator[TaskAnswer]:
         if item == "fails":
             raise StoreError("a disk is full", consequence="nothing was written", remedy="make room")
         while goes_on() or item == "deaf":
             time.sleep(0.05)
-        yield Answer(item, b"has ended")
+        yield TaskAnswer(item, b"has ended")
 
     return LiveTasks(spark.newSession(), work, each, goes_on=goes_on, name="test", grace_s=grace_s)
 
@@ -27,7 +27,7 @@ def live(spark: SparkSession, goes_on: GoesOn, *work: str, grace_s: float = 30.0
 def test_tasks_go_on_until_the_block_ends(spark: SparkSession, tmp_path: Path) -> None:
     with live(spark, GoesOn(tmp_path, 1), "a", "b") as tasks:
         assert not tasks.wait(2)
-    assert sorted(tasks.answers()) == [Answer("a", b"has ended"), Answer("b", b"has ended")]
+    assert sorted(tasks.answers()) == [TaskAnswer("a", b"has ended"), TaskAnswer("b", b"has ended")]
 
 
 def test_where_one_task_fails_the_others_end_and_its_error_is_raised(spark: SparkSession, tmp_path: Path) -> None:

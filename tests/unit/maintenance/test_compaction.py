@@ -23,7 +23,7 @@ from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.schema import RELAY
 from mirrorlake.maintenance import compaction
-from mirrorlake.maintenance.compaction import Standing, compact_relay, kept_files, rewrite
+from mirrorlake.maintenance.compaction import SentUpTo, compact_relay, kept_files, rewrite
 from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
@@ -49,7 +49,7 @@ class Relay:
         files = list(write_files(self.path, SCHEMA, iter([batch(*several)])))
         self.tables.commit(self.path, files, app_id="land", version=self.batches, signature="{}")
 
-    def compact(self, *flows: Standing, now: datetime = LATER) -> compaction.Compacted:
+    def compact(self, *flows: SentUpTo, now: datetime = LATER) -> compaction.Compacted:
         return compact_relay(TableUpkeep(self.path), "east", flows, now=now, patience=DAY)
 
     def records(self) -> list[dict[str, Any]]:
@@ -65,8 +65,8 @@ def relay(tmp_path: Path) -> Relay:
     return Relay(tmp_path)
 
 
-def up_to(position: int, **settings: Any) -> Standing:
-    return Standing(flow=FLOW.model_copy(update=settings), positions={ORDERS: position})
+def up_to(position: int, **settings: Any) -> SentUpTo:
+    return SentUpTo(flow=FLOW.model_copy(update=settings), positions={ORDERS: position})
 
 
 @pytest.mark.law("C", "E")
@@ -94,8 +94,8 @@ def test_law_f_nothing_past_the_slowest_flow_is_rewritten_until_it_stood_still_f
     for offset in range(2 * FANOUT):
         relay.land(rows("orders", 0, offset))
     assert relay.compact(up_to(10_000), up_to(FANOUT - 1)).into == 0
-    assert relay.compact(up_to(10_000), Standing(flow=FLOW, positions=None)).waiting == 2 * FANOUT
-    assert relay.compact(up_to(FANOUT), Standing(flow=FLOW, positions={}), now=NOON + timedelta(minutes=1)).waiting == 0
+    assert relay.compact(up_to(10_000), SentUpTo(flow=FLOW, positions=None)).waiting == 2 * FANOUT
+    assert relay.compact(up_to(FANOUT), SentUpTo(flow=FLOW, positions={}), now=NOON + timedelta(minutes=1)).waiting == 0
     assert relay.compact(up_to(10_000), up_to(FANOUT)).files == FANOUT
     assert relay.compact(up_to(0, feeder="spark"), now=NOON + 2 * DAY).into == 0, "a stream reads commit by commit"
     assert relay.compact(up_to(0), now=NOON + 2 * DAY).files == FANOUT + 1
