@@ -43,6 +43,8 @@ class Relays:
         self._versions = {alias: lake.version(lake.relay_location(alias)) for alias in sorted(set(aliases))}
         self._locks = {alias: threading.Lock() for alias in self._versions}
         self._landed: dict[str, dict[SourcePartition, LandedCount]] = {}
+        # Upkeep cleans the log of a table: a version that is looked up again after minutes may be gone from it.
+        self._frames: dict[str, DataFrame] = {}
 
     def landed(self, alias: str) -> Mapping[SourcePartition, LandedCount]:
         """Count what the relay holds, per source partition."""
@@ -73,7 +75,9 @@ class Relays:
         ]
 
     def _frame(self, alias: str) -> DataFrame:
-        return self._lake.relay(alias, version=self._versions[alias])
+        if alias not in self._frames:
+            self._frames[alias] = self._lake.relay(alias, version=self._versions[alias])
+        return self._frames[alias]
 
     def _doubled(self, alias: str) -> DataFrame | None:
         keys = [
