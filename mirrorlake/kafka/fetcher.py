@@ -132,8 +132,10 @@ class Fetcher:
             for message in found:
                 problem, tp = message.error(), flow.TopicPartition(message.topic() or "", message.partition())
                 if problem is None:
-                    messages.setdefault(tp, []).append(message)
-                    held += len(message)
+                    # librdkafka goes on where it was after an election; were it to step back, a record would be landed twice.
+                    if message.offset() >= self._positions.get(tp, 0):
+                        messages.setdefault(tp, []).append(message)
+                        held += len(message)
                 elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     read_to[tp] = message.offset()
                 else:
