@@ -109,7 +109,7 @@ class Lag:
         return self._lake.spark.createDataFrame(pa.Table.from_pylist([vars(row) for row in self.rows()], schema))
 
     def rows(self, since: When | None = None) -> list[Any]:
-        """Return what `now`, or `over` since a time, has as rows with the columns as attributes; a lake in a folder needs no Spark.
+        """Return the rows of `now`, or of `over` since a time, with columns as attributes; a lake in a folder needs no Spark.
 
         Raises:
             UsageError: nothing was sampled yet, or the time cannot be read.

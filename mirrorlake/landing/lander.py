@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from mirrorlake.lake import (
     relay_schema,
 )
 from mirrorlake.landing.land_query import generation_column, start_landing
-from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, PACE_S, UNREADABLE, LandTask, run_task
+from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, PACE_S, UNREADABLE, LandTask, batch_time, run_task
 from mirrorlake.landing.query import await_query, reported_ends
 from mirrorlake.landing.retry import MOST_ATTEMPTS, SourceChanged, await_retry, pause_s
 from mirrorlake.landing.settings import LandSettings
@@ -332,10 +332,7 @@ class Lander:
             for tp, epoch in self._epochs(current_partitions(self._topics.known, names)).items()
         ):
             raise SourceChanged
-        landed_at = self._now()
-        if self._landed_until is not None:
-            # Accounts are settled by this time, so it grows even where the clock is set back by hours.
-            landed_at = max(landed_at, self._landed_until + timedelta(microseconds=1))
+        landed_at = batch_time(self._now(), self._landed_until)
         if self._settings.never_leave:
             frame = frame.where(~F.col("topic").rlike(f"^(?:{self._settings.never_leave})$"))
         rows = frame.select(

@@ -126,7 +126,7 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
                 batch += 1
                 progress.plan(batch, fetched.read_to)
                 if fetched.rows:
-                    landed_at = _after(landed_until)
+                    landed_at = batch_time(datetime.now(timezone.utc), landed_until)
                     files = list(write_files(task.seat.path, task.schema, _relay_rows(task, lives, fetched, landed_at)))
                     task.seat.append(tables, files, batch, landed_at)
                     landed_until = landed_at
@@ -147,9 +147,15 @@ def _changed(task: LandTask, admin: ClusterAdmin, partitions: Iterable[TopicPart
     return ""
 
 
-def _after(landed_until: datetime | None) -> datetime:
-    # Accounts are settled by this time, so it grows even where the clock is set back by hours.
-    now = datetime.now(timezone.utc)
+def batch_time(now: datetime, landed_until: datetime | None) -> datetime:
+    """Return the time of a batch: past that of the one before, even where the clock is set back by hours.
+
+    Accounts are settled by it.
+
+    Example:
+        >>> batch_time(datetime(2026, 1, 1, 9), datetime(2026, 1, 1, 12))
+        datetime.datetime(2026, 1, 1, 12, 0, 0, 1)
+    """
     return now if landed_until is None else max(now, landed_until + timedelta(microseconds=1))
 
 
