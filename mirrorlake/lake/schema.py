@@ -121,6 +121,33 @@ GAPS = TableSchema(
     },
 )
 
+REMOVED = TableSchema(
+    name="removed",
+    comment="Records that were landed and left the relay: expired by its retention or erased on request (law E)",
+    columns={
+        "removal": (
+            "string",
+            "Id of the act; a row without relay_version says what is about to leave, one with it that it left",
+        ),
+        "source": ("string", "Alias of the source cluster"),
+        "topic": ("string", "Source topic"),
+        "generation": ("int", "Life of the topic"),
+        "partition": ("int", "Source partition"),
+        "first_offset": ("bigint", "First upstream offset that left"),
+        "last_offset": ("bigint", "Last upstream offset that left"),
+        "ranges": (
+            "array<struct<first:bigint,length:bigint>>",
+            "The offsets that left; null where everything from the first to the last did",
+        ),
+        "record_count": ("bigint", "Records that left"),
+        "kind": ("string", "expired (the relay's retention) | erased (on request, for good)"),
+        "reason": ("string", "The setting, or what the person said"),
+        "evidence": ("string", "JSON: files and versions of the relay; never a key or a value in clear"),
+        "relay_version": ("bigint", "Version of the relay from which on they are gone; null before that commit"),
+        "removed_at": ("timestamp", "Time of the decision"),
+    },
+)
+
 POSITIONS = TableSchema(
     name="positions",
     comment="Positions over time, per source partition: source ends, landed, republished, group commits",
@@ -317,6 +344,7 @@ SIDE_TABLES = (
     WITHHELD,
     QUARANTINE,
     GAPS,
+    REMOVED,
     CHECKPOINTS,
     HEARTBEATS,
     POSITIONS,

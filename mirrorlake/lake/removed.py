@@ -1,0 +1,90 @@
+"""The table `removed`: what left a relay. A row stands before the records go, and a second one when they are gone (law E)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.rows import Row
+from mirrorlake.lake.schema import REMOVED
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.removed import EXPIRED, Removed
+
+
+def removed_row(alias: str, removed: Removed) -> Row:
+    """Make a row of `removed`."""
+    return {
+        "removal": removed.removal,
+        "source": alias,
+        "topic": removed.source.topic,
+        "generation": removed.source.generation,
+        "partition": removed.source.partition,
+        "first_offset": removed.first_offset,
+        "last_offset": removed.last_offset,
+        "ranges": [{"first": first, "length": length} for first, length in removed.ranges] or None,
+        "record_count": removed.records,
+        "kind": removed.kind,
+        "reason": removed.reason,
+        "evidence": json.dumps(removed.evidence),
+        "relay_version": removed.relay_version,
+        "removed_at": removed.removed_at,
+    }
+
+
+def removed_from(lake: Lake, alias: str) -> list[Removed]:
+    """List what left the relay of a source, oldest first; of an act that is done, what was written when it was.
+
+    Records of an act that is not done (`is_done`) may still be in the relay. A lake of an older release has none.
+
+    Example:
+        >>> [one.kind for one in removed_from(lake, "east") if one.holds(17)]  # doctest: +SKIP
+        ['erased']
+    """
+    rows = lake.ask(_REMOVED, source=alias, missing_ok=True)
+    newest: dict[tuple[str, SourcePartition, int], Removed] = {}
+    for row in rows:
+        source = SourcePartition(row.topic, row.generation, row.partition)
+        newest[row.removal, source, row.first_offset] = Removed(
+            removal=row.removal,
+            source=source,
+            first_offset=int(row.first_offset),
+            last_offset=int(row.last_offset),
+            ranges=tuple((int(part["first"]), int(part["length"])) for part in row.ranges or ()),
+            records=int(row.record_count),
+            kind=row.kind,
+            reason=row.reason,
+            evidence=json.loads(row.evidence),
+            relay_version=row.relay_version,
+            removed_at=row.removed_at,
+        )
+    return sorted(newest.values(), key=lambda one: (one.removed_at, one.source, one.first_offset))
+
+
+def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
+    """Read, per source partition, the offset before which every record has left by retention; others have lost none so.
+
+    Example:
+        >>> left_before(lake, "east").get(SourcePartition("orders", 1, 0), 0)  # doctest: +SKIP
+        120000
+    """
+    rows = lake.ask(_LEFT_BEFORE, source=alias, kind=EXPIRED, missing_ok=True)
+    return {SourcePartition(row.topic, row.generation, row.partition): int(row.position) for row in rows}
+
+
+def write_removed(lake: Lake, alias: str, removed: Iterable[Removed]) -> None:
+    """Append rows to `removed`; the table is made where a lake of an older release lacks it."""
+    lake.create_side_table(REMOVED)
+    lake.append_rows(REMOVED, [removed_row(alias, one) for one in removed])
+
+
+# Of the two rows of an act, the one with the relay's version is the later one.
+_REMOVED = """
+    SELECT removal, topic, generation, partition, first_offset, last_offset, ranges, record_count, kind, reason, evidence,
+        relay_version, removed_at
+    FROM {removed} WHERE source = :source ORDER BY coalesce(relay_version, -1)
+"""
+_LEFT_BEFORE = """
+    SELECT topic, generation, partition, max(last_offset) + 1 AS position
+    FROM {removed} WHERE source = :source AND kind = :kind GROUP BY topic, generation, partition
+"""

@@ -1,0 +1,56 @@
+"""Records that left a relay: expired by its retention, or erased on request; each explained before it is gone (law E)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.model.flow import SourcePartition
+
+EXPIRED = "expired"
+ERASED = "erased"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """Records of one source partition that left the relay in one act.
+
+    Attributes:
+        removal: the id of the act, shared by its rows.
+        source: the source partition.
+        first_offset: the first upstream offset of a record that left.
+        last_offset: the last one.
+        ranges: the offsets that left as pairs `(first, length)`, ascending; empty where the relay held nothing else between
+            the first and the last.
+        records: how many records left.
+        kind: `expired` or `erased`.
+        reason: the setting, or what the person said.
+        evidence: files and versions of the relay, as JSON has them; never a key or a value in clear.
+        relay_version: the version of the relay from which on they are gone; None where that commit is not confirmed yet.
+        removed_at: when it was decided.
+    """
+
+    removal: str
+    source: SourcePartition
+    first_offset: int
+    last_offset: int
+    kind: str
+    records: int
+    removed_at: datetime
+    ranges: tuple[tuple[int, int], ...] = ()
+    reason: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    relay_version: int | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the relay's commit is confirmed; where it is not, the next upkeep does it."""
+        return self.relay_version is not None
+
+    def holds(self, offset: int) -> bool:
+        """Tell whether the record at an upstream offset is one of them."""
+        if not self.ranges:
+            return self.first_offset <= offset <= self.last_offset
+        return any(first <= offset < first + length for first, length in self.ranges)
