@@ -40,6 +40,7 @@ from mirrorlake.lake.offset_map import translated_back as translated_back
 from mirrorlake.lake.offset_map import with_downstream as with_downstream
 from mirrorlake.lake.offset_map import with_fallen as with_fallen
 from mirrorlake.lake.one_writer import OneWriter as OneWriter
+from mirrorlake.lake.proofs import proven_until as proven_until
 from mirrorlake.lake.publish_log import APP as APP
 from mirrorlake.lake.publish_log import PublishLog as PublishLog
 from mirrorlake.lake.publish_log import Signature as Signature

@@ -274,6 +274,50 @@ WITHHELD = TableSchema(
     },
 )
 
+PROOFS = TableSchema(
+    name="proofs",
+    comment="Ranges of offsets that verify found equal at two ends, each with its digest; they are not read again",
+    columns={
+        "verification": ("string", "Id of the verification; its rows are one commit"),
+        "kind": ("string", "source-relay | relay-target | source-target: the two ends that were compared"),
+        "source": ("string", "Alias of the source cluster"),
+        "flow": ("string", "Flow; null for source-relay, which is true of every flow from that source"),
+        "topic": ("string", "Source topic"),
+        "generation": ("int", "Life of the topic"),
+        "partition": ("int", "Source partition"),
+        "first_upstream": ("bigint", "First upstream offset of the range, with or without a record"),
+        "last_upstream": ("bigint", "Last upstream offset of the range, with or without a record"),
+        "begins_at": (
+            "bigint",
+            "First upstream offset that had to be proven here at that time: where landing or the flow begins",
+        ),
+        "how": (
+            "string",
+            "full | sampled (a share of the records: the range does not count as proven) | present (each record is in its "
+            "place; rules that the settings no longer have made its content) | gone (an end no longer held the range when it "
+            "came to be compared)",
+        ),
+        "target_topic": ("string", "Remote topic; null for source-relay"),
+        "target_partition": ("int", "Target partition; null where the range has no record there"),
+        "first_downstream": ("bigint", "Downstream offset of the first compared record"),
+        "last_downstream": ("bigint", "Downstream offset of the last compared record"),
+        "records": ("bigint", "Records that were compared"),
+        "digest": (
+            "string",
+            "Digest of the compared records; mirrorlake.verify.digest defines it; null without content",
+        ),
+        "view": ("string", "Version of the rules that the records went through; null where they arrived as they were"),
+        "relay_version": ("bigint", "Version of the relay that was read; null for source-target"),
+        "source_topic_id": ("string", "Kafka's id of the source topic then; null where it was not asked"),
+        "target_topic_id": ("string", "Kafka's id of the remote topic then; null for source-relay"),
+        "proven_at": ("timestamp", "Time of the verification"),
+    },
+    properties={
+        **_APPEND_ONLY,
+        "delta.dataSkippingStatsColumns": "source,flow,topic,partition,first_upstream,last_upstream",
+    },
+)
+
 CHECKPOINTS = TableSchema(
     name="checkpoints",
     comment="Translated positions of consumer groups (Kafka's meaning of checkpoint)",
@@ -345,6 +389,7 @@ SIDE_TABLES = (
     QUARANTINE,
     GAPS,
     REMOVED,
+    PROOFS,
     CHECKPOINTS,
     HEARTBEATS,
     POSITIONS,

@@ -23,6 +23,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.landed import accounted_positions, landed_positions, spans_after
 from mirrorlake.lake.lives import recorded_lives
 from mirrorlake.lake.metadata import SourceTopics, newest_acls, newest_topics, read_seen
+from mirrorlake.lake.proofs import proven_ranges, proven_until
 from mirrorlake.lake.samples import remember
 from mirrorlake.lake.schema import (
     AUDIT,
@@ -31,6 +32,7 @@ from mirrorlake.lake.schema import (
     METADATA,
     OFFSET_MAP,
     POSITIONS,
+    PROOFS,
     QUARANTINE,
     RELAY,
     SAMPLES,
@@ -50,6 +52,9 @@ from mirrorlake.topics.history import History
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
 AB = FlowConfig.model_validate({"name": "a->b", "source": "east", "target": "central", "topics": "t"})
+PROVEN = FlowConfig.model_validate(
+    {"name": "a->b", "source": "east", "target": "central", "topics": "t", "policy": {"template": "a.{topic}"}}
+)
 AT = datetime(2026, 11, 22, 9, 30, 0, 123_457, tzinfo=timezone.utc)
 # Statistics hold the first 32 letters of a text.
 LONG = "orders-of-a-region-whose-name-takes-more-than-the-first-32-letters-"
@@ -149,6 +154,12 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
     ],
     CHECKPOINTS.name: [("a->b", "g", "a.t", 0, at, at - 1, "", AT + TICK * at) for at in (3, 5)],
     GAPS.name: [("east", "t", 1, 0, 3, 4, 2, "transactional", AT)],
+    PROOFS.name: [
+        ("v1", "source-relay", "east", None, "t", 1, 0, 0, 9, 0, "full", None, None, None, None, 8, "d", None, 3, "id1", None, AT),
+        ("v1", "relay-target", "east", "a->b", "t", 1, 0, 0, 4, 0, "full", "a.t", 0, 0, 3, 4, "d", None, 3, "id1", "id9", AT),
+        ("v2", "relay-target", "east", "a->b", "t", 1, 0, 5, 7, 0, "gone", "a.t", None, None, None, 0, None, "v", 4, "id1", "id9", AT),
+        ("v2", "relay-target", "east", "a->b", "t", 1, 0, 9, 9, 0, "full", "a.t", 0, 8, 8, 1, "d", None, 4, "id1", "id9", AT + TICK),
+    ],
     METADATA.name: [
         ("east", "source", "topic", "t", 1, "id1", 2, {"cleanup.policy": "compact"}, None, True, AT, None, None),
         ("east", "source", "topic", "t", 1, "id1", 3, {}, None, True, AT + TICK, [_CUT], {0: 4, 1: 5}),
@@ -221,6 +232,7 @@ QUESTIONS: dict[str, Callable[[Lake], Any]] = {
         time_lags(lake, "east", "a->b", [row], held={row.source: 13}, now=AT + TICK * 5_000_000)
         for row in (FlowPosition(SourcePartition(LONG + "a", 1, 0), offset, 13, end) for offset, end in _STANDINGS)
     ],
+    "proven": lambda lake: [sorted(map(repr, proven_ranges(lake, PROVEN))), proven_until(lake, PROVEN)],
     "audit": lambda lake: Audit(lake, now=lambda: AT).entries("central", "topic"),
     "control": lambda lake: Control(lake, now=lambda: AT).state(),
     **{

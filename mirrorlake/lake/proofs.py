@@ -1,0 +1,167 @@
+"""The table `proofs`: ranges of offsets that a verification found equal at two ends. Its rows are made and read here.
+
+A proof holds for the topics it was made of: both ends' topic ids and the generation are part of it. A range that was proven
+stays proven when its records leave an end; records that change afterwards are found by a full verification only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.lives import lives_of
+from mirrorlake.lake.schema import PROOFS
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.policy import TopicNameError
+
+SOURCE_RELAY, RELAY_TARGET, SOURCE_TARGET = "source-relay", "relay-target", "source-target"
+FULL, SAMPLED, PRESENT, GONE = "full", "sampled", "present", "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A row of `proofs` (the columns' comments say what each is); of `first_upstream..last_upstream` both are part."""
+
+    kind: str
+    source: str
+    partition: SourcePartition
+    first_upstream: int
+    last_upstream: int
+    begins_at: int
+    how: str
+    records: int
+    flow: str | None = None
+    digest: str | None = None
+    target_topic: str | None = None
+    target_partition: int | None = None
+    first_downstream: int | None = None
+    last_downstream: int | None = None
+    view: str | None = None
+    relay_version: int | None = None
+    source_topic_id: str | None = None
+    target_topic_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvenRange:
+    """Adjoining proofs of one source partition as one: upstream offsets `first..end - 1` between the two ends of `kind`."""
+
+    kind: str
+    partition: SourcePartition
+    first: int
+    end: int
+    begins_at: int
+    source_topic_id: str | None
+    target_topic: str | None
+    target_topic_id: str | None
+    proven_at: datetime
+
+
+def write_proofs(lake: Lake, proofs: Iterable[Proof], *, verification: str, at: datetime) -> None:
+    """Append what one verification proved, in one commit."""
+    rows = []
+    for proof in proofs:
+        row = asdict(proof)
+        row |= {**row.pop("partition"), "verification": verification, "proven_at": at}
+        rows.append(row)
+    if rows:
+        lake.create_side_table(PROOFS)
+        lake.append_rows(PROOFS, rows)
+
+
+# Proofs of one range, made at different times, overlap: a range begins where no one before it reaches its first offset.
+_RANGES = """
+    WITH known AS (
+        SELECT kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id, first_upstream,
+            last_upstream, begins_at, proven_at
+        FROM (SELECT *, proven_at AS committed_at FROM {proofs}) AS proofs
+        WHERE (flow = :flow OR (flow IS NULL AND source = :source)) AND how != 'sampled' AND (flow IS NULL OR <standing>)
+    ),
+    reached AS (
+        SELECT *, max(last_upstream) OVER (
+            PARTITION BY kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id
+            ORDER BY first_upstream, last_upstream ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS before
+        FROM known
+    ),
+    numbered AS (
+        SELECT *, sum(CASE WHEN before >= first_upstream - 1 THEN 0 ELSE 1 END) OVER (
+            PARTITION BY kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id
+            ORDER BY first_upstream, last_upstream ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        ) AS number
+        FROM reached
+    )
+    SELECT kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id,
+        min(first_upstream) AS first, max(last_upstream) AS last, max_by(begins_at, proven_at) AS begins_at,
+        max(proven_at) AS proven_at
+    FROM numbered
+    GROUP BY kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id, number
+"""
+
+
+def proven_ranges(lake: Lake, flow: FlowConfig) -> list[ProvenRange]:
+    """Read what is proven of a flow, of its source and relay, too; nothing of remote topics that are gone or have another name."""
+    standing = lives_of(lake, [flow]).standing_sql()
+    rows = lake.ask(_RANGES.replace("<standing>", standing), missing_ok=True, flow=flow.name, source=flow.source)
+    found = [
+        ProvenRange(
+            kind=row.kind,
+            partition=SourcePartition(row.topic, row.generation, row.partition),
+            first=int(row.first),
+            end=int(row.last) + 1,
+            begins_at=int(row.begins_at),
+            source_topic_id=row.source_topic_id,
+            target_topic=row.target_topic,
+            target_topic_id=row.target_topic_id,
+            proven_at=row.proven_at,
+        )
+        for row in rows
+    ]
+    remotes = {topic: _remote(flow, topic) for topic in {one.partition.topic for one in found}}
+    return [one for one in found if one.target_topic in (None, remotes[one.partition.topic])]
+
+
+def proven_until(lake: Lake, flow: FlowConfig) -> Mapping[SourcePartition, int]:
+    """Return the upstream position up to which each landed record is proven to be on the target, by source partition.
+
+    Without a gap from where the flow begins, on both hops: source against relay, and relay against target. What an end no
+    longer held when it came to be compared does not stop it. A partition of which nothing is proven is left out.
+
+    Example:
+        >>> proven_until(lake, mirror.flow("east->central").config)  # doctest: +SKIP
+        {SourcePartition(topic='orders', generation=1, partition=0): 5000}
+    """
+    by_partition: dict[SourcePartition, list[ProvenRange]] = {}
+    for one in proven_ranges(lake, flow):
+        by_partition.setdefault(one.partition, []).append(one)
+    found = {}
+    for partition, ranges in by_partition.items():
+        landing = [one for one in ranges if one.kind in (SOURCE_RELAY, SOURCE_TARGET)]
+        sending = [one for one in ranges if one.kind in (RELAY_TARGET, SOURCE_TARGET)]
+        if landing and sending:
+            begin = max(_newest(landing), _newest(sending))
+            until = min(_reached(landing, begin), _reached(sending, begin))
+            if until > begin:
+                found[partition] = until
+    return found
+
+
+def _newest(ranges: Sequence[ProvenRange]) -> int:
+    return max(ranges, key=lambda one: one.proven_at).begins_at
+
+
+def _reached(ranges: Iterable[ProvenRange], position: int) -> int:
+    for one in sorted(ranges, key=lambda one: one.first):
+        if one.first <= position < one.end:
+            position = one.end
+    return position
+
+
+def _remote(flow: FlowConfig, topic: str) -> str | None:
+    try:
+        return flow.remote_topic(topic)
+    except TopicNameError:
+        return None

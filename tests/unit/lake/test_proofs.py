@@ -1,0 +1,99 @@
+"""What is proven of a flow, by the table `proofs`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.config.schema import FlowConfig, LakeConfig
+from mirrorlake.lake import METADATA, Lake, proven_until
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.proofs import Proof, write_proofs
+from mirrorlake.lake.schema import PROOFS
+from mirrorlake.model.flow import SourcePartition
+
+AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
+FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "orders"})
+ORDERS = SourcePartition("orders", 1, 0)
+
+
+def refuse() -> None:
+    raise AssertionError("a question about proofs asks no session")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(refuse, LakeConfig(root=str(tmp_path)))  # type: ignore[arg-type]
+    for table in (METADATA, PROOFS):
+        FolderTables().create(lake.meta_location(table), table)
+    return lake
+
+
+def landed(first: int, last: int, **changes: object) -> Proof:
+    proof = Proof(
+        kind="source-relay",
+        source="east",
+        partition=ORDERS,
+        first_upstream=first,
+        last_upstream=last,
+        begins_at=0,
+        how="full",
+        records=last - first + 1,
+        source_topic_id="s1",
+    )
+    return replace(proof, **changes)  # type: ignore[arg-type]
+
+
+def sent(first: int, last: int, **changes: object) -> Proof:
+    topic = {"flow": "east->central", "target_topic": "east.orders", "target_topic_id": "t1"}
+    return landed(first, last, **{"kind": "relay-target", **topic, **changes})
+
+
+def prove(lake: Lake, *proofs: Proof, minutes: int = 0) -> None:
+    write_proofs(lake, proofs, verification=str(minutes), at=AT + timedelta(minutes=minutes))
+
+
+@pytest.mark.law("E")
+def test_law_e_proven_is_what_both_hops_prove_without_a_gap(lake: Lake) -> None:
+    assert proven_until(lake, FLOW) == {}, "nothing was proven"
+    prove(lake, landed(0, 99))
+    assert proven_until(lake, FLOW) == {}, "law E: the target was not looked at"
+    prove(lake, sent(0, 49), sent(40, 59, how="present"), sent(80, 99), minutes=1)
+    assert proven_until(lake, FLOW) == {ORDERS: 60}, "law E: what lies past a gap is not proven up to there"
+    prove(lake, sent(60, 79, how="sampled"), minutes=2)
+    assert proven_until(lake, FLOW) == {ORDERS: 60}, "law E: a sample proves no range"
+    prove(lake, sent(60, 79, kind="source-target"), minutes=3)
+    assert proven_until(lake, FLOW) == {ORDERS: 100}
+    prove(lake, sent(100, 199), minutes=4)
+    assert proven_until(lake, FLOW) == {ORDERS: 100}, "law E: the relay was not compared with the source"
+    prove(lake, landed(100, 149, how="gone"), minutes=5)
+    assert proven_until(lake, FLOW) == {ORDERS: 150}
+
+
+def test_a_flow_and_landing_begin_where_they_begin(lake: Lake) -> None:
+    prove(lake, landed(30, 99, begins_at=30), sent(0, 49))
+    assert proven_until(lake, FLOW) == {ORDERS: 50}, "what expired before it was landed"
+    other = FLOW.model_copy(update={"name": "late", "start": "latest"})
+    prove(lake, sent(70, 89, flow="late", begins_at=70))
+    assert proven_until(lake, other) == {ORDERS: 90}, "what precedes the flow's start"
+    prove(lake, sent(80, 89, flow="later", begins_at=70))
+    assert proven_until(lake, FLOW.model_copy(update={"name": "later"})) == {}, "a range of time in the middle"
+
+
+@pytest.mark.law("E")
+def test_law_e_a_proof_is_of_the_remote_topic_that_it_was_made_of(lake: Lake) -> None:
+    prove(lake, landed(0, 99), sent(0, 99))
+    assert proven_until(lake, FLOW) == {ORDERS: 100}
+    for minute, topic_id in ((0, "t1"), (5, "t2")):
+        row = {"cluster": "central", "role": "target", "kind": "topic", "topic": "east.orders", "topic_id": topic_id}
+        lake.append_rows(METADATA, [{**row, "present": True, "observed_at": AT + timedelta(minutes=minute)}])
+    assert proven_until(lake, FLOW) == {}, "law E: the topic was deleted and created again since"
+    prove(lake, sent(0, 19, target_topic_id="t2"), minutes=6)
+    assert proven_until(lake, FLOW) == {ORDERS: 20}
+    renamed = FlowConfig.model_validate(
+        {"source": "east", "target": "central", "topics": "orders", "policy": "identity"}
+    )
+    assert proven_until(lake, renamed) == {}, "law E: the flow sends to another topic now"
