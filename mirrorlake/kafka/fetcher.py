@@ -6,12 +6,16 @@ consumed from creates `__consumer_offsets` then, as it does for anybody's first 
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
@@ -75,7 +79,7 @@ class Fetched:
     `read_to` is the next offset to read of each partition that moved, past control records at its end.
     """
 
-    rows: dict[flow.TopicPartition, pa.RecordBatch] = field(default_factory=dict)
+    rows: dict[flow.TopicPartition, pa.Table] = field(default_factory=dict)
     read_to: dict[flow.TopicPartition, int] = field(default_factory=dict)
 
 
@@ -123,33 +127,43 @@ class Fetcher:
         """
         began, timeout, held, count = time.monotonic(), wait_s, 0, 0
         at_once = min(_AT_ONCE, most_records)
-        messages: dict[flow.TopicPartition, list[Message]] = {}
-        read_to: dict[flow.TopicPartition, int] = {}
+        parts: dict[flow.TopicPartition, list[pa.RecordBatch]] = {}
+        read_to = dict(self._positions)
         while True:
-            with self._errors.during("read records"):
-                found = self._consumer.consume(at_once, timeout)
-            count += len(found)
-            for message in found:
-                problem, tp = message.error(), flow.TopicPartition(message.topic() or "", message.partition())
-                if problem is None:
-                    # librdkafka goes on where it was after an election; were it to step back, a record would be landed twice.
-                    if message.offset() >= self._positions.get(tp, 0):
-                        messages.setdefault(tp, []).append(message)
-                        held += len(message)
-                elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    read_to[tp] = message.offset()
-                else:
-                    self._judge(problem, tp)
-            timeout = 0.0
+            with _without_gc():
+                with self._errors.during("read records"):
+                    messages = self._consumer.consume(at_once, timeout)
+                brought = len(messages)
+                for tp, rows in self._read(messages, read_to):
+                    parts.setdefault(tp, []).append(rows)
+                    held += rows.nbytes
+                # Freed before the next call takes as much memory.
+                del messages
+            count, timeout = count + brought, 0.0
             is_full = held >= most_bytes or count + at_once > most_records
-            if len(found) < at_once or is_full or time.monotonic() - began >= at_most_s:
+            if brought < at_once or is_full or time.monotonic() - began >= at_most_s:
                 break
-        rows = {tp: _columns(several) for tp, several in messages.items()}
-        for tp, several in messages.items():
-            read_to[tp] = max(several[-1].offset() + 1, read_to.get(tp, 0))
         moved = {tp: at for tp, at in read_to.items() if at > self._positions.get(tp, 0)}
-        self._positions |= moved
-        return Fetched(rows, moved)
+        self._positions = read_to
+        return Fetched({tp: pa.Table.from_batches(several) for tp, several in parts.items()}, moved)
+
+    def _read(
+        self, messages: Sequence[Message], read_to: dict[flow.TopicPartition, int]
+    ) -> Iterator[tuple[flow.TopicPartition, pa.RecordBatch]]:
+        """Yield the records of what one call brought, those of one partition together; moves `read_to`."""
+        for tp, several in _by_partition(messages):
+            problem = several[0].error()
+            if problem is None:
+                # librdkafka goes on where it was after an election; were it to step back, a record would be landed twice.
+                if several[0].offset() < read_to.get(tp, 0):
+                    several = [one for one in several if one.offset() >= read_to[tp]]
+                if several:
+                    read_to[tp] = several[-1].offset() + 1
+                    yield tp, _columns(several)
+            elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                read_to[tp] = max(several[0].offset(), read_to.get(tp, 0))
+            else:
+                self._judge(problem, tp)
 
     def _judge(self, problem: KafkaError, tp: flow.TopicPartition) -> None:
         if problem.code() in _CHANGED:
@@ -160,20 +174,54 @@ class Fetcher:
         raise own from KafkaException(problem)
 
 
-def _columns(messages: Sequence[Message]) -> pa.RecordBatch:
-    stamps = [message.timestamp() for message in messages]
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    # Thousands of messages at once have Python look for cycles among them all, again and again: half of a fetch's CPU.
+    was_on = gc.isenabled()
+    gc.disable()
     try:
-        headers = [message.headers() for message in messages]
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _by_partition(messages: Sequence[Message]) -> Iterator[tuple[flow.TopicPartition, Sequence[Message]]]:
+    """Cut what one call brought into runs of one partition; what is not a record is a run of its own.
+
+    librdkafka hands out whole fetches, so runs are long.
+    """
+    if not messages:
+        return
+    # Methods are called by `map`: a loop in Python costs more than the fetch.
+    topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
+    errors = list(map(Message.error, messages))
+    changes = [
+        at
+        for at in range(1, len(messages))
+        if partitions[at] != partitions[at - 1]
+        or topics[at] != topics[at - 1]
+        or errors[at] is not None
+        or errors[at - 1] is not None
+    ]
+    for start, end in pairwise([0, *changes, len(messages)]):
+        yield flow.TopicPartition(topics[start] or "", partitions[start]), messages[start:end]
+
+
+def _columns(messages: Sequence[Message]) -> pa.RecordBatch:
+    kinds, stamps = zip(*map(Message.timestamp, messages), strict=True)
+    try:
+        headers = list(map(Message.headers, messages))
     except UnicodeDecodeError as error:
         raise UnreadableHeaders(f"{messages[0].topic()}-{messages[0].partition()}: {error}") from error
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([message.offset() for message in messages], pa.int64()),
+            pa.array(list(map(Message.offset, messages)), pa.int64()),
             # Spark reads a time that a record lacks as -1 ms.
-            pa.array([ms * 1000 for _, ms in stamps], pa.int64()).cast(_SCHEMA.field("timestamp").type),
-            pa.array([_JAVA_TYPE.get(kind, 0) for kind, _ in stamps], pa.int32()),
-            pa.array([message.key() for message in messages], pa.binary()),
-            pa.array([message.value() for message in messages], pa.binary()),
+            pc.multiply(pa.array(stamps, pa.int64()), 1000).cast(_SCHEMA.field("timestamp").type),
+            pa.array([_JAVA_TYPE.get(kind, 0) for kind in kinds], pa.int32()),
+            pa.array(list(map(Message.key, messages)), pa.binary()),
+            pa.array(list(map(Message.value, messages)), pa.binary()),
             _header_column(headers),
         ],
         schema=_SCHEMA,

@@ -163,9 +163,10 @@ def _relay_rows(
     task: LandTask, lives: Mapping[TopicPartition, SourcePartition], fetched: Fetched, landed_at: datetime
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the relay, those of one source partition one after another."""
-    for tp, rows in sorted(fetched.rows.items(), key=lambda item: item[0]):
-        columns = {name: rows.column(name) for name in rows.schema.names}
-        for name in SOURCE_KEY:
-            columns[name] = pa.repeat(pa.scalar(getattr(lives[tp], name), task.schema.field(name).type), len(rows))
-        columns["landed_at"] = pa.repeat(pa.scalar(landed_at, task.schema.field("landed_at").type), len(rows))
-        yield pa.RecordBatch.from_arrays([columns[name] for name in task.schema.names], names=task.schema.names)
+    for tp, table in sorted(fetched.rows.items(), key=lambda item: item[0]):
+        for rows in table.to_batches():
+            columns = {name: rows.column(name) for name in rows.schema.names}
+            for name in SOURCE_KEY:
+                columns[name] = pa.repeat(pa.scalar(getattr(lives[tp], name), task.schema.field(name).type), len(rows))
+            columns["landed_at"] = pa.repeat(pa.scalar(landed_at, task.schema.field("landed_at").type), len(rows))
+            yield pa.RecordBatch.from_arrays([columns[name] for name in task.schema.names], names=task.schema.names)
