@@ -97,6 +97,11 @@ class Lake:
         """Whether the tables have names in a catalog, not paths."""
         return self._namespace is not None
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the tables are not in a folder of this machine."""
+        return not self._has_folder
+
     def view_name(self, name: str) -> str:
         """Name a view in the schema of a catalog's tables."""
         return self._place(name, name)

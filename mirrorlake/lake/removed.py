@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
 
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import Row
@@ -41,11 +43,24 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
         >>> [one.kind for one in removed_from(lake, "east") if one.holds(17)]  # doctest: +SKIP
         ['erased']
     """
-    rows = lake.ask(_REMOVED, source=alias, missing_ok=True)
-    newest: dict[tuple[str, SourcePartition, int], Removed] = {}
+    return _read(lake.ask(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True))
+
+
+def removed_between(lake: Lake, alias: str, source: SourcePartition, first: int, last: int) -> list[Removed]:
+    """List what left the relay of one source partition and lies, at least in part, between two offsets, both included."""
+    here = (
+        "AND topic = :topic AND generation = :generation AND partition = :partition "
+        "AND first_offset <= :last AND last_offset >= :first"
+    )
+    text = f"{_REMOVED} {here} {_ORDERED}"
+    return _read(lake.ask(text, source=alias, missing_ok=True, first=first, last=last, **asdict(source)))
+
+
+def _read(rows: Iterable[Any]) -> list[Removed]:
+    found: dict[tuple[str, SourcePartition, int], Removed] = {}
     for row in rows:
         source = SourcePartition(row.topic, row.generation, row.partition)
-        newest[row.removal, source, row.first_offset] = Removed(
+        one = Removed(
             removal=row.removal,
             source=source,
             first_offset=int(row.first_offset),
@@ -58,7 +73,11 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
             relay_version=row.relay_version,
             removed_at=row.removed_at,
         )
-    return sorted(newest.values(), key=lambda one: (one.removed_at, one.source, one.first_offset))
+        # Two upkeeps may have announced the same oldest offsets at the same moment; they left once.
+        key = (one.kind if one.kind == EXPIRED else one.removal), source, one.first_offset
+        if key not in found or one.last_offset >= found[key].last_offset:
+            found[key] = one
+    return sorted(found.values(), key=lambda one: (one.removed_at, one.source, one.first_offset))
 
 
 def left_before(lake: Lake, alias: str) -> dict[SourcePartition, int]:
@@ -82,8 +101,9 @@ def write_removed(lake: Lake, alias: str, removed: Iterable[Removed]) -> None:
 _REMOVED = """
     SELECT removal, topic, generation, partition, first_offset, last_offset, ranges, record_count, kind, reason, evidence,
         relay_version, removed_at
-    FROM {removed} WHERE source = :source ORDER BY coalesce(relay_version, -1)
+    FROM {removed} WHERE source = :source
 """
+_ORDERED = "ORDER BY coalesce(relay_version, -1)"
 _LEFT_BEFORE = """
     SELECT topic, generation, partition, max(last_offset) + 1 AS position
     FROM {removed} WHERE source = :source AND kind = :kind GROUP BY topic, generation, partition

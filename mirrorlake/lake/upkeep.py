@@ -80,12 +80,7 @@ class TableUpkeep:
             max_commit_retries=_NO_REBASE,
         )
         gone = {file.path for file in removed}
-        for attempt in Retrying(
-            retry=retry_if_exception_type(CommitFailedError),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random(0.01, 0.1),
-            reraise=True,
-        ):
+        for attempt in _attempts():
             with attempt:
                 self._table.update_incremental()
                 if not gone <= set(pa.table(self._table.get_add_actions())["path"].to_pylist()):
@@ -99,12 +94,19 @@ class TableUpkeep:
                 )
         return True
 
+    def version(self) -> int:
+        """Read the newest version's number."""
+        self._table.update_incremental()
+        return self._table.version()
+
     def settle(self, properties: Mapping[str, str]) -> None:
         """Set table properties that differ."""
-        self._table.update_incremental()
-        held = self._table.metadata().configuration
-        if differing := {key: value for key, value in properties.items() if held.get(key) != value}:
-            self._table.alter.set_table_properties(differing, raise_if_not_exists=False)
+        for attempt in _attempts():
+            with attempt:
+                self._table.update_incremental()
+                held = self._table.metadata().configuration
+                if differing := {key: value for key, value in properties.items() if held.get(key) != value}:
+                    self._table.alter.set_table_properties(differing, raise_if_not_exists=False)
 
     def checkpoint(self, *, after: int) -> bool:
         """Write a log checkpoint where so many commits came since the last one."""
@@ -142,6 +144,15 @@ class TableUpkeep:
         vacuum = partial(self._table.vacuum, retention_hours=hours, enforce_retention_duration=False, full=orphans)
         # The dry run lists a folder and commits nothing.
         return len(vacuum(dry_run=False)) if vacuum(dry_run=True) else 0
+
+
+def _attempts() -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(CommitFailedError),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random(0.01, 0.1),
+        reraise=True,
+    )
 
 
 def _is_of_a_writer(signature: str | None) -> bool:

@@ -34,6 +34,7 @@ _ROWS = 10_000
 # Who asks the newest commits how far landing is reads past these: with 10 000 partitions, 157 a pass.
 _GROUPS_A_COMMIT = 64
 _STATISTICS = {"max.landed_at", *(f"{end}.{key}" for key in (*SOURCE_KEY, "offset") for end in ("min", "max"))}
+_NEWEST = "max.timestamp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +157,9 @@ def kept_files(live: pa.Table) -> list[KeptFile]:
     if not set(live.column_names) >= _STATISTICS:
         return []
     found = []
+    names = ["path", "size_bytes", "num_records", *sorted(_STATISTICS), *{_NEWEST}.intersection(live.column_names)]
     # All statistics of 200 000 files would take 3.5 CPU-s to look at.
-    for row in live.select(["path", "size_bytes", "num_records", *sorted(_STATISTICS)]).to_pylist():
+    for row in live.select(names).to_pylist():
         least, most = ([row[f"{end}.{key}"] for key in (*SOURCE_KEY, "offset")] for end in ("min", "max"))
         is_one = None not in (*least, *most, row["max.landed_at"], row["num_records"]) and least[:3] == most[:3]
         if is_one:
@@ -170,6 +172,7 @@ def kept_files(live: pa.Table) -> list[KeptFile]:
                     first_offset=least[3],
                     last_offset=most[3],
                     landed_by=row["max.landed_at"],
+                    newest=row.get(_NEWEST),
                 )
             )
     return found

@@ -1,4 +1,4 @@
-"""One pass of upkeep over the tables of a lake in a folder: rewrite, write log checkpoints, clean logs, delete.
+"""One pass of upkeep over the tables of a lake in a folder: expire, rewrite, write log checkpoints, clean logs, delete.
 
 Each table is kept by itself: one that fails is named, and the others are kept. Nothing here stops a writer or a reader: a
 replacement is one commit, what it removes stays on disk for hours, and readers that find the log cleaned list the files.
@@ -10,14 +10,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
+from types import MappingProxyType
 
 from deltalake.exceptions import DeltaError
 
-from mirrorlake.config.schema import MaintenanceConfig
+from mirrorlake.config.schema import ClusterConfig, MaintenanceConfig, RetentionConfig
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.lake import SIDE_TABLES, Lake, TableSchema, TableUpkeep
-from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
-from mirrorlake.maintenance.results import Compacted, KeptTable
+from mirrorlake.lake import SIDE_TABLES, Lake, TableSchema, TableUpkeep, accounted_positions, proven_until
+from mirrorlake.maintenance.compaction import HOT, SentUpTo, compact_relay, kept_files
+from mirrorlake.maintenance.removal import Removals
+from mirrorlake.maintenance.results import Compacted, Expired, HeldBack, KeptTable
+from mirrorlake.maintenance.retention import Guard, not_accounted, not_proven, not_sent, plan_expiry, replayable
 from mirrorlake.maintenance.side_tables import compact_side_table
 
 log = logging.getLogger(__name__)
@@ -28,6 +31,8 @@ _CHECKPOINT_AFTER = 300
 _WRITERS_CHECKPOINT = "5000"
 # Files that no commit names belong to a writer that died, or to one that is about to commit.
 _ORPHANS_AFTER = timedelta(days=1)
+# What left a relay by its retention, and what stays though it is past it.
+_Left = tuple[Expired, tuple[HeldBack, ...]]
 
 
 class LakeUpkeep:
@@ -36,6 +41,7 @@ class LakeUpkeep:
     Args:
         lake: the lake.
         settings: how long what is kept.
+        clusters: what may leave the relay of each source.
         now: the clock.
         is_stopped: asked between two steps; a pass that is stopped leaves the rest to the next one.
     """
@@ -46,10 +52,12 @@ class LakeUpkeep:
         settings: MaintenanceConfig,
         *,
         now: Callable[[], datetime],
+        clusters: Mapping[str, ClusterConfig] = MappingProxyType({}),
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._lake = lake
         self._settings = settings
+        self._clusters = clusters
         self._now = now
         self._is_stopped = is_stopped
 
@@ -57,7 +65,9 @@ class LakeUpkeep:
         """Keep the relay of a source; None where it is not a table in a folder of this machine."""
         name, table = f"relay of {alias}", self._lake.upkeep(self._lake.relay_location(alias))
         if table is None:
-            return None
+            has_retention = alias in self._clusters and bool(self._clusters[alias].retention)
+            why_not = "its retention is kept only where the lake is a folder of this machine: nothing leaves it"
+            return KeptTable(table=name, why_not=why_not) if has_retention and self._lake.is_elsewhere else None
         if is_published:
             # Spark writes it, and its history tells publishers which batches they have published.
             return KeptTable(table=name, files=len(table.live()))
@@ -73,8 +83,41 @@ class LakeUpkeep:
                 is_stopped=self._is_stopped,
             )
 
+        def expire() -> _Left:
+            return self._expired(table, alias, flows, plan=plan)
+
         streams = any(standing.flow.feeder == "spark" for standing in flows)
-        return self._kept(name, table, compact, plan=plan, is_signed=True, cleans=not streams)
+        return self._kept(name, table, compact, plan=plan, is_signed=True, cleans=not streams, expire=expire)
+
+    def _expired(self, table: TableUpkeep, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
+        """Take out what is past the retention of a relay; first what was announced before."""
+        removals = Removals(self._lake, alias, table)
+        if not plan:
+            removals.finish()
+        cluster, now = self._clusters.get(alias), self._now()
+        if cluster is None or not cluster.retention or self._is_stopped():
+            return Expired(), ()
+        always: list[Guard] = [
+            *map(not_sent, flows),
+            not_accounted(accounted_positions(self._lake, alias)),
+            replayable(self._settings.replay_window, now),
+        ]
+
+        def guards(settings: RetentionConfig) -> Sequence[Guard]:
+            return [*always, *self._proofs(flows)] if settings.proven else always
+
+        files = [file for file in kept_files(table.live()) if file.landed_by < now - HOT]
+        expiries, held = plan_expiry(files, cluster.retention_of, guards, now)
+        if not plan:
+            removals.expire(expiries, now)
+        return Expired(
+            records=sum(one.records for one in expiries),
+            files=sum(len(one.files) for one in expiries),
+            bytes=sum(one.bytes for one in expiries),
+        ), tuple(held)
+
+    def _proofs(self, flows: Sequence[SentUpTo]) -> list[Guard]:
+        return [not_proven(one.flow.name, proven_until(self._lake, one.flow), one.flow.carries) for one in flows]
 
     def side_table(self, schema: TableSchema, *, plan: bool) -> KeptTable | None:
         """Keep a side table; None where it is not one in a folder of this machine, or Spark writes it."""
@@ -107,10 +150,13 @@ class LakeUpkeep:
         plan: bool,
         is_signed: bool,
         cleans: bool,
+        expire: Callable[[], _Left] = lambda: (Expired(), ()),
     ) -> KeptTable:
         try:
             if plan:
-                return KeptTable(table=name, files=len(table.live()), compacted=compact())
+                expired, held = expire()
+                files = len(table.live())
+                return KeptTable(table=name, files=files, compacted=compact(), expired=expired, held=held)
             table.settle(self._properties(cleans=cleans))
             # Before the files are rewritten: where one does not fit, the log is cleaned all the same.
             checkpoint = table.checkpoint(after=_CHECKPOINT_AFTER)
@@ -118,9 +164,17 @@ class LakeUpkeep:
                 table.clean_log(keep=self._settings.keep_log, now=self._now(), is_signed=is_signed)
             keep = self._settings.keep_removed
             deleted = table.vacuum(keep=keep) + table.vacuum(keep=max(keep, _ORPHANS_AFTER), orphans=True)
+            # What leaves need not be rewritten first.
+            expired, held = expire()
             compacted = compact()
             return KeptTable(
-                table=name, files=len(table.live()), compacted=compacted, deleted=deleted, log_checkpoint=checkpoint
+                table=name,
+                files=len(table.live()),
+                compacted=compacted,
+                deleted=deleted,
+                log_checkpoint=checkpoint,
+                expired=expired,
+                held=held,
             )
         except (MirrorlakeError, DeltaError, OSError) as error:
             log.info("maintenance.failed table=%s", name, exc_info=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonShown, Sheet, badge, plural, size, table
 
 
@@ -19,6 +20,38 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """What left a relay by its retention, or would: so many `records` in so many `files` of so many `bytes`."""
+
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """Records of a source partition, from an offset on, that are past their retention and must stay.
+
+    Attributes:
+        source: the source partition.
+        from_offset: the first offset that stays.
+        records: how many records of it are past the retention.
+        bytes: how large their files are.
+        held_by: who needs them: a flow, landing, a setting.
+        why: why.
+        remedy: what a person can do.
+    """
+
+    source: SourcePartition
+    from_offset: int
+    records: int
+    bytes: int
+    held_by: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTable:
     """What upkeep did to one table.
 
@@ -28,6 +61,8 @@ class KeptTable:
         compacted: what was rewritten, or would be.
         deleted: files that were removed from it long enough ago, and are deleted now.
         log_checkpoint: whether a log checkpoint was written.
+        expired: what left it by its retention, or would.
+        held: what is past its retention and stays.
         why_not: why nothing, or not all, was done; empty where all was.
     """
 
@@ -36,6 +71,8 @@ class KeptTable:
     compacted: Compacted = Compacted()
     deleted: int = 0
     log_checkpoint: bool = False
+    expired: Expired = Expired()
+    held: tuple[HeldBack, ...] = ()
     why_not: str = ""
 
 
@@ -101,9 +138,22 @@ class Maintained(JsonShown):
             if one.compacted != Compacted() or one.deleted
         ]
         columns = ["table", "files", "rewritten", "bytes", "into", "waiting", "deleted"]
+        parts = [table("", columns, rows)] if rows else []
+        left = [(one.table, one.expired.records, one.expired.files, size(one.expired.bytes)) for one in self.tables]
+        if any(records for _, records, *_ in left):
+            facts.append(f"{plural(sum(row[1] for row in left), 'record')} {'would leave' if self.planned else 'left'}")
+            columns = ["retention", "records", "files", "bytes"]
+            parts.append(table("", columns, [row for row in left if row[1]]))
+        held = [
+            (one.table, one_held.source, one_held.from_offset, one_held.records, one_held.why, one_held.remedy)
+            for one in self.tables
+            for one_held in one.held
+        ]
+        if held:
+            parts.append(table("", ["past its retention", "stays", "from", "records", "because", "next"], held))
         return Sheet(
             title="Upkeep",
             badge=badge("ok") if self.ok else badge("not all", "warn"),
             facts=tuple(facts),
-            parts=(*([table("", columns, rows)] if rows else []), *self.why_not),
+            parts=(*parts, *self.why_not),
         )

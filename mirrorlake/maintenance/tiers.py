@@ -23,7 +23,10 @@ FANOUT = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFile:
-    """A live file of a relay with records of one source partition, by its statistics; `landed_by` is its newest batch."""
+    """A live file of a relay with records of one source partition, by its statistics.
+
+    `landed_by` is its newest batch, `newest` its newest record by timestamp, None where no statistics tell it.
+    """
 
     path: str
     size: int
@@ -32,6 +35,7 @@ class KeptFile:
     first_offset: int
     last_offset: int
     landed_by: datetime
+    newest: datetime | None = None
 
 
 def due(files: Iterable[KeptFile]) -> list[list[KeptFile]]:

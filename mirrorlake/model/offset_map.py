@@ -142,8 +142,8 @@ class InHole(_OneLine, Shown):
 
     `resume_at` is where a reader at this offset goes on (`goes_on`); None where the records around it stand in several
     partitions, each with a position of its own. `kind` is the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`,
-    `expired`, `recreated`; None where the lander has not accounted for it yet, and for a downstream offset that another writer or
-    a transaction marker holds.
+    `expired`, `recreated`, or why the record left the relay before it was sent: `erased`, `expired_from_relay`; None where the
+    lander has not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds.
     """
 
     resume_at: int | None
@@ -210,13 +210,17 @@ class NotYetRepublished(_OneLine, Shown):
 
 @dataclass(frozen=True, slots=True)
 class BeforeFirst(_OneLine, Shown):
-    """The offset is before `first_offset`, the first one that was ever republished."""
+    """The offset is before `first_offset`, the first one that was ever republished.
+
+    `kind` says why, where the record left the relay before the flow came to it: `erased`, `expired_from_relay`.
+    """
 
     first_offset: int
+    kind: str | None = None
     status: str = field(default="before_the_first", init=False)
 
     def _facts(self) -> list[str | None]:
-        return [f"the first offset that was republished is {self.first_offset}"]
+        return [f"the first offset that was republished is {self.first_offset}", self.kind]
 
 
 @dataclass(frozen=True, slots=True)

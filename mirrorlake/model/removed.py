@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,8 @@ from mirrorlake.model.flow import SourcePartition
 
 EXPIRED = "expired"
 ERASED = "erased"
+# How an offset is explained, the word that says most first; `expired` alone is what the source lost before it was landed.
+LEFT = {ERASED: "erased", EXPIRED: "expired_from_relay"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,11 @@ class Removed:
     relay_version: int | None = None
 
     @property
+    def word(self) -> str:
+        """How its offsets are explained."""
+        return LEFT[self.kind]
+
+    @property
     def is_done(self) -> bool:
         """Whether the relay's commit is confirmed; where it is not, the next upkeep does it."""
         return self.relay_version is not None
@@ -54,3 +61,13 @@ class Removed:
         if not self.ranges:
             return self.first_offset <= offset <= self.last_offset
         return any(first <= offset < first + length for first, length in self.ranges)
+
+
+def why_left(removed: Iterable[Removed], offset: int) -> str | None:
+    """Explain an offset whose record left the relay; None where none of these acts took it.
+
+    Example:
+        >>> why_left([], 17)
+    """
+    words = {one.word for one in removed if one.holds(offset)}
+    return next((word for word in LEFT.values() if word in words), None)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake, RelayPart, read_to
+from mirrorlake.lake import Lake, RelayPart, left_before, read_to
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import PositionCheck
 from mirrorlake.offsets.around import Asked
@@ -107,8 +107,11 @@ class PositionChecker:
         return PositionCheck(is_safe=False, reason=reason)
 
     def _landing_begun(self) -> dict[SourcePartition, int]:
+        """Read from where on the relay holds, or held until now, what was landed: the flow sends nothing before it."""
         rows = self._lake.ask(_BEGUN, source=self._flow.source)
-        return {SourcePartition(row.topic, row.generation, row.partition): int(row.begun) for row in rows}
+        begun = {SourcePartition(row.topic, row.generation, row.partition): int(row.begun) for row in rows}
+        left = left_before(self._lake, self._flow.source)
+        return {source: max(position, left.get(source, 0)) for source, position in begun.items()}
 
     def _landed_between(self) -> dict[Asked, tuple[int, int]]:
         """Count the landed records between each position and what was republished, and find the last landed offset.

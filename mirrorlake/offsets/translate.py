@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import OFFSET_MAP, KnownTopic, Lake, SourceTopics, lives_of
+from mirrorlake.lake import OFFSET_MAP, KnownTopic, Lake, SourceTopics, lives_of, removed_between
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
+    BeforeFirst,
     DeletedTopic,
     Exact,
     Filtered,
@@ -25,6 +26,7 @@ from mirrorlake.model.offset_map import (
     UnknownPartition,
     standing_at,
 )
+from mirrorlake.model.removed import why_left
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.offsets.around import to_run
 
@@ -72,6 +74,10 @@ def translate_offset(
         return withheld
     if isinstance(found, InHole):
         return _explained(lake, flow, source, offset, found)
+    left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
+    if left is not None:
+        # The flow will never send it.
+        return BeforeFirst(found.first_offset, left) if isinstance(found, BeforeFirst) else InHole(None, left)
     if isinstance(found, NotYetRepublished) and generation is None and cut is None:
         for earlier in lives[1:]:
             if isinstance(look_up(earlier), Exact | InHole):
@@ -153,6 +159,9 @@ def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: in
     """Law E: why there was nothing to land at an offset."""
     # Gaps are written once an account: a transactional stretch may lie around a range that retention took.
     gaps = "SELECT DISTINCT kind FROM {gaps} WHERE source = :source"
+    left = why_left(removed_between(lake, flow.source, source, offset, offset), offset)
+    if left is not None:
+        return replace(hole, kind=left)
     kinds = {row.kind for row in _rows_at(lake, gaps, source, offset, source=flow.source)}
     return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
 

@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import FEW, ClusterAdmin, RawRecord, RecordReader
-from mirrorlake.lake import GAPS, Lake, landed_positions
+from mirrorlake.lake import GAPS, Lake, landed_positions, removed_between
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
+from mirrorlake.model.removed import why_left
 from mirrorlake.records.record import BrowsedRecord, Missing, Page, missing_between
 from mirrorlake.topics import aware
 
@@ -166,15 +167,20 @@ def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tup
         .where((F.col("source") == alias) & (F.col("first_offset") <= last) & (F.col("last_offset") >= first))
         .collect()
     )
+    removed = removed_between(lake, alias, source, first, last)
+    known = [(row.first_offset, row.last_offset + 1) for row in rows]
+    for one in removed:
+        known += [(low, low + length) for low, length in one.ranges] or [(one.first_offset, one.last_offset + 1)]
     for begin, end in stretches:
         # A stretch may lie in several gaps; each offset takes what explains it most.
         cuts = {begin, end + 1}
-        for row in rows:
-            cuts |= {edge for edge in (row.first_offset, row.last_offset + 1) if begin < edge <= end}
+        for places in known:
+            cuts |= {edge for edge in places if begin < edge <= end}
         edges = sorted(cuts)
         for start, stop in pairwise(edges):
             kinds = {row.kind for row in rows if row.first_offset <= start <= row.last_offset}
-            kind = next((kind for kind in GAP_KINDS if kind in kinds), "unexplained")
+            gap = next((kind for kind in GAP_KINDS if kind in kinds), "unexplained")
+            kind = why_left(removed, start) or gap
             yield Missing(first=start, last=stop - 1, kind=kind)
 
 

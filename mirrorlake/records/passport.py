@@ -17,6 +17,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.lake import GAPS, OFFSET_MAP, POSITIONS, WITHHELD, Lake, landed_positions, lives_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.removed import LEFT
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.offsets import Clusters, KnownMaps, known_maps, to_run
 from mirrorlake.records.browse import at_source, explain, landed_record, with_times
@@ -130,7 +131,8 @@ class Registry:
     def _outcomes(
         self, flows: Sequence[FlowConfig], source: SourcePartition, offset: int, row: Any, missing: Missing | None
     ) -> Iterable[Outcome]:
-        if row is None:
+        has_left = missing is not None and missing.kind in LEFT.values()
+        if row is None and not has_left:
             for flow in flows:
                 if flow.carries(source.topic):
                     words = (
@@ -161,6 +163,8 @@ class Registry:
             return outcome("not_carried", f"not carried: {source.topic} never leaves {flow.source}")
         if not flow.carries(source.topic):
             return outcome("not_carried", f"not carried: the flow does not take {source.topic}")
+        if row is None:
+            return outcome("left_the_relay", "not sent: it left the relay before the flow came to it")
         if flow.start.timestamp_ms is not None and row.timestamp_ms < flow.start.timestamp_ms:
             return outcome("not_carried", "not carried: it is older than the flow's start")
         taken = self.lake.meta(POSITIONS).where((F.col("flow") == flow.name) & (F.col("kind") == "taken_over"))

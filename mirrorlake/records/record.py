@@ -21,6 +21,7 @@ Status = Literal[
     "not_carried",
     "not_landed",
     "in_a_deleted_topic",
+    "left_the_relay",
     "unexplained",
 ]
 
@@ -30,6 +31,8 @@ WHY_MISSING = {
     "expired": "the source's retention had removed it before it was landed",
     "recreated": "the topic was deleted before it was landed",
     "truncated": "the source's log went back; what it holds there now is of a later generation",
+    "erased": "what the relay held there was erased on request",
+    "expired_from_relay": "what the relay held there left it by its retention",
     "not_landed": "not landed yet",
     "removed": "the cluster's retention has removed it",
     "absent": "a transaction's marker, an aborted record, or one that the log cleaner removed",
@@ -47,6 +50,7 @@ _MOODS: dict[str, Mood] = {
     "in_a_deleted_topic": "warn",
     "unexplained": "bad",
     "not_carried": "off",
+    "left_the_relay": "note",
 }
 
 
@@ -172,9 +176,9 @@ class Outcome:
 
     `status`: `republished` (exact target coordinates), `filtered` or `quarantined` (by `rule`, for `reason`), `not_yet`,
     `not_carried` (the flow does not take the topic), `not_landed`, `in_a_deleted_topic` (it stood in an earlier life of the
-    remote topic), `unexplained` (law E is broken, or republishing began after the record). `lane` and `ledger_seq` name the
-    ledger record of the flow that says so, `committed_at_ms` the time of its transaction. `redriven` tells that it went out by
-    the flow's re-drive.
+    remote topic), `left_the_relay` (erased or expired there before the flow came to it), `unexplained` (law E is broken, or
+    republishing began after the record). `lane` and `ledger_seq` name the ledger record of the flow that says so,
+    `committed_at_ms` the time of its transaction. `redriven` tells that it went out by the flow's re-drive.
     """
 
     flow: str
@@ -293,9 +297,10 @@ def in_words(
 ) -> str:
     """Say law E for one offset in a sentence: landed or why not, and where it went."""
     where = f"{cluster} {source}@{offset}"
-    if missing is not None:
-        return f"{where} is not in the relay: {WHY_MISSING[missing.kind]}"
     counts = Counter(outcome.status for outcome in outcomes)
+    if missing is not None:
+        sent = f"; republished by {counts['republished']} flow(s)" if counts["republished"] else ""
+        return f"{where} is not in the relay: {WHY_MISSING[missing.kind]}{sent}"
     explained = counts["filtered"] + counts["quarantined"] + counts["not_yet"] + counts["in_a_deleted_topic"]
     parts = [f"republished by {counts['republished']} flow(s)"] if counts["republished"] else []
     parts += [f"explained in {explained}"] if explained else []

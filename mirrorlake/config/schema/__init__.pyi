@@ -7,6 +7,7 @@ from mirrorlake.config.schema.mirror import ClusterConfig as ClusterConfig
 from mirrorlake.config.schema.mirror import LakeConfig as LakeConfig
 from mirrorlake.config.schema.mirror import MirrorConfig as MirrorConfig
 from mirrorlake.config.schema.placement import Placement as Placement
+from mirrorlake.config.schema.retention import RetentionConfig as RetentionConfig
 from mirrorlake.config.schema.route import Route as Route
 from mirrorlake.config.schema.rules import HIDING as HIDING
 from mirrorlake.config.schema.rules import RuleConfig as RuleConfig

@@ -26,3 +26,6 @@ class MaintenanceConfig(Settings):
     keep_log: Annotated[
         Interval, at_least(timedelta(minutes=5), "a reader may need the log for minutes", 'write "5m" or more')
     ] = Field(default=timedelta(minutes=10), description="how long commits stay in the tables' logs")
+    replay_window: Interval = Field(
+        default=timedelta(0), description="records younger than this never leave a relay, whatever `retention` says"
+    )

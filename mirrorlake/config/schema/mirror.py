@@ -18,6 +18,7 @@ from mirrorlake.config.schema.flow import FlowConfig, Mm2Config
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
 from mirrorlake.config.schema.maintenance import MaintenanceConfig
 from mirrorlake.config.schema.metrics import MetricsConfig
+from mirrorlake.config.schema.retention import RetentionConfig, by_pattern, retention_of
 from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.config.schema.sync import SyncConfig
@@ -132,6 +133,9 @@ class ClusterConfig(Settings):
     client: Options = Field(default_factory=dict, description="client options: TLS, SASL, timeouts")
     never_leave: Exclusion = Field(default=TopicPattern(), description="topics that no flow may take from this cluster")
     land: LandConfig = Field(default_factory=LandConfig, description="how its topics are landed")
+    retention: Annotated[dict[str, RetentionConfig], BeforeValidator(by_pattern)] = Field(
+        default_factory=dict, description="{topic pattern: {age: 90d}}: what may leave its relay; default: nothing"
+    )
     partitions: Count = Field(default=1, description="partition count of a lake cluster's topics")
     topics: Annotated[dict[str, LakeTopicConfig], BeforeValidator(topics_by_name)] = Field(
         default_factory=dict, description="a lake cluster's topics: {name: {partitions: 6, configs: {...}}}"
@@ -142,6 +146,9 @@ class ClusterConfig(Settings):
         if self.is_lake:
             other = {"client": bool(self.client), "land": self.land != LandConfig()}
             why, remedy = "means nothing on a lake cluster, which has no brokers", "leave it out"
+            if self.retention:
+                problem = "'retention' is not kept on a lake cluster: its relay's history tells what was published"
+                raise_any([SettingsFault(("retention",), problem, "leave it out: its relay keeps all records")])
         else:
             other = {"partitions": self.partitions != 1, "topics": bool(self.topics)}
             why, remedy = (
@@ -172,6 +179,10 @@ class ClusterConfig(Settings):
     def alias(self) -> str:
         """Return the name this cluster has in the settings; empty outside of any."""
         return self.place.removeprefix("clusters.")
+
+    def retention_of(self, topic: str) -> RetentionConfig | None:
+        """Return how long its relay keeps a topic: the first pattern that matches counts; None keeps it for ever."""
+        return retention_of(self.retention, topic)
 
     def servers(self) -> str:
         """Return `host:port,…` with references resolved.

@@ -31,7 +31,9 @@ class Upkeep:
             found, trimmed = self._ledger(flow, plan=plan)
             standing[flow.source].append(found)
             ledgers.append(trimmed)
-        upkeep = LakeUpkeep(lake, config.maintenance, now=connections.now, is_stopped=is_stopped)
+        upkeep = LakeUpkeep(
+            lake, config.maintenance, now=connections.now, clusters=config.clusters, is_stopped=is_stopped
+        )
         tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)
         return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
 

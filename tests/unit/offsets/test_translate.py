@@ -11,10 +11,12 @@ import pytest
 from mirrorlake.config.schema import FlowConfig, LakeConfig
 from mirrorlake.lake import METADATA, OFFSET_MAP, Lake
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
-from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.offset_map import Exact, InHole, OtherGeneration
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole, NotYetRepublished, OtherGeneration
 from mirrorlake.model.patterns import TopicPattern
+from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.offsets.translate import translate_offset
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -77,3 +79,22 @@ def test_law_a_an_offset_is_of_the_newest_life_that_was_republished(lake: Lake) 
     lake.append_rows(OFFSET_MAP, [run(2, 0, 49, 190)])
     assert (found(7), found(7, 1), found(7, 2)) == (Exact(197, REMOTE), Exact(7, REMOTE), Exact(197, REMOTE))
     assert isinstance(found(120), OtherGeneration)
+
+
+@pytest.mark.law("A", "E")
+def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_where_it_never_will_be(lake: Lake) -> None:
+    lake.append_rows(OFFSET_MAP, [run(1, 50, 99, 0, [(60, 2)])])
+
+    def left(kind: str, first: int, last: int, *ranges: tuple[int, int]) -> Removed:
+        place = {"source": SourcePartition("orders", 1, 0), "first_offset": first, "last_offset": last}
+        return Removed(**place, removal=kind, kind=kind, ranges=ranges, records=1, removed_at=NOON)
+
+    write_removed(lake, "east", [left(EXPIRED, 0, 49), left(ERASED, 60, 120, (60, 1), (70, 1), (120, 1))])
+
+    def found(offset: int) -> Any:
+        return translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset)
+
+    assert found(7) == BeforeFirst(50, "expired_from_relay"), "the flow began when it had left"
+    assert found(70) == Exact(18, REMOTE), "it was sent before it was erased"
+    assert (found(60), found(61)) == (InHole(10, "erased"), InHole(10, None))
+    assert (found(120), found(121)) == (InHole(None, "erased"), NotYetRepublished(100))

@@ -1,0 +1,235 @@
+"""Take records out of a relay: explained before they go, gone in a commit, confirmed after it.
+
+    1  a row of `removed` says what is about to leave
+    2  one commit or several, each the very next version of the snapshot in which its files are live, take it out
+    3  a second row says from which version on it is gone
+
+Law E: at no moment is a record missing without a reason, and a death between two steps leaves an act that is announced and
+not done: the next pass does it (`finish`). Doing it twice takes nothing else out.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mirrorlake.errors import StoreError
+from mirrorlake.lake import (
+    RELAY_ROWS,
+    Lake,
+    LiveFile,
+    TableUpkeep,
+    WrittenFile,
+    removed_from,
+    write_files,
+    write_removed,
+)
+from mirrorlake.maintenance.retention import Expiry
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.model.removed import EXPIRED, Removed
+
+# An append-only table refuses to lose a record (decision 0027).
+REMOVABLE = {"delta.appendOnly": "false"}
+_FILES_A_COMMIT = 64
+# Another upkeep may rewrite the same files meanwhile.
+_ATTEMPTS = 10
+_ROWS = 10_000
+_PLACE = (*SOURCE_KEY, "offset")
+
+
+class Removals:
+    """Take records out of the relay of one source; several of these, here or elsewhere, do no harm."""
+
+    def __init__(self, lake: Lake, alias: str, table: TableUpkeep) -> None:
+        self._lake = lake
+        self._alias = alias
+        self._table = table
+
+    def expire(self, expiries: Sequence[Expiry], now: datetime) -> list[Removed]:
+        """Take out whole files that are past their retention."""
+        removal = str(uuid.uuid4())
+        return self.take_out([_announced(one, removal, now) for one in expiries])
+
+    def finish(self) -> list[Removed]:
+        """Do what was announced and not done: whoever announced it died in between."""
+        return self._done([one for one in removed_from(self._lake, self._alias) if not one.is_done])
+
+    def take_out(self, removals: Sequence[Removed]) -> list[Removed]:
+        """Announce, take out, confirm; return what was confirmed."""
+        if not removals:
+            return []
+        write_removed(self._lake, self._alias, removals)
+        return self._done(removals)
+
+    def _done(self, removals: Sequence[Removed]) -> list[Removed]:
+        if not removals:
+            return []
+        # Not at the table's creation: most relays never lose a record, and the property says so to everybody.
+        self._table.settle(REMOVABLE)
+        version = self._commit(removals)
+        done = [replace(one, relay_version=version) for one in removals]
+        write_removed(self._lake, self._alias, done)
+        return done
+
+    def _commit(self, removals: Sequence[Removed]) -> int:
+        """Take the records out of every live file; return the version from which on none of them is there."""
+        gone = _Gone(removals)
+        why = f"{removals[0].kind} {removals[0].removal}"
+        for _ in range(_ATTEMPTS):
+            touched = list(gone.files(self._table.live()))
+            parts = [touched[at : at + _FILES_A_COMMIT] for at in range(0, len(touched), _FILES_A_COMMIT)]
+            whole = [file for file in touched if file.is_whole]
+            if len(whole) == len(touched):
+                # Nothing is read or written: one commit, whatever their number.
+                parts = [whole] if whole else []
+            if all([self._replaced(part, gone, why) for part in parts]):  # noqa: C419  each is tried
+                return self._table.version()
+        raise StoreError(
+            f"files of the relay of {self._alias} were rewritten again and again while records were taken out of them",
+            consequence="it is announced in the table removed, and the next upkeep does it",
+            remedy="keep one upkeep for a lake; mirrorlake maintain",
+            alias=self._alias,
+        )
+
+    def _replaced(self, files: Sequence[_Touched], gone: _Gone, why: str) -> bool:
+        folder = self._table.path
+        removed: list[LiveFile] = []
+        written: list[WrittenFile] = []
+        for file in files:
+            if file.is_whole:
+                removed.append(LiveFile(file.path, file.size))
+                continue
+            try:
+                rows, left = gone.left_of(Path(folder, unquote(file.path)))
+            except FileNotFoundError:
+                # Rewritten since it was listed.
+                return False
+            if left is not None:
+                removed.append(LiveFile(file.path, file.size))
+                new = list(write_files(folder, RELAY_ROWS, iter(left)))
+                written += new
+                self._check(file, rows, new)
+        if not removed or self._table.replace(removed, written, data_change=True, why=why):
+            return True
+        for one in written:
+            Path(folder, one.path).unlink()
+        return False
+
+    def _check(self, file: _Touched, expected: int, written: Sequence[WrittenFile]) -> None:
+        if sum(one.records for one in written) == expected:
+            return
+        for one in written:
+            Path(self._table.path, one.path).unlink()
+        raise StoreError(
+            f"{file.path} in the relay of {self._alias} was not rewritten as it should have been",
+            consequence="it stays as it is; nothing was replaced",
+            remedy=f"mirrorlake repair --source {self._alias} --check",
+            alias=self._alias,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """A live file that may hold records that leave; `is_whole` where all of its records do, by its statistics."""
+
+    path: str
+    size: int
+    is_whole: bool
+
+
+class _Gone:
+    """The records that leave, by source partition: expired up to an offset, erased in ranges."""
+
+    def __init__(self, removals: Iterable[Removed]) -> None:
+        self._until: dict[SourcePartition, int] = {}
+        ranges: dict[SourcePartition, set[tuple[int, int]]] = {}
+        for one in removals:
+            if one.kind == EXPIRED:
+                self._until[one.source] = max(self._until.get(one.source, -1), one.last_offset)
+            else:
+                length = one.last_offset - one.first_offset + 1
+                ranges.setdefault(one.source, set()).update(one.ranges or ((one.first_offset, length),))
+        self._firsts = {source: np.array(sorted(first for first, _ in found)) for source, found in ranges.items()}
+        self._ends = {
+            source: np.array([first + length for first, length in sorted(found)]) for source, found in ranges.items()
+        }
+
+    def files(self, live: pa.Table) -> Iterator[_Touched]:
+        """List the live files that may hold one of the records."""
+        named = [f"{end}.{key}" for key in _PLACE for end in ("min", "max")]
+        held = [name for name in named if name in live.column_names]
+        for row in live.select(["path", "size_bytes", *held]).to_pylist():
+            least, most = ([row.get(f"{end}.{key}") for key in _PLACE] for end in ("min", "max"))
+            if None in (*least, *most) or least[:3] != most[:3]:
+                # Rewritten by a stranger: only its rows tell.
+                yield _Touched(row["path"], row["size_bytes"], False)
+                continue
+            source = SourcePartition(*least[:3])
+            if most[3] <= self._until.get(source, -1):
+                yield _Touched(row["path"], row["size_bytes"], True)
+            elif least[3] <= self._until.get(source, -1) or self._overlap(source, least[3], most[3]):
+                yield _Touched(row["path"], row["size_bytes"], False)
+
+    def left_of(self, path: Path) -> tuple[int, list[pa.RecordBatch] | None]:
+        """Read what stays of a file, in order, and count it; None where none of its records leaves."""
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+            places = parquet.read(list(_PLACE), use_threads=False)
+            leaves = self._leave(places)
+            if not leaves.any():
+                return len(leaves), None
+            # A file of the relay holds 128 MiB at most, of a stranger's making perhaps more; erasing is seldom.
+            rows = parquet.read(RELAY_ROWS.names, use_threads=False).filter(pa.array(~leaves))
+        rows = rows.sort_by([(name, "ascending") for name in _PLACE])
+        return len(rows), rows.combine_chunks().to_batches(max_chunksize=_ROWS)
+
+    def _leave(self, places: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        offsets = places.column("offset").to_numpy()
+        leaves = np.zeros(len(offsets), bool)
+        for source in {*self._until, *self._firsts}:
+            mine = np.ones(len(offsets), bool)
+            for key in SOURCE_KEY:
+                mine &= pc.equal(places.column(key), getattr(source, key)).to_numpy()
+            leaves |= mine & ((offsets <= self._until.get(source, -1)) | self._erased(source, offsets))
+        return leaves
+
+    def _erased(self, source: SourcePartition, offsets: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        if source not in self._firsts:
+            return np.zeros(len(offsets), bool)
+        at = np.searchsorted(self._firsts[source], offsets, side="right") - 1
+        found: np.ndarray[Any, np.dtype[np.bool_]] = (at >= 0) & (offsets < self._ends[source][at])
+        return found
+
+    def _overlap(self, source: SourcePartition, first: int, last: int) -> bool:
+        if source not in self._firsts:
+            return False
+        return bool(np.any((self._firsts[source] <= last) & (self._ends[source] > first)))
+
+
+def _announced(expiry: Expiry, removal: str, now: datetime) -> Removed:
+    newest = max((file.newest for file in expiry.files if file.newest), default=None)
+    evidence: Mapping[str, Any] = {
+        "files": len(expiry.files),
+        "bytes": expiry.bytes,
+        "newest_timestamp": None if newest is None else newest.isoformat(),
+    }
+    return Removed(
+        removal=removal,
+        source=expiry.source,
+        first_offset=expiry.files[0].first_offset,
+        last_offset=expiry.files[-1].last_offset,
+        kind=EXPIRED,
+        records=expiry.records,
+        removed_at=now,
+        reason=expiry.reason,
+        evidence=evidence,
+    )

@@ -1,0 +1,179 @@
+"""Which files leave a relay by its retention, and what holds the others back: a plan by file statistics alone.
+
+A file stands for what Kafka calls a segment: it leaves as a whole, when its newest record is past the bound, the oldest
+offsets first, so what is left of a partition is one suffix. Law E: nothing leaves that a flow has not sent, that landing has
+not accounted for, or that somebody has declared to need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby, zip_longest
+
+from mirrorlake.config.schema import RetentionConfig
+from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.maintenance.results import HeldBack
+from mirrorlake.maintenance.tiers import KeptFile
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.render import duration, size
+
+# Who may still need a file: why, and what to do; None for nobody.
+Guard = Callable[[KeptFile], "Need | None"]
+_EPOCH_0 = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Why a file must stay, and what a person can do about it; `held_by` names who needs it."""
+
+    held_by: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """Files of one source partition that leave together, in offset order, and the setting that says so."""
+
+    source: SourcePartition
+    files: tuple[KeptFile, ...]
+    reason: str
+
+    @property
+    def records(self) -> int:
+        """How many records leave."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """How large the files are."""
+        return sum(file.size for file in self.files)
+
+
+def plan_expiry(
+    files: Iterable[KeptFile],
+    retention: Callable[[str], RetentionConfig | None],
+    guards: Callable[[RetentionConfig], Sequence[Guard]],
+    now: datetime,
+) -> tuple[list[Expiry], list[HeldBack]]:
+    """Choose what leaves, and say what should and must not."""
+    expired: list[Expiry] = []
+    held: list[HeldBack] = []
+
+    def place(file: KeptFile) -> tuple[str, int]:
+        return file.source.topic, file.source.partition
+
+    ordered = sorted(files, key=lambda file: (*place(file), file.source.generation, file.first_offset))
+    for _, several in groupby(ordered, key=place):
+        kept = list(several)
+        settings = retention(kept[0].source.topic)
+        if settings is None:
+            continue
+        due = _due(kept, settings, now)
+        asked = guards(settings)
+        leaving: dict[SourcePartition, list[KeptFile]] = {}
+        for number, (file, following) in enumerate(zip_longest(kept[:due], kept[1 : due + 1])):
+            need = _overlapping(file, following) or next((one for ask in asked if (one := ask(file))), None)
+            if need is not None:
+                held.append(_held(kept[number:due], need))
+                break
+            leaving.setdefault(file.source, []).append(file)
+        reason = _in_words(settings)
+        expired += [Expiry(source=source, files=tuple(files), reason=reason) for source, files in leaving.items()]
+    return expired, held
+
+
+def _in_words(settings: RetentionConfig) -> str:
+    age = () if settings.age is None else (f"older than {duration(settings.age)}",)
+    large = () if settings.bytes is None else (f"past {size(settings.bytes)} of the partition",)
+    return f"retention: {' or '.join((*age, *large))}"
+
+
+def _due(files: Sequence[KeptFile], settings: RetentionConfig, now: datetime) -> int:
+    """Count the oldest files of a partition that are past a bound."""
+    held = sum(file.size for file in files)
+    for number, file in enumerate(files):
+        is_old = settings.age is not None and file.newest is not None and file.newest < now - settings.age
+        # As Kafka: what is left is never smaller than the bound.
+        is_much = settings.bytes is not None and held - file.size >= settings.bytes
+        if not (is_old or is_much):
+            return number
+        held -= file.size
+    return len(files)
+
+
+def _overlapping(file: KeptFile, following: KeptFile | None) -> Need | None:
+    if following is None or following.source != file.source or following.first_offset > file.last_offset:
+        return None
+    why = f"its offsets {file.first_offset}..{file.last_offset} stand in another file, too"
+    return Need("the relay", why, "mirrorlake repair --check tells which records stand there twice")
+
+
+def _held(files: Sequence[KeptFile], need: Need) -> HeldBack:
+    return HeldBack(
+        source=files[0].source,
+        from_offset=files[0].first_offset,
+        records=sum(file.records for file in files),
+        bytes=sum(file.size for file in files),
+        held_by=need.held_by,
+        why=need.why,
+        remedy=need.remedy,
+    )
+
+
+def not_sent(standing: SentUpTo) -> Guard:
+    """Hold back what a flow has not sent by its ledger, whether it runs, waits, is parked or was never started."""
+    flow = standing.flow
+
+    def needs(file: KeptFile) -> Need | None:
+        if standing.is_past(file):
+            return None
+        if standing.positions is None:
+            why = f"{flow.name} cannot tell how far it has sent: the ledger on {flow.target} does not answer"
+            return Need(flow.name, why, f"bring {flow.target} back; mirrorlake doctor")
+        position, start = standing.positions.get(file.source), flow.start.timestamp
+        if position is None and start is not None and file.newest is not None and file.newest < start:
+            # Older than the flow begins: it will never send it.
+            return None
+        why = f"{flow.name} has sent {file.source} up to {position or 0}"
+        return Need(flow.name, why, f"let the flow go on (mirrorlake status --flow '{flow.name}'), or take it out")
+
+    return needs
+
+
+def not_accounted(accounted: Mapping[SourcePartition, int]) -> Guard:
+    """Hold back what landing has not accounted for (law E): its gaps could not be told from what left."""
+
+    def needs(file: KeptFile) -> Need | None:
+        if file.last_offset < accounted.get(file.source, 0):
+            return None
+        return Need("landing", "landing has not accounted for it yet", "mirrorlake land --once, or a mirror that runs")
+
+    return needs
+
+
+def replayable(window: timedelta, now: datetime) -> Guard:
+    """Hold back what is younger than the declared replay window, by its timestamp or by when it was landed."""
+
+    def needs(file: KeptFile) -> Need | None:
+        youngest = max(file.landed_by, file.newest or file.landed_by)
+        if window == _EPOCH_0 or youngest < now - window:
+            return None
+        why = f"it lies in the replay window of {duration(window)}"
+        return Need("maintenance.replay_window", why, "shorten maintenance.replay_window")
+
+    return needs
+
+
+def not_proven(flow: str, until: Mapping[SourcePartition, int], carries: Callable[[str], bool]) -> Guard:
+    """Hold back what verify has not proven on the target of a flow."""
+
+    def needs(file: KeptFile) -> Need | None:
+        if not carries(file.source.topic) or file.last_offset < until.get(file.source, 0):
+            return None
+        why = f"verify has proven {flow} of {file.source} up to {until.get(file.source, 0)}"
+        return Need(flow, why, f"mirrorlake verify --flow '{flow}'")
+
+    return needs
