@@ -12,6 +12,7 @@ MirrorlakeError            exit   .cause .consequence .remedy
 │   ├── LanderReplaced            .alias         another lander lands the source now
 │   ├── OtherCluster              .alias         another cluster answers under the alias
 │   ├── TakeoverRefused           .flow          another mirror's place is not known, or it still runs
+│   ├── FailoverRefused           .flow .reasons failing over or back, or cutting over, is not safe now
 │   ├── GroupActive               .alias .group  a group with members is never moved
 │   ├── TopicConflict             .topic         the remote topic exists and does not fit
 │   ├── RemoteTopicLost           .flow .topic   a remote topic that records were sent to was deleted or created again
@@ -157,6 +158,10 @@ class OtherCluster(SafetyError):
 
 class TakeoverRefused(SafetyError):
     """Refuse to go on where another mirror ended: it still runs, or its place is not known."""
+
+
+class FailoverRefused(SafetyError):
+    """Refuse to fail over or back, or to cut over, with every reason; what was done before it stands."""
 
 
 class GroupActive(SafetyError):

@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 
 from mirrorlake.cli.command import app
 from mirrorlake.cli.commands import (  # noqa: F401  each module adds its commands to `app`
+    failover,
     lag,
     maintenance,
     offsets,

@@ -15,7 +15,7 @@ Law H: the source's groups are read, never written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from mirrorlake.config.schema import FlowConfig
@@ -108,8 +108,8 @@ def apply_groups(plan: GroupPlan, *, target: Groups) -> GroupPlan:
 class GroupSync:
     """Keep a flow's groups in step, pass after pass; a pass in which nothing moved costs two requests a group.
 
-    Where the source is lost, positions are taken from the lake (`recorded`). `checkpoints` writes MirrorMaker 2's checkpoints of
-    each plan that was carried out; None where none are asked for.
+    Where the source is lost, positions are taken from the lake (`recorded`). `only` names the groups that are meant, None for all
+    of the flow. `checkpoints` writes MirrorMaker 2's checkpoints of each plan that was carried out; None where none are asked for.
     """
 
     def __init__(
@@ -120,6 +120,7 @@ class GroupSync:
         *,
         now: Callable[[], datetime],
         recorded: bool = False,
+        only: Collection[str] | None = None,
         checkpoints: Mm2Writer | None = None,
     ) -> None:
         self._lake = lake
@@ -127,6 +128,7 @@ class GroupSync:
         self._clusters = clusters
         self._now = now
         self._recorded = recorded
+        self._only = only
         self._checkpoints = checkpoints
         self._records = GroupRecords(lake, flow, now)
         # Nothing to do for a flow without groups, the commonest of all.
@@ -153,7 +155,13 @@ class GroupSync:
         self._settled = positions if is_settled else None
 
     def _look(self) -> PositionsByFlow:
-        return committed_positions(self._lake, self._flow, self._clusters, recorded=self._recorded)
+        found = committed_positions(self._lake, self._flow, self._clusters, recorded=self._recorded)
+        if self._only is None:
+            return found
+        return {
+            name: {(group, source): held for (group, source), held in here.items() if group in self._only}
+            for name, here in found.items()
+        }
 
     @property
     def _has_groups(self) -> bool:

@@ -6,6 +6,7 @@ from mirrorlake.lake.arrow_types import arrow_table as arrow_table
 from mirrorlake.lake.arrow_types import arrow_type as arrow_type
 from mirrorlake.lake.ask import tables_of as tables_of
 from mirrorlake.lake.audit import Audit as Audit
+from mirrorlake.lake.audit import who as who
 from mirrorlake.lake.control import Control as Control
 from mirrorlake.lake.delta_rs import FolderTables as FolderTables
 from mirrorlake.lake.lake import Lake as Lake

@@ -13,6 +13,7 @@ from mirrorlake.mirror.services.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from mirrorlake.mirror.runner import Runner
+    from mirrorlake.mirror.services.recovery import Recovery
 
 
 class Services:
@@ -31,3 +32,10 @@ class Services:
         from mirrorlake.mirror.runner import Runner
 
         return Runner(self.connections, self.streams, self.checks, self.upkeep)
+
+    @cached_property
+    def recovery(self) -> Recovery:
+        """What fails flows over, and back."""
+        from mirrorlake.mirror.services.recovery import Recovery
+
+        return Recovery(self.connections, self.streams, self.checks)

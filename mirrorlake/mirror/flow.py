@@ -22,9 +22,12 @@ from mirrorlake.offsets import MovedPositions, external_readers, translate
 from mirrorlake.render import Sheet, Shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     from pyspark.sql import DataFrame
 
+    from mirrorlake.failover import FailoverReport
     from mirrorlake.mm2 import OtherMirror, TakeoverPlan
     from mirrorlake.republish import Quarantine
     from mirrorlake.topics import RulesShown, RuleTrial
@@ -189,6 +192,40 @@ class FlowHandle(Shown):
             recorded: take the groups' positions from the lake, where the source is lost.
         """
         return self._services.streams.group_sync(self.config, recorded=recorded).apply()
+
+    # -- recovery -------------------------------------------------------------------------------------------------
+
+    def failover(
+        self,
+        *,
+        groups: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unproven: bool = False,
+        fence_source: str | None = None,
+    ) -> FailoverReport:
+        """Fail this flow over: freeze, drain, prove, place the groups, report; a second call returns the same report.
+
+        The flow is paused for every process of the lake, and stays so until it is failed back. Each step is a row of `audit`:
+        killed, the next call goes on with the first step that is not done (law F).
+
+        Args:
+            groups: only these consumer groups.
+            dry_run: only say what would be done, and what forbids it.
+            unproven: place groups although not everything was compared.
+            fence_source: keep producers off the old source, by `acl` or by a setting of each `topic` (law H).
+
+        Raises:
+            FailoverRefused: a group has members on the target, or what is landed could not be sent or proven; all reasons.
+            UsageError: the flow comes from a lake cluster, or a group is not known.
+            ClusterError: the target does not answer.
+
+        Example:
+            >>> mirror["east->central"].failover(dry_run=True).refusals  # doctest: +SKIP
+            ()
+        """
+        return self._services.recovery.failover(
+            self.name, groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source
+        )
 
     # -- check ----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from mirrorlake.config.edit import FlowPreview
     from mirrorlake.doctor import Findings
+    from mirrorlake.failover import FailoverReport
     from mirrorlake.mm2 import OtherMirror, TakeoverPlan
     from mirrorlake.offsets import MovedPositions, RebuildPlan
     from mirrorlake.publish import LakeProducer, Published
@@ -157,6 +158,18 @@ class Mirror(Shown):
             TakeoverRefused: the plan is refused, or the flow began meanwhile; nothing was changed.
         """
         return self._services.changes.apply_takeover(plan)
+
+    def failover(
+        self,
+        flow: str,
+        *,
+        groups: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unproven: bool = False,
+        fence_source: str | None = None,
+    ) -> FailoverReport:
+        """Fail a flow over (see `FlowHandle.failover`)."""
+        return self[flow].failover(groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source)
 
     def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
         """Plan how to give `target` the merged topics of `like` in their recorded order, without changing anything (law G).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -156,8 +156,11 @@ class Checks:
 
     # -- verification ---------------------------------------------------------------------------------------------
 
-    def verify(self, flow: str | None) -> VerifyReports:
-        """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`)."""
+    def verify(self, flow: str | None, *, lost: Collection[str] = ()) -> VerifyReports:
+        """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`).
+
+        Sources in `lost` are not asked: of their flows, relay and target are compared.
+        """
         connections = self._connections
         chosen = connections.chosen(flow)
         into = {
@@ -178,6 +181,7 @@ class Checks:
                 cut=cuts[each.target],
                 relays=relays,
                 views=views,
+                lost=lost,
                 tell=board.tell,
             )
             return verify.Timed(found=found, began_at=began_at, ended_at=connections.now())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from mirrorlake.topics import ContinuousSync, require_source, rule_changes
 if TYPE_CHECKING:
     from mirrorlake.groups import GroupSync
     from mirrorlake.landing import LandListener, LandSettings
-    from mirrorlake.republish import InOrder, Quarantine, RepublishSettings
+    from mirrorlake.republish import InOrder, Quarantine, Republisher, RepublishSettings
     from mirrorlake.rules import View
 
 
@@ -119,15 +119,32 @@ class Streams:
         restore_ledger: bool = False,
     ) -> Republishing:
         """Republish a flow until it is drained or `stop` is set."""
+        republisher = self._republisher(flow, state, tell)
+        republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
+        return Republishing(flow.name, republisher.records)
+
+    def drain(
+        self, flow: FlowConfig, state: ControlState, *, tell: Tell, through: Callable[[View | None], View] | None
+    ) -> Republishing:
+        """Republish what is landed of a flow; `through` makes the view that records go through from the flow's own."""
+        republisher = self._republisher(flow, state, tell, through)
+        republisher.run(once=True, stop=threading.Event())
+        return Republishing(flow.name, republisher.records)
+
+    def _republisher(
+        self,
+        flow: FlowConfig,
+        state: ControlState,
+        tell: Tell,
+        through: Callable[[View | None], View] | None = None,
+    ) -> Republisher:
         connections = self._connections
         connections.lake.create_all([flow.source])
         settings, audit = self.republish_settings(flow, state), connections.audit()
+        if through is not None:
+            settings = replace(settings, view=through(settings.view))
         audit.record(rule_changes(flow, audit), command="republish")
-        republisher = republish.Republisher(
-            connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell
-        )
-        republisher.run(once=once, stop=stop, rebuild=rebuild, restore_ledger=restore_ledger)
-        return Republishing(flow.name, republisher.records)
+        return republish.Republisher(connections.lake, connections.admin(flow.target), settings, audit=audit, tell=tell)
 
     def in_order(self, flow: str) -> InOrder:
         """Hold a flow's lanes in this process, for what is sent in a given order."""
@@ -224,12 +241,21 @@ class Streams:
         with closing(self._connections.ledger(flow)) as ledger:
             return republish.held_now(flow, target=self._connections.admin(flow.target), ledger=ledger)
 
-    def group_sync(self, flow: FlowConfig, *, recorded: bool = False) -> GroupSync:
-        """Build the group sync of a flow, which reads, plans and sets its groups; `recorded` reads positions from the lake."""
+    def group_sync(self, flow: FlowConfig, *, recorded: bool = False, only: Collection[str] | None = None) -> GroupSync:
+        """Build the group sync of a flow, which reads, plans and sets its groups, or `only` some of them.
+
+        `recorded` reads positions from the lake.
+        """
         connections = self._connections
         checkpoints = connections.mm2_writer(flow) if flow.mm2.checkpoints else None
         return groups.GroupSync(
-            connections.lake, flow, connections, now=connections.now, recorded=recorded, checkpoints=checkpoints
+            connections.lake,
+            flow,
+            connections,
+            now=connections.now,
+            recorded=recorded,
+            only=only,
+            checkpoints=checkpoints,
         )
 
     # -- duties ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,201 @@
+"""What failover, failback, cutover and drill of one flow work with, and the looks and acts that they share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.failover.journal import Journal, Operation
+from mirrorlake.failover.loss import NOWHERE, reached_by
+from mirrorlake.lake import Control, Lake, landed_positions, newest_topics
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.offsets import Clusters
+from mirrorlake.republish import merged_positions, read_lanes
+from mirrorlake.rules import View
+
+# A running mirror looks at the table `control` every 3 s, and ends the batch under way.
+HEARD_S = 6.0
+# A lander elsewhere lands every second or so, a flow sends as often; what has not moved for so long is not there.
+_MOVES_WITHIN_S = 5.0
+_LOOK_S = 0.5
+
+Seam = Callable[[str, str], None]
+"""Hears of each step when its work is done (`done`), and when its row is written (`written`)."""
+
+
+class GroupsOf(Protocol):
+    """Plan and place the groups of a flow."""
+
+    def plan(self) -> GroupPlan:
+        """Return the plan of this moment; changes nothing."""
+
+    def apply(self) -> GroupPlan:
+        """Carry out the plan of this moment."""
+
+
+class Hands(Protocol):
+    """What a mirror does for these operations."""
+
+    def land(self, alias: str) -> int:
+        """Land what a source holds now, and return how many records that were."""
+
+    def drain(self, flow: FlowConfig, *, through: Callable[[View | None], View] | None = None) -> int:
+        """Send all that is landed of a flow, paused or not, and return how many records that were; its duties rest.
+
+        `through` makes the view that the records go through from the flow's own.
+        """
+
+    def verify(self, flow: FlowConfig, *, lost: Collection[str]) -> VerifyReport:
+        """Compare the places where the flow's records stand, without asking the clusters in `lost`."""
+
+    def groups(self, flow: FlowConfig, *, recorded: bool, only: Collection[str] | None) -> GroupsOf:
+        """Return what plans and places the flow's groups, or some of them."""
+
+    def held(self, flow: FlowConfig) -> list[HeldTopic]:
+        """Return the remote topics of a flow that were lost and wait for a choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What an operation on one flow works with; `seam` and `wait` are for tests."""
+
+    flow: FlowConfig
+    lake: Lake
+    clusters: Clusters
+    control: Control
+    journal: Journal
+    hands: Hands
+    now: Callable[[], datetime]
+    seam: Seam = lambda _, __: None
+    wait: Callable[[float], None] = time.sleep
+
+    def write(self, operation: Operation, step: str, *, before: Any = None, after: Any = None) -> Operation:
+        """Write that a step is done."""
+        self.seam(step, "done")
+        written = self.journal.write(operation, step, before=before, after=after)
+        self.seam(step, "written")
+        return written
+
+    # -- looks ----------------------------------------------------------------------------------------------------
+
+    def why_silent(self, alias: str) -> str:
+        """Say why a cluster cannot be asked; empty where it can."""
+        if (pause := self.control.state().of_cluster(alias)) is not None:
+            return f"{alias} is paused by {pause.who}, and was not asked"
+        try:
+            self.clusters.admin(alias).broker_count()
+        except ClusterUnreachable as error:
+            return error.cause
+        return ""
+
+    def sent(self, flow: FlowConfig) -> Mapping[SourcePartition, int]:
+        """Read how far a flow has come, from its ledger."""
+        with closing(self.clusters.ledger(flow)) as reader:
+            return merged_positions(read_lanes(reader, self.clusters.admin(flow.target), flow.ledger_topic))
+
+    def topics(self, flow: FlowConfig) -> list[str]:
+        """List the topics of a flow's source that were there when landing looked last."""
+        known = newest_topics(self.lake, flow.source, "source", missing_ok=True)
+        return sorted(name for name, topic in known.items() if topic.present and flow.carries(name))
+
+    def ends(self, flow: FlowConfig) -> dict[SourcePartition, int]:
+        """Read the ends of a flow's source, in the life of each partition that landing knows.
+
+        Raises:
+            ClusterError: the source does not answer.
+        """
+        source = self.clusters.admin(flow.source)
+        known = newest_topics(self.lake, flow.source, "source", missing_ok=True)
+        states = source.describe(name for name in source.topic_names() if flow.carries(name))
+        partitions = [TopicPartition(name, p) for name, state in states.items() for p in range(state.partitions)]
+        return {
+            SourcePartition(
+                tp.topic, known[tp.topic].generation_of(tp.partition) if tp.topic in known else 1, tp.partition
+            ): end
+            for tp, end in source.latest(partitions).items()
+        }
+
+    def is_watched(self, flow: FlowConfig) -> bool:
+        """Tell whether a mirror that runs has sampled a flow a moment ago."""
+        every = self.clusters.config.sampling.every or timedelta(seconds=30)
+        text = "SELECT max(observed_at) AS at FROM {samples} WHERE subject = 'flow' AND name = :flow"
+        rows = self.lake.ask(text, flow=flow.name, missing_ok=True)
+        return bool(rows and rows[0].at is not None and self.now() - rows[0].at < 3 * every)
+
+    # -- acts -----------------------------------------------------------------------------------------------------
+
+    def land_to(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> int:
+        """Wait until a flow's source is landed up to some ends; land it here where nobody else does.
+
+        Two landers would take the relay from each other, and the one that runs would be parked.
+        """
+
+        def left() -> int:
+            reached = reached_by(self.lake, flow, {})
+            return sum(max(0, end - reached.get(source, NOWHERE).landed) for source, end in ends.items())
+
+        return self.hands.land(flow.source) if self._waits_for(left) else 0
+
+    def send_to_end(self, flow: FlowConfig) -> int:
+        """Wait until all that is landed of a flow is sent; send it here where no mirror that runs does."""
+        if self.is_watched(flow) and self.control.state().of_stream(flow.name, flow.target) is None:
+
+            def left() -> int:
+                return sum(position for _, position in self.behind(flow, self.sent(flow)))
+
+            if not self._waits_for(left):
+                return 0
+        return self.hands.drain(flow)
+
+    def behind(
+        self, flow: FlowConfig, sent: Mapping[SourcePartition, int], held: Mapping[SourcePartition, int] | None = None
+    ) -> list[tuple[SourcePartition, int]]:
+        """List the partitions of which landed records were not sent, and how many offsets that are.
+
+        `held` is what the relay held at a time; what it holds now without it.
+        """
+        held = landed_positions(self.lake, flow.source).reached if held is None else held
+        return [
+            (source, position - sent.get(source, 0))
+            for source, position in sorted(held.items())
+            # A flow whose start leaves the past out owes nothing of a partition before its first record.
+            if flow.carries(source.topic)
+            and sent.get(source, 0) < position
+            and (source in sent or flow.start.kind == "earliest")
+        ]
+
+    def _waits_for(self, left: Callable[[], int]) -> int:
+        """Wait as long as something that is left becomes less; return what is left then."""
+        waiting, moved = left(), time.monotonic()
+        while waiting and time.monotonic() - moved < _MOVES_WITHIN_S:
+            self.wait(_LOOK_S)
+            if (now := left()) != waiting:
+                waiting, moved = now, time.monotonic()
+        return waiting
+
+
+def as_rows(positions: Mapping[SourcePartition, int]) -> list[dict[str, Any]]:
+    """Write positions as a step of the journal holds them."""
+    return [
+        {"topic": s.topic, "generation": s.generation, "partition": s.partition, "position": position}
+        for s, position in sorted(positions.items())
+    ]
+
+
+def of_rows(rows: Any) -> dict[SourcePartition, int]:
+    """Read positions that `as_rows` wrote.
+
+    >>> here = SourcePartition("orders", 1, 0)
+    >>> of_rows(as_rows({here: 7})) == {here: 7}
+    True
+    """
+    return {SourcePartition(r["topic"], r["generation"], r["partition"]): int(r["position"]) for r in rows or ()}

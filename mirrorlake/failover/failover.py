@@ -1,0 +1,310 @@
+"""Fail a flow over: freeze it, drain what can be reached, prove it, place the groups, report.
+
+    freeze   the flow is paused for every process of this lake; the ends of the source are noted where it answers
+    drain    what the source still gives is landed, and all that is landed is sent
+    prove    relay and target are compared, and the source where it answers
+    groups   each group is placed after the last record that it has read (law A)
+    fence    on request: producers are kept off the old source (law H)
+    done     the report, with RPO and RTO as they were measured
+
+Law F (repeatable): each step has a row in `audit`, and the command goes on with the first one that has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
+from mirrorlake.failover.desk import HEARD_S, Desk, GroupsOf, as_rows, of_rows
+from mirrorlake.failover.fence import Fence, fence_plan
+from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, Operation, failed_over
+from mirrorlake.failover.loss import NOWHERE, Reach, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
+from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, Proof, StepTaken, objectives_of
+from mirrorlake.lake import landed_positions
+from mirrorlake.model.control import Subject
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.plan import Change
+from mirrorlake.render import document, plural
+from mirrorlake.topics import settings_in_force
+
+FREEZE, DRAIN, PROVE, GROUPS = "freeze", "drain", "prove", "groups"
+FENCE_PLAN, FENCE = "fence_plan", "fence"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverOptions:
+    """What a person asks of a failover; `groups` is None for all."""
+
+    groups: tuple[str, ...] | None = None
+    unproven: bool = False
+    fence: Fence | None = None
+
+
+class Failover:
+    """One failover of one flow; `run` goes on where an earlier one was killed."""
+
+    def __init__(self, desk: Desk, options: FailoverOptions) -> None:
+        self._desk = desk
+        self._flow = desk.flow
+        self._options = options
+        self._silent = ""
+
+    def run(self, *, dry_run: bool = False) -> FailoverReport:
+        """Fail over, or with `dry_run` only say what would be done.
+
+        Raises:
+            FailoverRefused: it is not safe, with all reasons; the flow may be frozen by then, and nothing is lost.
+            UsageError: the flow comes from a lake cluster, or a group is not known.
+            ClusterError: the target does not answer.
+        """
+        desk, flow = self._desk, self._flow
+        if desk.clusters.config.cluster(flow.source).is_lake:
+            raise UsageError(
+                f"{flow.name} comes from a lake cluster, which nobody consumes from",
+                consequence="there is nothing to fail over",
+                remedy="name a flow between Kafka clusters",
+            )
+        held = failed_over(desk.journal.operations())
+        if held is not None:
+            return self._again(held, dry_run=dry_run)
+        self._silent = desk.why_silent(flow.source)
+        operation = desk.journal.last(FAILOVER)
+        if operation is not None and operation.is_done:
+            # Failed back since.
+            operation = None
+        refusals, plan = self._refusals(operation)
+        if dry_run:
+            return self._report(operation, plan, state="planned", refusals=refusals)
+        if refusals:
+            raise self._refused(refusals)
+        if operation is None:
+            operation = desk.journal.begin(FAILOVER, before=document(self._options), after={"silent": self._silent})
+            desk.seam(BEGIN, "written")
+        for step, carry_out in self._steps().items():
+            if operation.step(step) is None:
+                operation = carry_out(operation)
+        report = self._report(operation, None, state="done")
+        desk.write(operation, DONE, after=document(report))
+        return report
+
+    def _steps(self) -> Mapping[str, Callable[[Operation], Operation]]:
+        steps = {FREEZE: self._freeze, DRAIN: self._drain, PROVE: self._prove, GROUPS: self._groups}
+        return {**steps, FENCE: self._fence} if self._options.fence else steps
+
+    def _again(self, held: Operation, *, dry_run: bool) -> FailoverReport:
+        """Say that it is done; a fence that is asked for now is put up now."""
+        done = held.step(DONE)
+        report = msgspec.convert(done.after if done is not None else {}, FailoverReport)
+        if self._options.fence and not dry_run and held.step(FENCE) is None:
+            fenced = self._fence(held).step(FENCE)
+            report = replace(report, fence=tuple(fenced.after if fenced is not None else ()))
+        return replace(report, is_repeat=True)
+
+    # -- what forbids it ------------------------------------------------------------------------------------------
+
+    def _refusals(self, operation: Operation | None) -> tuple[list[str], GroupPlan]:
+        """List why it would not be safe, and plan the groups as they stand now."""
+        desk, flow = self._desk, self._flow
+        state, found = desk.control.state(), []
+        if (pause := state.of_cluster(flow.target)) is not None:
+            found.append(f"{flow.target} is paused by {pause.who}: {pause.resume_command}")
+        found += [one.cause for one in desk.hands.held(flow)]
+        plan = self._groups_of().plan()
+        named = {position.group for position in plan}
+        if unknown := sorted(set(self._options.groups or ()) - named):
+            known = sorted(
+                {position.group for position in desk.hands.groups(flow, recorded=bool(self._silent), only=None).plan()}
+            )
+            raise UsageError(
+                f"{flow.name} knows no position of group {', '.join(unknown)}",
+                consequence="nothing was changed",
+                remedy=f"name one of: {', '.join(known)}" if known else "no group has a position on its topics",
+            )
+        if operation is None or operation.step(GROUPS) is None:
+            live = sorted(named & desk.clusters.groups(flow.target).active())
+            found += [
+                f"group {group} has members on {flow.target}: stop them, or name the other groups with --group"
+                for group in live
+            ]
+        return found, plan
+
+    def _refused(self, reasons: Sequence[str]) -> FailoverRefused:
+        return FailoverRefused(
+            f"{self._flow.name} is not failed over: {'; '.join(reasons)}",
+            consequence="no group was placed",
+            remedy=f"mend it, then mirrorlake failover --flow '{self._flow.name}' again; it goes on where it stopped",
+            flow=self._flow.name,
+            reasons=tuple(reasons),
+        )
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def _freeze(self, operation: Operation) -> Operation:
+        desk, flow = self._desk, self._flow
+        was = desk.control.state().of_stream(flow.name, flow.target)
+        subject = Subject(kind="flow", name=flow.name)
+        pause = settings_in_force.pause(desk.control, subject, reason=f"failover {operation.id}")
+        ends = {} if self._silent else desk.ends(flow)
+        if was is None and desk.is_watched(flow):
+            # A running mirror ends the batch under way; who takes the flow from it before that would only park it there.
+            desk.wait(HEARD_S)
+        after = {"since": pause.since.isoformat(), "ends": as_rows(ends), "at": desk.now().isoformat()}
+        return desk.write(operation, FREEZE, before={"paused": was is not None}, after=after)
+
+    def _drain(self, operation: Operation) -> Operation:
+        desk, flow = self._desk, self._flow
+        wanted = of_rows((self._after(operation, FREEZE) or {}).get("ends", ()))
+        landed, why = 0, self._silent
+        if not why and wanted:
+            try:
+                landed = desk.land_to(flow, wanted)
+            except (ClusterError, SafetyError) as error:
+                # What cannot be landed does not keep back what is landed; the report says what is missing.
+                why = error.cause
+        held = landed_positions(desk.lake, flow.source).reached
+        sent = desk.hands.drain(flow)
+        positions = desk.sent(flow)
+        behind = [
+            f"{source} is landed up to {held[source]} and republished up to {held[source] - left}"
+            for source, left in desk.behind(flow, positions, held)
+        ]
+        if behind:
+            paused = ", ".join(sorted(desk.control.state().topics_of(flow.name)))
+            reason = f" (paused: {paused})" if paused else ""
+            raise self._refused([f"what is landed could not all be sent{reason}: {'; '.join(behind[:5])}"])
+        after = {"landed": landed, "republished": sent, "silent": why, "cut": as_rows(positions)}
+        return desk.write(operation, DRAIN, after=after)
+
+    def _prove(self, operation: Operation) -> Operation:
+        desk, flow = self._desk, self._flow
+        if self._options.unproven:
+            return desk.write(operation, PROVE, after=document(Proof(is_skipped=True)))
+        found = desk.hands.verify(flow, lost={flow.source} if self._silent else set())
+        proof = Proof.of(found)
+        if not found.equal:
+            raise self._refused(
+                [
+                    f"{plural(len(found.differences), 'difference')}: {'; '.join(proof.differences[:5])} (--unproven goes on)"
+                ]
+            )
+        return desk.write(operation, PROVE, after=document(proof))
+
+    def _groups(self, operation: Operation) -> Operation:
+        plan = self._groups_of().apply()
+        if live := sorted({one.group for one in plan.held if "members on the target" in one.reason}):
+            raise self._refused([f"group {group} has got members on {self._flow.target}: stop them" for group in live])
+        placed = [GroupPlaced.of(position) for position in plan]
+        return self._desk.write(operation, GROUPS, after=document(placed))
+
+    def _fence(self, operation: Operation) -> Operation:
+        desk, flow = self._desk, self._flow
+        if self._silent or self._options.fence is None:
+            return operation
+        source = desk.clusters.admin(flow.source)
+        if operation.step(FENCE_PLAN) is None:
+            plan = fence_plan(flow, desk.topics(flow), self._options.fence, source=source)
+            # Written first: after a death between the two, what was before is still known.
+            operation = desk.write(operation, FENCE_PLAN, after=document(plan.changes))
+        changes = fence_of(operation)
+        for change in changes:
+            source.apply(change)
+        return desk.write(operation, FENCE, after=[*map(str, changes)])
+
+    # -- looks ----------------------------------------------------------------------------------------------------
+
+    def _groups_of(self) -> GroupsOf:
+        return self._desk.hands.groups(self._flow, recorded=bool(self._silent), only=self._options.groups)
+
+    def _after(self, operation: Operation | None, step: str) -> Any:
+        done = operation.step(step) if operation is not None else None
+        return done.after if done is not None else None
+
+    # -- the report -----------------------------------------------------------------------------------------------
+
+    def _report(
+        self, operation: Operation | None, plan: GroupPlan | None, *, state: Any, refusals: Sequence[str] = ()
+    ) -> FailoverReport:
+        desk, flow, now = self._desk, self._flow, self._desk.now()
+        reached = reached_by(desk.lake, flow, desk.sent(flow))
+        frozen, drained = self._after(operation, FREEZE) or {}, self._after(operation, DRAIN) or {}
+        silent = drained.get("silent", self._silent)
+        seen = self._seen(reached, frozen, silent=bool(silent))
+        began = operation.began_at if operation is not None else now
+        rpo_wanted, rto_wanted = objectives_of(flow)
+        proof, placed = self._after(operation, PROVE), self._after(operation, GROUPS)
+        groups = (
+            msgspec.convert(placed, tuple[GroupPlaced, ...])
+            if placed is not None
+            else tuple(GroupPlaced.of(position) for position in plan or ())
+        )
+        note = f"{flow.source}: {silent}" if silent else f"{flow.source} answers: it was landed up to its end"
+        if not silent and state == "planned":
+            note = f"{flow.source} answers: what it holds is landed and sent first"
+        return FailoverReport(
+            flow=flow.name,
+            source=flow.source,
+            target=flow.target,
+            state=state,
+            id=operation.id if operation is not None else "",
+            began_at=began if operation is not None else None,
+            ended_at=now if state == "done" else None,
+            source_answers=not silent,
+            source_note=note,
+            refusals=tuple(refusals),
+            steps=tuple(
+                StepTaken(name=s.name, at=s.at, said=_said(s.name, s.after))
+                for s in (operation.steps if operation else ())
+            ),
+            partitions=bounds_of_loss(reached, seen.ends, seen_at=seen.answered_at),
+            proof=msgspec.convert(proof, Proof) if proof is not None else None,
+            groups=groups,
+            topics=tuple(OpenTopic.of(topic, flow, desk.clusters.config.flows) for topic in desk.topics(flow)),
+            fence=tuple(self._after(operation, FENCE) or ()),
+            rpo_s=rpo_seconds(seen, lost_at=began) if silent else 0.0 if state == "done" else None,
+            rto_s=(now - began).total_seconds() if state == "done" else None,
+            objective_rpo_s=rpo_wanted,
+            objective_rto_s=rto_wanted,
+        )
+
+    def _seen(self, reached: Mapping[SourcePartition, Reach], frozen: Mapping[str, Any], *, silent: bool) -> SourceSeen:
+        """Take the newest look at the source: this failover's own, or what the lake recorded."""
+        ends = of_rows(frozen.get("ends", ()))
+        recorded = last_seen(self._desk.lake, self._flow, reached)
+        if not ends:
+            return recorded
+        at = datetime.fromisoformat(frozen["at"])
+        is_whole = all(end <= reached.get(source, NOWHERE).landed for source, end in ends.items())
+        in_step_at = at if is_whole else recorded.in_step_at
+        return SourceSeen(
+            ends=ends, answered_at=at, silent_at=recorded.silent_at if silent else None, in_step_at=in_step_at
+        )
+
+
+def _said(step: str, after: Any) -> str:
+    if step == DRAIN and isinstance(after, dict):
+        return f"{plural(after['landed'], 'record')} landed, {plural(after['republished'], 'record')} republished"
+    if step == PROVE and isinstance(after, dict):
+        return str(msgspec.convert(after, Proof))
+    if step == GROUPS and isinstance(after, list):
+        return f"{plural(len(after), 'position')}"
+    if step == FREEZE:
+        return "the flow is paused"
+    return ""
+
+
+def positions_of(operation: Operation) -> dict[SourcePartition, int]:
+    """Return how far the flow had come when it was drained: the next upstream offset of each source partition."""
+    drained = operation.step(DRAIN)
+    return of_rows(drained.after["cut"]) if drained is not None else {}
+
+
+def fence_of(operation: Operation) -> tuple[Change, ...]:
+    """Return the changes that fence the source of a failover; none where no fence was asked for."""
+    planned = operation.step(FENCE_PLAN)
+    return () if planned is None else msgspec.convert(planned.after, tuple[Change, ...])

@@ -1,0 +1,81 @@
+"""Keep producers off a source that was failed over; only on request, and as a plan (laws G and H)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.model.acls import EVERYBODY, Acl
+from mirrorlake.model.plan import Change, Plan
+
+Fence = Literal["acl", "topic"]
+FENCES: tuple[Fence, ...] = ("acl", "topic")
+
+# Never copied to a target by default, and no cluster has so many replicas.
+_SETTING, _MOST = "min.insync.replicas", "32767"
+
+
+def fence_plan(flow: FlowConfig, topics: Iterable[str], how: Fence, *, source: ClusterAdmin) -> Plan:
+    """Plan what keeps producers from writing to the flow's topics on the source; empty where that is so already.
+
+    `acl` denies everybody to write, which needs an authorizer; super users are not kept off. `topic` asks for more replicas
+    in sync than there can be: producers with `acks=all`, the default, fail, those with fewer acknowledgements do not.
+
+    Raises:
+        NotAuthorized: the ACLs of the source may not be seen.
+    """
+    topics = sorted(topics)
+    if how == "topic":
+        configs = source.configs(topics)
+        return Plan(
+            tuple(
+                Change(
+                    where=flow.source,
+                    kind="topic",
+                    name=topic,
+                    action="set_configs",
+                    before={_SETTING: configs[topic].get(_SETTING)},
+                    after={_SETTING: _MOST},
+                    reason="producers are kept off the old source",
+                    flow=flow.name,
+                )
+                for topic in topics
+                if configs[topic].get(_SETTING) != _MOST
+            )
+        )
+    known = set(source.acls.list() or ())
+    wanted = [deny_writes(topic) for topic in topics]
+    return Plan(
+        tuple(
+            Change(
+                where=flow.source,
+                kind="acl",
+                name=str(acl),
+                action="create",
+                after=acl.as_dict(),
+                reason="producers are kept off the old source",
+                flow=flow.name,
+            )
+            for acl in wanted
+            if acl not in known
+        )
+    )
+
+
+def deny_writes(topic: str) -> Acl:
+    """Return the ACL that keeps everybody from writing to a topic.
+
+    >>> str(deny_writes("orders"))
+    'User:* must not WRITE topic orders'
+    """
+    return Acl(
+        resource="TOPIC",
+        name=topic,
+        pattern="LITERAL",
+        principal=EVERYBODY,
+        host="*",
+        operation="WRITE",
+        permission="DENY",
+    )

@@ -1,0 +1,165 @@
+"""What may be lost with a source: how far it was seen to reach, against how far it was landed (law E).
+
+A source that is gone tells nothing any more. What is known is how far it reached when it was last looked at, and that it
+answered no more when it was looked at next: records of the time between may be lost without anybody having seen them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import Lake, landed_positions, micros, newest_topics, read_to
+from mirrorlake.model.flow import SourcePartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLoss:
+    """What may be lost of one source partition; positions are next offsets.
+
+    `seen_end` is the source's end when it was last seen, at `seen_at`; None where nobody looked. `missing` are the offsets
+    before it that did not arrive: records and markers, so at most so many records of those that were seen.
+    """
+
+    topic: str
+    generation: int
+    partition: int
+    landed: int
+    republished: int
+    seen_end: int | None = None
+    seen_at: datetime | None = None
+    json_also: ClassVar[tuple[str, ...]] = ("missing",)
+
+    @property
+    def missing(self) -> int:
+        """Offsets that were seen on the source and did not arrive."""
+        return max(0, (self.seen_end or 0) - self.republished)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSeen:
+    """When a source was looked at: last with an answer, and first without one after that.
+
+    `in_step_at` is the last look at which everything that it showed is landed now; None where there was no such look.
+    """
+
+    ends: Mapping[SourcePartition, int]
+    answered_at: datetime | None = None
+    silent_at: datetime | None = None
+    in_step_at: datetime | None = None
+
+
+class Reach(NamedTuple):
+    """How far one source partition is landed and has arrived on the target; next offsets, markers counted."""
+
+    landed: int
+    republished: int
+
+
+def reached_by(lake: Lake, flow: FlowConfig, sent: Mapping[SourcePartition, int]) -> dict[SourcePartition, Reach]:
+    """Find how far each partition that a flow carries is landed and has arrived; `sent` is what its ledger says."""
+    held = landed_positions(lake, flow.source).reached
+    known = newest_topics(lake, flow.source, "source", missing_ok=True)
+    read = {
+        SourcePartition(tp.topic, known[tp.topic].generation_of(tp.partition), tp.partition): position
+        for tp, position in read_to(lake, flow.source).items()
+        if tp.topic in known
+    }
+    found = {}
+    for source in {*held, *sent, *(s for s in read if s in held or s.generation == 1)}:
+        if flow.carries(source.topic):
+            # Control records at the end are read, and never landed nor sent.
+            landed = max(held.get(source, 0), read.get(source, 0))
+            waits = sent.get(source, 0) < held.get(source, 0)
+            found[source] = Reach(landed, sent.get(source, 0) if waits else landed)
+    return found
+
+
+NOWHERE = Reach(0, 0)
+
+
+def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Reach]) -> SourceSeen:
+    """Find how far the source of a flow was seen to reach, and when; asks the lake only."""
+    ends = {
+        SourcePartition(row.topic, row.generation, row.partition): int(row.position)
+        for row in lake.ask(_ENDS, source=flow.source)
+        if flow.carries(row.topic)
+    }
+    [looks] = lake.ask(_ANSWERED, name=flow.source)
+    if looks.answered_at is None:
+        return SourceSeen(ends=ends)
+    [silent] = lake.ask(_SILENT, name=flow.source, after=micros(looks.answered_at))
+    beyond = lake.ask(_BEYOND, source=flow.source, tables={"held": _held(ends, reached)})
+    first = beyond[0].first_at if beyond else None
+    in_step_at = looks.answered_at
+    if first is not None:
+        [before] = lake.ask(_BEFORE, name=flow.source, until=micros(first))
+        in_step_at = before.answered_at
+    return SourceSeen(ends=ends, answered_at=looks.answered_at, silent_at=silent.silent_at, in_step_at=in_step_at)
+
+
+def bounds_of_loss(
+    reached: Mapping[SourcePartition, Reach], ends: Mapping[SourcePartition, int], *, seen_at: datetime | None
+) -> tuple[PartitionLoss, ...]:
+    """Set the ends that were seen against what was landed and what has arrived, a row a source partition.
+
+    Example:
+        >>> orders = SourcePartition("orders", 1, 0)
+        >>> [row] = bounds_of_loss({orders: Reach(90, 90)}, {orders: 97}, seen_at=None)
+        >>> row.missing
+        7
+    """
+    return tuple(
+        PartitionLoss(
+            topic=source.topic,
+            generation=source.generation,
+            partition=source.partition,
+            landed=reached.get(source, NOWHERE).landed,
+            republished=reached.get(source, NOWHERE).republished,
+            seen_end=ends.get(source),
+            seen_at=seen_at if source in ends else None,
+        )
+        for source in sorted({*reached, *ends})
+    )
+
+
+def rpo_seconds(seen: SourceSeen, *, lost_at: datetime) -> float | None:
+    """Bound the time whose records may be lost: from the last look with nothing missing to when the source was gone.
+
+    None where nobody looked at the source; `lost_at` counts where no look found it silent.
+    """
+    if seen.in_step_at is None:
+        return None
+    until = min(seen.silent_at, lost_at) if seen.silent_at is not None else lost_at
+    return max(0.0, (until - seen.in_step_at).total_seconds())
+
+
+def _held(ends: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, Reach]) -> pa.Table:
+    return pa.table(
+        {
+            "topic": pa.array([s.topic for s in ends], pa.string()),
+            "generation": pa.array([s.generation for s in ends], pa.int32()),
+            "partition": pa.array([s.partition for s in ends], pa.int32()),
+            "landed_to": pa.array([reached.get(s, NOWHERE).landed for s in ends], pa.int64()),
+        }
+    )
+
+
+_ENDS = """
+    SELECT topic, generation, partition, max_by(position, observed_at) AS position FROM {positions}
+    WHERE source = :source AND kind = 'last_stable' AND position IS NOT NULL GROUP BY topic, generation, partition
+"""
+_LOOKS = "FROM {samples} WHERE subject = 'cluster' AND name = :name"
+_ANSWERED = f"SELECT max(observed_at) AS answered_at {_LOOKS} AND error IS NULL"
+_BEFORE = f"{_ANSWERED} AND unix_micros(observed_at) < :until"
+_SILENT = f"SELECT min(observed_at) AS silent_at {_LOOKS} AND error IS NOT NULL AND unix_micros(observed_at) > :after"
+_BEYOND = """
+    SELECT min(p.observed_at) AS first_at FROM {positions} AS p JOIN {held} AS h
+        ON p.topic = h.topic AND p.generation = h.generation AND p.partition = h.partition
+    WHERE p.source = :source AND p.kind = 'last_stable' AND p.position > h.landed_to
+"""

@@ -1,0 +1,246 @@
+"""What a failover did, or would do: what may be lost, what each group reads again, where to write now, RPO and RTO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Literal
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.failover.loss import PartitionLoss
+from mirrorlake.model.groups import GroupPosition
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, duration, plural, table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlaced:
+    """Where a group goes on at one partition, and how many records it reads again there (None: not known)."""
+
+    group: str
+    source: str
+    upstream_offset: int
+    target: str
+    downstream_offset: int | None
+    action: str
+    records_again: int | None
+    exact: bool
+    reason: str
+
+    @classmethod
+    def of(cls, position: GroupPosition) -> GroupPlaced:
+        """Take what a report says of a group's position."""
+        resume = position.resume
+        return cls(
+            group=position.group,
+            source=str(resume.source),
+            upstream_offset=resume.upstream_offset,
+            target=str(resume.target),
+            downstream_offset=resume.downstream_offset,
+            action=position.action,
+            records_again=resume.records_again,
+            exact=resume.exact,
+            reason=position.reason,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was proven before the groups were placed; `is_skipped` where the command was told to go on without."""
+
+    is_skipped: bool = False
+    verified: int = 0
+    not_compared: int = 0
+    differences: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: VerifyReport) -> Proof:
+        """Take what a report says of a verification."""
+        differences = (f"{d.where}: {d.problem} {d.topic}-{d.partition}@{d.offset}" for d in found.differences)
+        return cls(verified=found.verified, not_compared=found.not_compared, differences=tuple(differences)[:20])
+
+    def __str__(self) -> str:
+        if self.is_skipped:
+            return "not proven: the command was told to go on without (--unproven)"
+        left = f", {plural(self.not_compared, 'record')} not compared" if self.not_compared else ""
+        return f"{plural(self.verified, 'record')} verified{left}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTopic:
+    """A topic of the flow after a failover: producers write to `write_to`, consumers read all of `read_from`.
+
+    `goes_back_by` is the flow that carries what is written there to the old source; None where the settings have none.
+    """
+
+    topic: str
+    write_to: str
+    read_from: tuple[str, ...]
+    goes_back_by: str | None = None
+
+    @classmethod
+    def of(cls, topic: str, flow: FlowConfig, flows: Iterable[FlowConfig]) -> OpenTopic:
+        """Say where the producers and the consumers of a source topic go on at the target."""
+        remote = flow.remote_topic(topic)
+        # A topic that carries its source's name came from there, and is never sent back there.
+        write_to = topic if flow.policy.kind == "default" else remote
+        back = [each for each in flows if (each.source, each.target) == (flow.target, flow.source)]
+        return cls(
+            topic=topic,
+            write_to=write_to,
+            read_from=(remote,) if remote == write_to else (remote, write_to),
+            goes_back_by=next((each.name for each in back if each.carries(write_to)), None),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTaken:
+    """One step: when it was done, and what it came to in a few words."""
+
+    name: str
+    at: datetime
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FailoverReport(JsonShown):
+    """What a failover did (`done`) or would do (`planned`).
+
+    `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `rto_s` are the seconds from the command's
+    first step to its last one, whatever lay between. `source_note` says how the source was found. `refusals` are the reasons why
+    a planned failover would be refused.
+    """
+
+    flow: str
+    source: str
+    target: str
+    state: Literal["planned", "done"]
+    id: str = ""
+    is_repeat: bool = False
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    source_answers: bool = False
+    source_note: str = ""
+    refusals: tuple[str, ...] = ()
+    steps: tuple[StepTaken, ...] = ()
+    partitions: tuple[PartitionLoss, ...] = ()
+    proof: Proof | None = None
+    groups: tuple[GroupPlaced, ...] = ()
+    topics: tuple[OpenTopic, ...] = ()
+    fence: tuple[str, ...] = ()
+    rpo_s: float | None = None
+    rto_s: float | None = None
+    objective_rpo_s: float | None = None
+    objective_rto_s: float | None = None
+    json_also: ClassVar[tuple[str, ...]] = ("missing", "records_again", "held")
+
+    @property
+    def missing(self) -> int:
+        """Offsets that were seen on the source and did not arrive; of those, records are lost with the source."""
+        return sum(one.missing for one in self.partitions)
+
+    @property
+    def records_again(self) -> int | None:
+        """Records that groups read again, of all groups; None where that of one is not known."""
+        counts = [one.records_again for one in self.groups if one.action != "hold"]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def held(self) -> int:
+        """Positions of groups that were left as they are, each with its reason."""
+        return sum(one.action == "hold" for one in self.groups)
+
+    def sheet(self) -> Sheet:
+        """Show what may be lost first, then groups, where to write, and the steps."""
+        again = self.records_again
+        facts = (
+            f"{plural(self.missing, 'offset')} seen and not arrived",
+            f"RPO {_measured(self.rpo_s, self.objective_rpo_s)}",
+            f"RTO {_measured(self.rto_s, self.objective_rto_s)}" if self.state == "done" else None,
+            "records read again: " + ("not known" if again is None else f"{again:,}".replace(",", " ")),
+        )
+        parts: list[str | Table] = [f"refused: {reason}" for reason in self.refusals]
+        if self.is_repeat:
+            parts.append(f"{self.flow} was failed over before; nothing was done again")
+        parts += [self.source_note] if self.source_note else []
+        parts += [str(self.proof)] if self.proof is not None else []
+        parts += [_losses(self.partitions)] if self.partitions else []
+        parts += [groups_table(self.groups)] if self.groups else ["no group has a position on this flow's topics"]
+        parts += [_topics(self.topics, self.target)] if self.topics else []
+        parts += [f"fence on {self.source}: {line}" for line in self.fence]
+        parts += [steps_table(self.steps)]
+        return Sheet(
+            title=f"failover {self.flow}", badge=self._badge(), facts=facts, parts=tuple(p for p in parts if p)
+        )
+
+    def _badge(self) -> Badge:
+        if self.refusals:
+            return badge("refused")
+        if self.state == "planned":
+            return badge("nothing was changed", "note")
+        return badge("failed over", "warn" if self.held or self.missing else "good")
+
+
+def _measured(seconds: float | None, objective: float | None) -> str:
+    said = "not known" if seconds is None else duration(seconds * 1000)
+    if objective is None:
+        return said
+    verdict = "" if seconds is None else (", met" if seconds <= objective else ", missed")
+    return f"{said} (objective {duration(objective * 1000)}{verdict})"
+
+
+def _losses(rows: Iterable[PartitionLoss]) -> Table:
+    columns = ["topic", "generation", "partition", "source end", "seen at", "landed", "republished", "not arrived"]
+    found = [
+        (
+            one.topic,
+            str(one.generation),
+            str(one.partition),
+            None if one.seen_end is None else str(one.seen_end),
+            one.seen_at,
+            str(one.landed),
+            str(one.republished),
+            one.missing,
+        )
+        for one in sorted(rows, key=lambda one: (-one.missing, one.topic, one.generation, one.partition))
+    ]
+    return table("what may be lost with the source", columns, found)
+
+
+def groups_table(rows: Iterable[GroupPlaced]) -> Table:
+    """Show where groups go on, those that are held back first."""
+    columns = ["group", "source", "upstream", "target", "downstream", "reads again", "action", "reason"]
+    found = [
+        (
+            one.group,
+            one.source,
+            str(one.upstream_offset),
+            one.target,
+            None if one.downstream_offset is None else str(one.downstream_offset),
+            one.records_again,
+            badge(one.action, "note" if one.action == "move" else None),
+            one.reason,
+        )
+        for one in sorted(rows, key=lambda one: (one.action != "hold", one.group, one.source))
+    ]
+    return table("groups", columns, found)
+
+
+def _topics(rows: Iterable[OpenTopic], target: str) -> Table:
+    columns = ["topic", f"producers write to ({target})", "consumers read", "goes back by"]
+    found = [(one.topic, one.write_to, ", ".join(one.read_from), one.goes_back_by) for one in rows]
+    return table("topics that are open", columns, found)
+
+
+def steps_table(steps: Iterable[StepTaken]) -> Table:
+    """Show the steps that are done."""
+    return table("steps", ["step", "at", "result"], [(one.name, one.at, one.said) for one in steps])
+
+
+def objectives_of(flow: FlowConfig) -> tuple[float | None, float | None]:
+    """Return the objectives of a flow's RPO and RTO in seconds, None where they are not set."""
+    wanted: Any = getattr(flow, "objectives", None)
+    found = [getattr(wanted, name, None) for name in ("rpo", "rto")]
+    rpo, rto = (one.total_seconds() if isinstance(one, timedelta) else None for one in found)
+    return rpo, rto

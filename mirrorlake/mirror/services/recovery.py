@@ -1,0 +1,92 @@
+"""Failover and what comes after it: what a mirror does for the steps of `mirrorlake.failover`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from mirrorlake import failover
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.failover import Desk, FailoverOptions, FailoverReport, Journal, Seam
+from mirrorlake.groups import GroupSync
+from mirrorlake.lake import who
+from mirrorlake.mirror.services.checks import Checks
+from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.model.control import Pause, Subject
+from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.rules import View
+
+
+class Recovery:
+    """Fail flows of one mirror over."""
+
+    def __init__(self, connections: Connections, streams: Streams, checks: Checks) -> None:
+        self._connections = connections
+        self._streams = streams
+        self._checks = checks
+
+    def failover(
+        self,
+        flow: str,
+        *,
+        groups: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unproven: bool = False,
+        fence_source: str | None = None,
+        seam: Seam | None = None,
+    ) -> FailoverReport:
+        """Fail a flow over (see `FlowHandle.failover`); `seam` hears of each step, for tests."""
+        fence = next((one for one in failover.FENCES if one == fence_source), None)
+        if fence_source is not None and fence is None:
+            raise UsageError(
+                f"'{fence_source}' is not a way to keep producers off a source",
+                consequence="nothing was changed",
+                remedy=f"name one of: {', '.join(failover.FENCES)}",
+            )
+        options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, fence=fence)
+        return failover.Failover(self._desk(flow, seam), options).run(dry_run=dry_run)
+
+    def _desk(self, flow: str, seam: Seam | None) -> Desk:
+        connections, settings = self._connections, self._connections.config.flow(flow)
+        connections.create_tables()
+        desk = Desk(
+            flow=settings,
+            lake=connections.lake,
+            clusters=connections,
+            control=connections.control(),
+            journal=Journal(connections.lake, flow=settings.name, where=settings.target, now=connections.now),
+            hands=self,
+            now=connections.now,
+        )
+        return desk if seam is None else replace(desk, seam=seam)
+
+    # -- hands ----------------------------------------------------------------------------------------------------
+
+    def land(self, alias: str) -> int:
+        """Land what a source holds now, and return how many records that were."""
+        with self._connections.board() as board:
+            return self._streams.land(alias, threading.Event(), once=True, tell=board.tell).records
+
+    def drain(self, flow: FlowConfig, *, through: Callable[[View | None], View] | None = None) -> int:
+        """Send all that is landed of a flow, paused or not, and return how many records that were; its duties rest."""
+        state, at = self._connections.control().state(), self._connections.now()
+        source = Subject(kind="cluster", name=flow.source)
+        rests = replace(state, pauses={**state.pauses, source: Pause(subject=source, who=who(), since=at)})
+        with self._connections.board() as board:
+            return self._streams.drain(flow, rests, tell=board.tell, through=through).records
+
+    def verify(self, flow: FlowConfig, *, lost: Collection[str]) -> VerifyReport:
+        """Compare the places where the flow's records stand, without asking the clusters in `lost`."""
+        return self._checks.verify(flow.name, lost=lost)[0]
+
+    def groups(self, flow: FlowConfig, *, recorded: bool, only: Collection[str] | None) -> GroupSync:
+        """Return what plans and places the flow's groups, or some of them."""
+        return self._streams.group_sync(flow, recorded=recorded, only=only)
+
+    def held(self, flow: FlowConfig) -> list[HeldTopic]:
+        """Return the remote topics of a flow that were lost and wait for a choice."""
+        return self._streams.held(flow)

@@ -1,0 +1,126 @@
+"""The steps of a failover in `audit`, and what may be lost by the looks that the lake recorded; no broker, no session."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.failover.failover import fence_of
+from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
+from mirrorlake.failover.loss import Reach, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
+from mirrorlake.failover.report import FailoverReport, OpenTopic
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.rows import position_row
+from mirrorlake.lake.schema import AUDIT, POSITIONS, SAMPLES
+from mirrorlake.model.flow import SourcePartition
+from tests.builders import mirror_config
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+ORDERS = SourcePartition("orders", 1, 0)
+FLOW = "east->central"
+
+
+def no_session() -> Any:
+    raise AssertionError("a question about a folder needs no Spark")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
+    for table in (AUDIT, POSITIONS, SAMPLES):
+        FolderTables().create(lake.meta_location(table), table)
+    return lake
+
+
+def journal_of(lake: Lake, *times: datetime) -> Journal:
+    clock = iter(times)
+    return Journal(lake, flow=FLOW, where="central", now=lambda: next(clock))
+
+
+@pytest.mark.law("F")
+def test_law_f_an_operation_goes_on_after_its_last_step_whatever_the_clock_says(lake: Lake) -> None:
+    journal = journal_of(lake, NOON, NOON - timedelta(hours=3), NOON - timedelta(hours=2))
+    begun = journal.begin(FAILOVER, before={"unproven": False})
+    frozen = journal.write(begun, "freeze", after={"ends": []})
+    assert [step.name for step in frozen.steps] == [BEGIN, "freeze"]
+    [found] = journal.operations()
+    assert [step.name for step in found.steps] == [BEGIN, "freeze"], "a clock that was set back changes no order"
+    assert found.began_at == NOON
+    assert found.step(BEGIN) is not None
+    assert not found.is_done
+    assert failed_over([found]) is None
+    journal.write(found, DONE, after={"rpo_s": 1.5})
+    assert failed_over(journal.operations()) is not None
+
+
+def test_a_flow_is_failed_over_until_it_is_failed_back(lake: Lake) -> None:
+    journal = journal_of(lake, *(NOON + timedelta(minutes=minute) for minute in range(9)))
+    over = journal.write(journal.begin(FAILOVER), DONE)
+    back = journal.begin(FAILBACK)
+    assert failed_over(journal.operations()) is not None, "a failback under way has not ended the failover"
+    journal.write(back, DONE)
+    assert failed_over(journal.operations()) is None
+    assert journal.last(FAILOVER) is not None
+    assert fence_of(over) == ()
+    other = Journal(lake, flow="west->central", where="central", now=lambda: NOON)
+    assert other.operations() == []
+
+
+def see(lake: Lake, at: datetime, end: int | None, *, error: str | None = None) -> None:
+    row = dict.fromkeys(("complete", "positions", "changed", "took_ms"))
+    lake.append_rows(SAMPLES, [{**row, "observed_at": at, "subject": "cluster", "name": "east", "error": error}])
+    if end is not None:
+        lake.append_rows(POSITIONS, [position_row("east", ORDERS, "last_stable", end, at)])
+
+
+def test_the_looks_at_a_source_bound_what_may_be_lost(lake: Lake) -> None:
+    flow = mirror_config({"source": "east", "target": "central", "topics": "orders"}).flow(FLOW)
+    minute = timedelta(minutes=1)
+    see(lake, NOON, 90)
+    # Nothing new: no position is written, and the look counts.
+    see(lake, NOON + minute, None)
+    see(lake, NOON + 2 * minute, 97)
+    see(lake, NOON + 3 * minute, None, error="away")
+    reached = {ORDERS: Reach(90, 90)}
+    seen = last_seen(lake, flow, reached)
+    assert seen.ends == {ORDERS: 97}
+    assert seen.answered_at == NOON + 2 * minute
+    assert seen.silent_at == NOON + 3 * minute
+    assert seen.in_step_at == NOON + minute, "the newest look at which all that was seen is landed now"
+    assert rpo_seconds(seen, lost_at=NOON + timedelta(hours=1)) == 120
+    [row] = bounds_of_loss(reached, seen.ends, seen_at=seen.answered_at)
+    assert (row.missing, row.seen_end) == (7, 97)
+    whole = last_seen(lake, flow, {ORDERS: Reach(97, 97)})
+    assert whole.in_step_at == NOON + 2 * minute
+    assert rpo_seconds(whole, lost_at=NOON + timedelta(hours=1)) == 60, "until the first look without an answer"
+
+
+def test_nobody_looked(lake: Lake) -> None:
+    flow = mirror_config({"source": "east", "target": "central", "topics": "orders"}).flow(FLOW)
+    seen = last_seen(lake, flow, {})
+    assert seen == SourceSeen(ends={})
+    assert rpo_seconds(seen, lost_at=NOON) is None
+
+
+def test_where_producers_go_on() -> None:
+    back = {"source": "central", "target": "east", "topics": "orders"}
+    config = mirror_config({"source": "east", "target": "central", "topics": "orders"}, back)
+    open_topic = OpenTopic.of("orders", config.flow(FLOW), config.flows)
+    assert (open_topic.write_to, open_topic.read_from) == ("orders", ("east.orders", "orders"))
+    assert open_topic.goes_back_by == "central->east"
+    same = mirror_config({"source": "east", "target": "central", "topics": "orders", "policy": "identity"})
+    assert OpenTopic.of("orders", same.flow(FLOW), same.flows) == OpenTopic(
+        topic="orders", write_to="orders", read_from=("orders",)
+    )
+
+
+def test_a_report_says_what_is_not_known() -> None:
+    report = FailoverReport(flow=FLOW, source="east", target="central", state="planned", refusals=("a reason",))
+    assert "refused: a reason" in str(report)
+    assert "RPO not known" in str(report)
+    assert report.as_dict()["missing"] == 0
