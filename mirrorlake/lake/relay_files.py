@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import reduce
 from heapq import heapify, heappop, heappush
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -75,28 +77,58 @@ def _first(batch: pa.RecordBatch) -> int:
 
 
 def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the file's records of its source partition in offset order, from `position` on, each offset once."""
+    """Yield the file's records of its source partition in offset order, from `position` on, each offset once.
+
+    Where the file was rewritten since it was listed and is not on disk any more, those in its place are read: what was
+    erased is in none of them (law E: the table `removed` says so).
+    """
     filesystem, path = open_place(file.uri)
+    try:
+        opened = filesystem.open_input_file(path)
+    except FileNotFoundError:
+        yield from _read_in_its_place(file, Path("/", path), position)
+        return
+    with opened:
+        yield from _read_open(opened, file, position)
+
+
+def _read_in_its_place(file: RelayFile, path: Path, position: int | None) -> Iterator[pa.RecordBatch]:
+    from mirrorlake.lake.delta_rs import FolderTables
+    from mirrorlake.lake.relay_log import RelayLog
+
+    if not (path.parent / "_delta_log").is_dir():
+        raise FileNotFoundError(path)
+    listed = RelayLog(FolderTables(), str(path.parent)).files({file.source: file.first_offset})
+    found = [one for one in listed if one.source == file.source and one.first_offset <= file.last_offset]
+    if any(one.uri == file.uri for one in found):
+        # The table names it, and it is gone: lost, not rewritten.
+        raise FileNotFoundError(path)
+    for rows in read_in_order(found, position=max(position or 0, file.first_offset)):
+        until = int(np.searchsorted(rows.column("offset").to_numpy(), file.last_offset, side="right"))
+        if until:
+            yield rows.slice(0, until)
+
+
+def _read_open(source: Any, file: RelayFile, position: int | None) -> Iterator[pa.RecordBatch]:
     places = ["offset", *(SOURCE_KEY if file.shared else ())]
-    with filesystem.open_input_file(path) as source:
-        parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
-        # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
-        is_ordered = _is_ordered(_mine(parquet.read(columns=places, use_threads=False), file))
-        names = [*COLUMNS, *places[1:]]
-        if is_ordered:
-            batches: Iterable[pa.RecordBatch] = (
-                rows
-                for batch in parquet.iter_batches(batch_size=_ROWS, columns=names, use_threads=False)
-                for rows in _mine(pa.Table.from_batches([batch]), file).to_batches()
-            )
-        else:
-            batches = _sorted(_mine(parquet.read(columns=names, use_threads=False), file))
-        for rows in batches:
-            if position is not None and len(rows) and _first(rows) < position:
-                offsets = rows.column("offset").to_numpy(zero_copy_only=False)
-                rows = rows.slice(int(np.searchsorted(offsets, position)))
-            if len(rows):
-                yield rows.select(list(COLUMNS))
+    parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+    # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
+    is_ordered = _is_ordered(_mine(parquet.read(columns=places, use_threads=False), file))
+    names = [*COLUMNS, *places[1:]]
+    if is_ordered:
+        batches: Iterable[pa.RecordBatch] = (
+            rows
+            for batch in parquet.iter_batches(batch_size=_ROWS, columns=names, use_threads=False)
+            for rows in _mine(pa.Table.from_batches([batch]), file).to_batches()
+        )
+    else:
+        batches = _sorted(_mine(parquet.read(columns=names, use_threads=False), file))
+    for rows in batches:
+        if position is not None and len(rows) and _first(rows) < position:
+            offsets = rows.column("offset").to_numpy(zero_copy_only=False)
+            rows = rows.slice(int(np.searchsorted(offsets, position)))
+        if len(rows):
+            yield rows.select(list(COLUMNS))
 
 
 def newest_timestamp(file: RelayFile) -> datetime:

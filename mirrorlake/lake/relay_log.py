@@ -55,7 +55,11 @@ class RelayLog:
         found: list[RelayFile] = []
         while (text := self._commit(self.version + 1)) is not None:
             self.version += 1
-            found += [file for added in _added(text) for file in self._held(added)]
+            try:
+                found += [file for added in _added(text) for file in self._held(added)]
+            except FileNotFoundError:
+                # It had to be opened, and was rewritten and deleted meanwhile.
+                return self.files(positions)
         if time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + CHECK_EVERY_S
             if self._newest() > self.version and self._commit(self.version + 1) is None:

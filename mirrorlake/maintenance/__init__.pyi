@@ -1,6 +1,9 @@
 """The face of `mirrorlake.maintenance`: what other rooms use of it; its modules are its own."""
 
 from mirrorlake.maintenance.compaction import SentUpTo as SentUpTo
+from mirrorlake.maintenance.erasure import Eraser as Eraser
+from mirrorlake.maintenance.erasure_results import Erasure as Erasure
 from mirrorlake.maintenance.maintain import LakeUpkeep as LakeUpkeep
 from mirrorlake.maintenance.results import Maintained as Maintained
 from mirrorlake.maintenance.results import TrimmedLedger as TrimmedLedger
+from mirrorlake.maintenance.selector import Selector as Selector

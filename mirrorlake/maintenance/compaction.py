@@ -97,9 +97,9 @@ def _replaced(table: TableUpkeep, written: Sequence[tuple[Sequence[KeptFile], Wr
     removed = [LiveFile(file.path, file.size) for group, _ in written for file in group]
     if not written or table.replace(removed, [file for _, file in written], why="compact"):
         return True
-    # Another compactor, or a repair, was faster.
+    # Another compactor, a repair or an erasure was faster; the last deletes what holds what was erased.
     for _, file in written:
-        Path(table.path, file.path).unlink()
+        Path(table.path, file.path).unlink(missing_ok=True)
     return False
 
 

@@ -18,7 +18,7 @@ from mirrorlake.config.schema import ClusterConfig, MaintenanceConfig, Retention
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.lake import SIDE_TABLES, Lake, TableSchema, TableUpkeep, accounted_positions, proven_until
 from mirrorlake.maintenance.compaction import HOT, SentUpTo, compact_relay, kept_files
-from mirrorlake.maintenance.removal import Removals
+from mirrorlake.maintenance.removal import Removals, quarantined_by
 from mirrorlake.maintenance.results import Compacted, Expired, HeldBack, KeptTable
 from mirrorlake.maintenance.retention import Guard, not_accounted, not_proven, not_sent, plan_expiry, replayable
 from mirrorlake.maintenance.side_tables import compact_side_table
@@ -91,7 +91,7 @@ class LakeUpkeep:
 
     def _expired(self, table: TableUpkeep, alias: str, flows: Sequence[SentUpTo], *, plan: bool) -> _Left:
         """Take out what is past the retention of a relay; first what was announced before."""
-        removals = Removals(self._lake, alias, table)
+        removals = Removals(self._lake, alias, table, quarantined_by(standing.flow for standing in flows))
         if not plan:
             removals.finish()
         cluster, now = self._clusters.get(alias), self._now()

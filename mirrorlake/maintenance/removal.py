@@ -2,7 +2,8 @@
 
     1  a row of `removed` says what is about to leave
     2  one commit or several, each the very next version of the snapshot in which its files are live, take it out
-    3  a second row says from which version on it is gone
+    3  of an erasure, every file on disk that still holds one of the records is deleted, and quarantined copies go
+    4  a second row says from which version on it is gone
 
 Law E: at no moment is a record missing without a reason, and a death between two steps leaves an act that is announced and
 not done: the next pass does it (`finish`). Doing it twice takes nothing else out.
@@ -11,9 +12,11 @@ not done: the next pass does it (`finish`). Doing it twice takes nothing else ou
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -23,11 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
+    QUARANTINE,
     RELAY_ROWS,
     Lake,
     LiveFile,
+    TableSchema,
     TableUpkeep,
     WrittenFile,
     removed_from,
@@ -35,8 +41,9 @@ from mirrorlake.lake import (
     write_removed,
 )
 from mirrorlake.maintenance.retention import Expiry
+from mirrorlake.maintenance.side_tables import read_side_files, write_side_file
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
-from mirrorlake.model.removed import EXPIRED, Removed
+from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
 # An append-only table refuses to lose a record (decision 0027).
 REMOVABLE = {"delta.appendOnly": "false"}
@@ -48,12 +55,16 @@ _PLACE = (*SOURCE_KEY, "offset")
 
 
 class Removals:
-    """Take records out of the relay of one source; several of these, here or elsewhere, do no harm."""
+    """Take records out of the relay of one source; several of these, here or elsewhere, do no harm.
 
-    def __init__(self, lake: Lake, alias: str, table: TableUpkeep) -> None:
+    `flows` are the names under which records of the source may be quarantined.
+    """
+
+    def __init__(self, lake: Lake, alias: str, table: TableUpkeep, flows: Collection[str] = ()) -> None:
         self._lake = lake
         self._alias = alias
         self._table = table
+        self._flows = flows
 
     def expire(self, expiries: Sequence[Expiry], now: datetime) -> list[Removed]:
         """Take out whole files that are past their retention."""
@@ -76,15 +87,28 @@ class Removals:
             return []
         # Not at the table's creation: most relays never lose a record, and the property says so to everybody.
         self._table.settle(REMOVABLE)
-        version = self._commit(removals)
-        done = [replace(one, relay_version=version) for one in removals]
+        version = self._commit(_Gone(removals), f"{removals[0].kind} {removals[0].removal}")
+        evidence: dict[str, Any] = {}
+        erased = _Gone(one for one in removals if one.kind == ERASED)
+        if erased:
+            evidence["deleted_files"] = purge(self._table, erased)
+            evidence["quarantined"] = self._out_of_quarantine(erased)
+        done = [
+            replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
+            for one in removals
+        ]
         write_removed(self._lake, self._alias, done)
         return done
 
-    def _commit(self, removals: Sequence[Removed]) -> int:
+    def _out_of_quarantine(self, gone: _Gone) -> int:
+        """Take copies of erased records out of `quarantine`; count them."""
+        table = self._lake.upkeep(self._lake.meta_location(QUARANTINE))
+        return (
+            0 if table is None else out_of_side_table(table, QUARANTINE, partial(gone.quarantined, flows=self._flows))
+        )
+
+    def _commit(self, gone: _Gone, why: str) -> int:
         """Take the records out of every live file; return the version from which on none of them is there."""
-        gone = _Gone(removals)
-        why = f"{removals[0].kind} {removals[0].removal}"
         for _ in range(_ATTEMPTS):
             touched = list(gone.files(self._table.live()))
             parts = [touched[at : at + _FILES_A_COMMIT] for at in range(0, len(touched), _FILES_A_COMMIT)]
@@ -164,6 +188,27 @@ class _Gone:
             source: np.array([first + length for first, length in sorted(found)]) for source, found in ranges.items()
         }
 
+    def __bool__(self) -> bool:
+        return bool(self._until or self._firsts)
+
+    def quarantined(self, rows: pa.Table, *, flows: Collection[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Tell which rows of `quarantine` are copies of these records."""
+        mine = pc.is_in(rows.column("flow"), pa.array(sorted(flows), pa.string())).to_numpy()
+        found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
+        return found
+
+    def are_in(self, path: Path) -> bool:
+        """Tell whether a file holds one of the records; its footer mostly tells that it does not."""
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+            names = parquet.schema.names
+            groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
+            ends = [_ends(group.column(names.index(name)).statistics) for group in groups for name in _PLACE]
+            if None not in ends and len(ends) == len(_PLACE):
+                least, most = ([end[at] for end in ends if end is not None] for at in (0, 1))
+                if least[:3] == most[:3] and not self._overlap(SourcePartition(*least[:3]), least[3], most[3]):
+                    return False
+            return bool(self._leave(parquet.read(list(_PLACE), use_threads=False)).any())
+
     def files(self, live: pa.Table) -> Iterator[_Touched]:
         """List the live files that may hold one of the records."""
         named = [f"{end}.{key}" for key in _PLACE for end in ("min", "max")]
@@ -213,6 +258,73 @@ class _Gone:
         if source not in self._firsts:
             return False
         return bool(np.any((self._firsts[source] <= last) & (self._ends[source] > first)))
+
+
+def quarantined_by(flows: Iterable[FlowConfig]) -> list[str]:
+    """Name the flows, re-drives among them, that may have quarantined a record of their source."""
+    return [name for flow in flows for name in (flow.name, flow.redrive_name)]
+
+
+def _ends(statistics: Any) -> tuple[Any, Any] | None:
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
+
+
+def purge(table: TableUpkeep, gone: _Gone) -> list[str]:
+    """Delete the files on disk that hold one of the records and that the table does not name any more; name them.
+
+    Those of older versions, of a rewriting, and of a writer that died. What is about to be committed holds none: its offsets
+    are newer, or it stands in the place of files that are live no more, and is refused.
+    """
+    live = {unquote(path) for path in table.live().column("path").to_pylist()}
+    deleted = []
+    for path in sorted(Path(table.path).glob("*.parquet")):
+        if path.name in live:
+            continue
+        with suppress(FileNotFoundError, pa.ArrowInvalid):
+            # What cannot be read is being written, or was never ended.
+            if gone.are_in(path):
+                path.unlink()
+                deleted.append(path.name)
+    return deleted
+
+
+def out_of_side_table(
+    table: TableUpkeep, schema: TableSchema, leaves: Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]
+) -> int:
+    """Take rows out of a side table, and delete what held them; count them."""
+    taken = 0
+    for _ in range(_ATTEMPTS):
+        removed, written, count = [], [], 0
+        for row in table.live().select(["path", "size_bytes"]).to_pylist():
+            rows = read_side_files(table, [row["path"]])
+            if (gone := leaves(rows)).any():
+                removed.append(LiveFile(row["path"], row["size_bytes"]))
+                count += int(gone.sum())
+                if not gone.all():
+                    written.append(write_side_file(table, schema, rows.filter(pa.array(~gone))))
+        if not removed:
+            _purge_side_table(table, leaves)
+            return taken
+        table.settle(REMOVABLE)
+        # Looked at again, also where it was committed: Spark's commit may have come at the same moment.
+        if table.replace(removed, written, data_change=True, why="erase"):
+            taken += count
+        else:
+            for file in written:
+                Path(table.path, file.path).unlink()
+    raise StoreError(
+        f"rows of {schema.name} come back while they are erased",
+        consequence="it is announced in the table removed, and the next upkeep does it",
+        remedy="mirrorlake maintain, while no flow quarantines records",
+    )
+
+
+def _purge_side_table(table: TableUpkeep, leaves: Callable[[pa.Table], np.ndarray[Any, np.dtype[np.bool_]]]) -> None:
+    live = {unquote(path) for path in table.live().column("path").to_pylist()}
+    for path in Path(table.path).glob("*.parquet"):
+        with suppress(FileNotFoundError, pa.ArrowInvalid):
+            if path.name not in live and leaves(read_side_files(table, [path.name])).any():
+                path.unlink()
 
 
 def _announced(expiry: Expiry, removal: str, now: datetime) -> Removed:

@@ -58,15 +58,25 @@ def compact_side_table(table: TableUpkeep, schema: TableSchema, *, plan: bool = 
 
 
 def _rewrite(table: TableUpkeep, schema: TableSchema, group: Sequence[Mapping[str, Any]]) -> WrittenFile:
-    paths = [str(Path(table.path, unquote(file["path"]))) for file in group]
-    # Columns that came with a later release are null in older files.
-    rows = ds.dataset(paths, schema=table.schema, format="parquet").to_table()
+    rows = read_side_files(table, [file["path"] for file in group])
     if rows.num_rows != sum(file["num_records"] for file in group):
         raise StoreError(
             f"files of {schema.name} do not hold what their statistics say",
             consequence="they stay as they are; nothing was replaced",
             remedy="mirrorlake doctor",
         )
+    return write_side_file(table, schema, rows)
+
+
+def read_side_files(table: TableUpkeep, names: Sequence[str]) -> pa.Table:
+    """Read the rows of files of a side table."""
+    paths = [str(Path(table.path, unquote(name))) for name in names]
+    # Columns that came with a later release are null in older files.
+    return ds.dataset(paths, schema=table.schema, format="parquet").to_table()
+
+
+def write_side_file(table: TableUpkeep, schema: TableSchema, rows: pa.Table) -> WrittenFile:
+    """Write rows of a side table to a file that no commit names yet, sorted as look-ups ask for them."""
     if order := _looked_up_by(schema):
         rows = rows.sort_by([(name, "ascending") for name in order])
     path = Path(table.path, f"part-{uuid.uuid4()}.zstd.parquet")

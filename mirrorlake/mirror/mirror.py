@@ -17,7 +17,7 @@ from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag import Lag, Report, SampledMoment, Status
 from mirrorlake.lake import Lake
-from mirrorlake.maintenance import Maintained
+from mirrorlake.maintenance import Erasure, Maintained, Selector
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.flow import FlowHandle
 from mirrorlake.mirror.results import Landing, Ran, Republishing
@@ -514,6 +514,52 @@ class Mirror(Shown):
             Upkeep: ✓ ok · 9 600 files would become 8 · 0 files deleted · 0 ledger records deleted
         """
         return self._services.upkeep.once(plan=plan)
+
+    def erase(
+        self,
+        source: str,
+        topic: str,
+        *,
+        reason: str,
+        key: bytes | str | None = None,
+        header: tuple[str, bytes | str] | None = None,
+        where: str = "",
+        apply: bool = False,
+    ) -> Erasure:
+        """Erase records of a topic from the relay of a source and from `quarantine`, for good; without `apply` only look.
+
+        They leave the lake's files and the disk, while the mirror runs. A flow that has not sent them never will; offsets
+        stay exact, and say `erased`. Clusters are not touched (law H): the result says what each target keeps, and for how
+        long. Killed and called again, it ends the same.
+
+        Args:
+            source: the alias of the source.
+            topic: the source topic; all of its partitions and lives are searched.
+            reason: why; it is kept in clear, so it names nobody.
+            key: of the records with this key. Exactly one of `key`, `header` and `where` is given.
+            header: of those with this header, name and value.
+            where: of those for which a predicate is true, as the rules of a flow write it.
+            apply: do it.
+
+        Raises:
+            UsageError: nothing of the topic was landed, the choice cannot be read, or the relay is elsewhere.
+            SafetyError: a flow streams the relay and has not read the records yet, or the source is a lake cluster.
+            StoreError: files were rewritten again and again meanwhile.
+
+        Example:
+            >>> mirror.erase("east", "orders", key="customer-17", reason="request 4711").records  # doctest: +SKIP
+            12
+        """
+
+        def raw(text: bytes | str) -> bytes:
+            return text.encode() if isinstance(text, str) else text
+
+        selector = Selector(
+            key=None if key is None else raw(key),
+            header=None if header is None else (header[0], raw(header[1])),
+            where=where,
+        )
+        return self._services.upkeep.erase(source, topic, selector, reason=reason, apply=apply)
 
     # -- records --------------------------------------------------------------------------------------------------
 

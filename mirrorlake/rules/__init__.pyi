@@ -1,5 +1,8 @@
 """The face of `mirrorlake.rules`: what other rooms use of it; its modules are its own."""
 
+from mirrorlake.rules.conditions import FALSE as FALSE
+from mirrorlake.rules.conditions import TRUE as TRUE
+from mirrorlake.rules.conditions import answers as answers
 from mirrorlake.rules.flow_view_build import make_flow_view as make_flow_view
 from mirrorlake.rules.hop_header import RULE as RULE
 from mirrorlake.rules.hop_header import provenance_stage as provenance_stage

@@ -1,4 +1,4 @@
-"""Keep the lake small."""
+"""Keep the lake small, and take out of it what must not be kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mirrorlake.cli.command import Invocation, command
+from mirrorlake.cli.command import Invocation, Source, command
 
 
 @command()
@@ -16,5 +16,30 @@ def maintain(
 ) -> int:
     """Rewrite small files of the lake, let go what is past its retention, clean logs; exit 1 where something could not be done."""
     done = cli.mirror.maintain(plan=plan)
+    cli.answer(done)
+    return 0 if done.ok else 1
+
+
+@command()
+def erase(
+    cli: Invocation,
+    source: Source,
+    topic: Annotated[str, typer.Option("--topic", help="The source topic; all its partitions and lives are searched.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in clear in the lake, so it names nobody.")],
+    key: Annotated[str | None, typer.Option("--key", help="Records with this key.")] = None,
+    header: Annotated[str | None, typer.Option("--header", help="Records with this header: NAME=VALUE.")] = None,
+    where: Annotated[
+        str, typer.Option("--where", help="Records for which a predicate is true, as rules write it.")
+    ] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it only look.")] = False,
+) -> int:
+    """Erase records from relay and quarantine for good, by key, header or predicate; exit 1 where some of them stay."""
+    name, equals, value = (header or "").partition("=")
+    if header is not None and not (equals and name):
+        from mirrorlake.errors import UsageError
+
+        raise UsageError("a header is given without a value", remedy="write --header NAME=VALUE")
+    named = None if header is None else (name, value)
+    done = cli.mirror.erase(source, topic, reason=reason, key=key, header=named, where=where, apply=apply)
     cli.answer(done)
     return 0 if done.ok else 1

@@ -2,3 +2,4 @@
 
 from mirrorlake.config.predicates.evaluation import engine as engine
 from mirrorlake.config.predicates.parse import Predicate as Predicate
+from mirrorlake.config.predicates.parse import compile_predicate as compile_predicate

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from contextlib import closing
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import MirrorlakeError, StoreError
-from mirrorlake.maintenance import LakeUpkeep, Maintained, SentUpTo, TrimmedLedger
+from mirrorlake.errors import ClusterError, MirrorlakeError, SafetyError, StoreError
+from mirrorlake.lake import AUDIT
+from mirrorlake.maintenance import Eraser, Erasure, LakeUpkeep, Maintained, Selector, SentUpTo, TrimmedLedger
 from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.model.plan import Change
 from mirrorlake.republish import LedgerCopy, merged_positions, read_lanes
 from mirrorlake.runtime import Duty
 
 _FIRST_S = 60.0
+# What says how long a topic keeps a record.
+_KEEPING = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 class Upkeep:
@@ -36,6 +40,41 @@ class Upkeep:
         )
         tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)
         return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
+
+    def erase(self, source: str, topic: str, selector: Selector, *, reason: str, apply: bool) -> Erasure:
+        """Erase records, or say what would be (see `Mirror.erase`)."""
+        connections = self._connections
+        config = connections.config
+        if config.cluster(source).is_lake:
+            raise SafetyError(
+                f"{source} is a lake cluster: its relay's history tells what was published, and is not rewritten",
+                consequence="nothing was erased",
+                remedy="publish a tombstone for the key, and let the targets compact; see docs/erasure.md",
+                alias=source,
+            )
+        standing = [self._ledger(flow, plan=True)[0] for flow in config.flows if flow.source == source]
+        eraser = Eraser(connections.lake, source, standing, on_target=self._kept_there, now=connections.now)
+        if not apply:
+            return eraser.plan(topic, selector, reason)
+        connections.lake.create_side_table(AUDIT)
+        done = eraser.erase(topic, selector, reason)
+        after = {"records": done.records + done.finished, "by": done.by, "removal": done.removal}
+        change = Change(where=source, kind="topic", name=topic, action="erase", after=after, reason=reason)
+        connections.audit().record([change], command="erase")
+        return done
+
+    def _kept_there(self, standing: SentUpTo, topic: str) -> str:
+        """Say how long a target keeps what was sent to it."""
+        flow, remote = standing.flow, standing.flow.remote_topic(topic)
+        try:
+            state = self._connections.admin(flow.target).describe([remote]).get(remote)
+        except ClusterError:
+            return f"not known: {flow.target} does not answer"
+        if state is None:
+            return f"not at all: {flow.target} has no {remote}"
+        found = [f"{name}={state.configs[name]}" for name in _KEEPING if name in state.configs]
+        rest = [] if len(found) == len(_KEEPING) else [f"the rest by the defaults of {flow.target}"]
+        return ", ".join([*found, *rest])
 
     def duty(self, is_stopped: Callable[[], bool]) -> Duty:
         """Return the duty of a mirror that runs; what it could not do is logged, and tried again at its next turn."""

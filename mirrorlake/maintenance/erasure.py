@@ -1,0 +1,266 @@
+"""Erase records from a relay for good: found by content, taken out by offset, and proven gone from the disk.
+
+The plan reads the topic; carrying it out is `removal.py`. Offsets, maps and ledgers stay: they name records, and hold none.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.lake import QUARANTINE, Lake, accounted_positions
+from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
+from mirrorlake.maintenance.removal import Removals, quarantined_by
+from mirrorlake.maintenance.selector import Selector
+from mirrorlake.maintenance.side_tables import read_side_files
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.model.removed import ERASED, Removed
+from mirrorlake.model.withheld import ranges_of
+
+_ROWS = 10_000
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found in the tables: offsets to erase by source partition, and what stays for a reason."""
+
+    offsets: dict[SourcePartition, set[int]] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
+    quarantined: int = 0
+    undecided: int = 0
+    waiting: int = 0
+
+    @property
+    def records(self) -> int:
+        return sum(len(several) for several in self.offsets.values())
+
+
+class Eraser:
+    """Erase records of one topic from what a lake keeps of a source.
+
+    Args:
+        lake: the lake.
+        alias: the source.
+        flows: how far each flow of the source has sent.
+        on_target: tells what a flow's target still holds of a topic, and for how long.
+        now: the clock.
+
+    Raises:
+        UsageError: nothing of the source was landed, or its relay is not in a folder of this machine.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        alias: str,
+        flows: Sequence[SentUpTo],
+        *,
+        on_target: Callable[[SentUpTo, str], str],
+        now: Callable[[], datetime],
+    ) -> None:
+        table = lake.upkeep(lake.relay_location(alias))
+        if table is None:
+            raise UsageError(
+                f"the relay of {alias} is not a table in a folder of this machine",
+                consequence="nothing was erased",
+                remedy="elsewhere: DELETE FROM the relay and quarantine, then VACUUM them; see docs/erasure.md",
+            )
+        self._lake = lake
+        self._alias = alias
+        self._flows = flows
+        self._on_target = on_target
+        self._now = now
+        self._table = table
+        self._names = quarantined_by(standing.flow for standing in flows)
+        self._removals = Removals(lake, alias, table, self._names)
+
+    def plan(self, topic: str, selector: Selector, reason: str) -> Erasure:
+        """Find the records, and say where they are; changes nothing.
+
+        Raises:
+            UsageError: nothing of the topic was landed.
+        """
+        found = self._find(topic, selector)
+        return self._told(topic, selector, reason, found)
+
+    def erase(self, topic: str, selector: Selector, reason: str) -> Erasure:
+        """Erase the records; killed at any moment and called again, it ends the same.
+
+        Raises:
+            UsageError: nothing of the topic was landed.
+            SafetyError: a flow streams the relay and has not read the records yet.
+            StoreError: files were rewritten again and again meanwhile.
+        """
+        finished = self._removals.finish()
+        found = self._find(topic, selector)
+        told = self._told(topic, selector, reason, found)
+        self._refuse_streams(found)
+        at, removal = self._now(), str(uuid.uuid4())
+        evidence = {**selector.evidence(), "files": found.files}
+        announced = [
+            Removed(
+                removal=removal,
+                source=source,
+                first_offset=min(offsets),
+                last_offset=max(offsets),
+                ranges=ranges_of(sorted(offsets)),
+                records=len(offsets),
+                kind=ERASED,
+                reason=reason,
+                evidence=evidence,
+                removed_at=at,
+            )
+            for source, offsets in sorted(found.offsets.items())
+        ]
+        done = self._removals.take_out(announced)
+        # What was landed, or quarantined, while this was done.
+        left = self._find(topic, selector)
+        return replace(
+            told,
+            planned=False,
+            finished=sum(one.records for one in finished if one.kind == ERASED),
+            removal=removal if done else "",
+            relay_version=max((one.relay_version or 0 for one in done), default=None),
+            deleted_files=tuple(done[0].evidence["deleted_files"]) if done else (),
+            left=left.records + left.waiting,
+        )
+
+    def _find(self, topic: str, selector: Selector) -> _Found:
+        found = _Found()
+        accounted = accounted_positions(self._lake, self._alias)
+        is_known = False
+        for path, size in self._files(topic):
+            is_known = True
+            chosen = 0
+            for source, offsets in self._chosen(path, topic, selector, found):
+                end = accounted.get(source, 0)
+                known = {offset for offset in offsets if offset < end}
+                # Accounting reads files: it would take a missing record for a marker (law E).
+                found.waiting += len(offsets) - len(known)
+                found.offsets.setdefault(source, set()).update(known)
+                chosen += len(known)
+            if chosen:
+                found.files += 1
+                found.bytes += size
+        self._find_quarantined(topic, selector, found)
+        found.offsets = {source: offsets for source, offsets in found.offsets.items() if offsets}
+        if not is_known and not found.offsets:
+            raise UsageError(
+                f"the relay of {self._alias} holds nothing of {topic}",
+                consequence="nothing was erased",
+                remedy="name the topic as the source calls it; its old names are topics of their own",
+                alias=self._alias,
+            )
+        return found
+
+    def _files(self, topic: str) -> Iterator[tuple[Path, int]]:
+        live = self._table.live()
+        names = [name for name in ("min.topic", "max.topic") if name in live.column_names]
+        for row in live.select(["path", "size_bytes", *names]).to_pylist():
+            least, most = row.get("min.topic"), row.get("max.topic")
+            if least is None or most is None or least <= topic <= most:
+                yield Path(self._table.path, unquote(row["path"])), row["size_bytes"]
+
+    def _chosen(
+        self, path: Path, topic: str, selector: Selector, found: _Found
+    ) -> Iterator[tuple[SourcePartition, list[int]]]:
+        columns = list(dict.fromkeys([*SOURCE_KEY, "offset", *selector.columns]))
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+            for batch in parquet.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
+                yield from _matches(batch, topic, selector, found)
+
+    def _find_quarantined(self, topic: str, selector: Selector, found: _Found) -> None:
+        table = self._lake.upkeep(self._lake.meta_location(QUARANTINE))
+        files = [] if table is None else table.live().column("path").to_pylist()
+        for path in files:
+            assert table is not None  # noqa: S101  there were files
+            rows = read_side_files(table, [path])
+            mine = pc.is_in(rows.column("flow"), pa.array(self._names, pa.string()))
+            for batch in rows.filter(mine).combine_chunks().to_batches():
+                for source, offsets in _matches(batch, topic, selector, found):
+                    found.quarantined += len(offsets)
+                    # The relay's copy may have left by its retention.
+                    found.offsets.setdefault(source, set()).update(offsets)
+
+    def _refuse_streams(self, found: _Found) -> None:
+        for standing in self._flows:
+            for source, offsets in found.offsets.items():
+                if standing.flow.feeder != "spark" or not standing.flow.carries(source.topic):
+                    continue
+                position = (standing.positions or {}).get(source, 0)
+                if max(offsets) >= position:
+                    raise SafetyError(
+                        f"{standing.flow.name} streams the relay (feeder: spark) and has read {source} up to {position}",
+                        consequence=f"its stream would end at a file that is gone; offsets up to {max(offsets)} are meant; "
+                        "nothing was erased",
+                        remedy=f"let it go on (mirrorlake republish --flow '{standing.flow.name}' --once), then erase again",
+                        flow=standing.flow.name,
+                    )
+
+    def _told(self, topic: str, selector: Selector, reason: str, found: _Found) -> Erasure:
+        return Erasure(
+            source=self._alias,
+            topic=topic,
+            by=selector.by,
+            reason=reason,
+            planned=True,
+            parts=tuple(
+                ErasedPart(source=source, records=len(offsets), first_offset=min(offsets), last_offset=max(offsets))
+                for source, offsets in sorted(found.offsets.items())
+            ),
+            files=found.files,
+            bytes=found.bytes,
+            quarantined=found.quarantined,
+            undecided=found.undecided,
+            waiting=found.waiting,
+            targets=tuple(
+                self._target(standing, topic, found) for standing in self._flows if standing.flow.carries(topic)
+            ),
+        )
+
+    def _target(self, standing: SentUpTo, topic: str, found: _Found) -> OnTarget:
+        flow, positions = standing.flow, standing.positions
+        passed = None
+        if positions is not None:
+            passed = sum(
+                sum(offset < positions.get(source, 0) for offset in offsets)
+                for source, offsets in found.offsets.items()
+            )
+        return OnTarget(
+            flow=flow.name,
+            target=flow.target,
+            topic=flow.remote_topic(topic),
+            passed=passed,
+            unsent=None if passed is None else found.records - passed,
+            keeps=self._on_target(standing, topic),
+        )
+
+
+def _matches(
+    batch: pa.RecordBatch, topic: str, selector: Selector, found: _Found
+) -> Iterator[tuple[SourcePartition, list[int]]]:
+    """Find the offsets of the rows of a topic that are meant, by source partition."""
+    mine = pc.equal(batch.column("topic"), topic)
+    rows = batch.filter(mine)
+    if not len(rows):
+        return
+    lives = np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in ("generation", "partition")])
+    for generation, partition in np.unique(lives, axis=1).T.tolist():
+        here = (lives[0] == generation) & (lives[1] == partition)
+        source, part = SourcePartition(topic, generation, partition), rows.filter(pa.array(here))
+        chosen, undecided = selector.chosen(source, part)
+        found.undecided += int(undecided.sum())
+        if chosen.any():
+            yield source, part.column("offset").filter(pa.array(chosen)).to_pylist()

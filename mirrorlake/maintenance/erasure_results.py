@@ -1,0 +1,134 @@
+"""What an erasure takes out, or would, and where copies of it may remain, as values that show themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.render import JsonShown, Sheet, badge, plural, size, table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedPart:
+    """The records of one source partition: how many, and the first and last offset of them."""
+
+    source: SourcePartition
+    records: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnTarget:
+    """What is known of the records on one flow's target.
+
+    Attributes:
+        flow: the flow.
+        target: the alias of its target.
+        topic: the remote topic.
+        passed: how many of them the flow has passed, sent or withheld; None where its ledger does not answer.
+        unsent: how many it has not come to, and will never send.
+        keeps: how long the target keeps what was sent, by the remote topic's own settings.
+    """
+
+    flow: str
+    target: str
+    topic: str
+    passed: int | None
+    unsent: int | None
+    keeps: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Erasure(JsonShown):
+    """What was erased from the relay of a source, or with `planned` what would be.
+
+    Attributes:
+        source: the alias of the source.
+        topic: the source topic.
+        by: what the records were chosen by: key, a header's name, a predicate; never the value.
+        reason: why, as the person said.
+        planned: nothing was done yet.
+        parts: the records by source partition.
+        files: files of the relay that hold them.
+        bytes: how large those are.
+        quarantined: copies of them in the table `quarantine`.
+        undecided: records of which the predicate cannot tell: their value is not JSON, or names a member twice. They stay.
+        waiting: records that are meant, and that landing has not accounted for yet. They stay.
+        targets: what is known of them on the targets.
+        finished: records of an earlier erasure that was killed, and that is done now.
+        left: records that are meant and are in the relay after it was done: run it again.
+        removal: the id of the act in the table `removed`; empty where nothing was taken out.
+        relay_version: the version of the relay from which on they are gone.
+        deleted_files: files of the relay that held them, by name: they are not on disk any more.
+    """
+
+    source: str
+    topic: str
+    by: str
+    reason: str
+    planned: bool
+    parts: tuple[ErasedPart, ...]
+    files: int = 0
+    bytes: int = 0
+    quarantined: int = 0
+    undecided: int = 0
+    waiting: int = 0
+    targets: tuple[OnTarget, ...] = ()
+    finished: int = 0
+    left: int = 0
+    removal: str = ""
+    relay_version: int | None = None
+    deleted_files: tuple[str, ...] = ()
+    json_also: ClassVar[tuple[str, ...]] = ("records", "ok")
+
+    @property
+    def records(self) -> int:
+        """How many records are meant."""
+        return sum(one.records for one in self.parts)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that is meant, or may be, is left."""
+        return not (self.left or self.undecided or self.waiting)
+
+    def sheet(self) -> Sheet:
+        """Show what leaves, and what may remain where."""
+        would = "would be erased" if self.planned else "erased"
+        facts = [f"{plural(self.records, 'record')} of {self.topic} {would}, by {self.by}"]
+        facts.append(
+            f"{plural(self.files, 'file')} of {size(self.bytes)} {'hold them' if self.planned else 'held them'}"
+        )
+        facts += [f"quarantined copies: {self.quarantined}"] if self.quarantined else []
+        facts += [f"{plural(self.finished, 'record')} of an erasure that was killed"] if self.finished else []
+        if not self.planned and self.removal:
+            facts.append(
+                f"gone from version {self.relay_version} of the relay on; act {self.removal} in the table removed"
+            )
+            facts.append(f"{plural(len(self.deleted_files), 'file')} deleted")
+        parts = []
+        if self.parts:
+            rows = [(one.source, one.records, one.first_offset, one.last_offset) for one in self.parts]
+            parts.append(table("", ["partition", "records", "first offset", "last offset"], rows))
+        if self.targets:
+            rows_of_targets = [
+                (one.flow, f"{one.target} {one.topic}", one.passed, one.unsent, one.keeps) for one in self.targets
+            ]
+            columns = ["flow", "remote topic", "sent or withheld", "will never be sent", "what was sent stays there"]
+            parts.append(table("", columns, rows_of_targets))
+        notes = []
+        if self.undecided:
+            notes.append(
+                f"{plural(self.undecided, 'record')} cannot be judged: the value is not JSON, or names a member twice; they stay. "
+                "Next: erase them by key or header"
+            )
+        if self.waiting or self.left:
+            notes.append(
+                f"{plural(max(self.waiting, self.left), 'record')} that is meant was landed a moment ago, or is not accounted for "
+                "yet; next: the same command again"
+            )
+        mood = (
+            badge("plan", "note") if self.planned else badge("erased", "good") if self.ok else badge("not all", "warn")
+        )
+        return Sheet(title=f"Erasure from {self.source}", badge=mood, facts=tuple(facts), parts=(*parts, *notes))

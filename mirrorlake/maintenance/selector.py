@@ -1,0 +1,112 @@
+"""Which records are to be erased: those with a key, with a header, or for which a predicate is true."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic_core import PydanticCustomError
+
+from mirrorlake.config.predicates import Predicate, compile_predicate
+from mirrorlake.errors import UsageError
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.rules import FALSE, TRUE, answers
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+# A guess at a short key costs as much as a guess at a password.
+_SCRYPT = {"n": 2**14, "r": 8, "p": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selector:
+    """What identifies the records; exactly one of the three.
+
+    Raises:
+        UsageError: none or several are given.
+    """
+
+    key: bytes | None = None
+    header: tuple[str, bytes] | None = None
+    where: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that one is given, and that a predicate can be read."""
+        given = [self.key is not None, self.header is not None, bool(self.where)]
+        if sum(given) != 1:
+            raise UsageError(
+                f"{sum(given)} ways to choose the records" if any(given) else "nothing says which records are meant",
+                consequence="nothing was erased",
+                remedy="give one of --key K, --header NAME=VALUE and --where PREDICATE",
+            )
+        _ = self.predicate
+
+    @cached_property
+    def predicate(self) -> Predicate | None:
+        """The predicate, as the rules of a flow read it."""
+        if not self.where:
+            return None
+        try:
+            return compile_predicate(self.where)
+        except PydanticCustomError as error:
+            [found, *_] = (error.context or {})["findings"]
+            raise UsageError(
+                f"the predicate {found.problem}", consequence="nothing was erased", remedy=found.remedy
+            ) from error
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the relay that it reads, beside the record's place."""
+        if self.key is not None:
+            return ("key",)
+        if self.header is not None:
+            return ("headers",)
+        return ("timestamp", "key", "value", "headers")
+
+    def chosen(self, source: SourcePartition, rows: pa.RecordBatch) -> tuple[Flags, Flags]:
+        """Tell which rows are meant, and of which the predicate cannot tell: their value is not JSON, or names a member twice."""
+        nobody = np.zeros(len(rows), bool)
+        if self.predicate is not None:
+            found = answers(self.predicate, source, rows, rows.column("value"))
+            return found == TRUE, (found != TRUE) & (found != FALSE)
+        if self.key is not None:
+            same = pc.equal(rows.column("key"), pa.scalar(self.key, rows.column("key").type))
+            return pc.fill_null(same, False).to_numpy(zero_copy_only=False), nobody
+        return self._with_header(rows.column("headers")), nobody
+
+    def _with_header(self, column: pa.ListArray) -> Flags:
+        assert self.header is not None  # noqa: S101  checked where it is made
+        name, value = self.header
+        found = np.zeros(len(column), bool)
+        pairs = column.flatten()
+        if len(pairs):
+            names, values = pairs.field("key"), pairs.field("value")
+            same = pc.and_(pc.equal(names, name), pc.equal(values, pa.scalar(value, values.type)))
+            found[pc.list_parent_indices(column).filter(pc.fill_null(same, False)).to_numpy()] = True
+        return found
+
+    @property
+    def by(self) -> str:
+        """What the records are chosen by, never the value.
+
+        Example:
+            >>> Selector(key=b"ada").by, Selector(header=("tenant", b"7")).by
+            ('key', 'header tenant')
+        """
+        if self.key is not None:
+            return "key"
+        return "predicate" if self.header is None else f"header {self.header[0]}"
+
+    def evidence(self) -> dict[str, str]:
+        """Describe it without what it names: whoever knows that can check the hash, and nobody can read it back."""
+        secret = self.where.encode() if self.key is None else self.key
+        if self.header is not None:
+            secret = self.header[1]
+        salt = os.urandom(16)
+        digest = hashlib.scrypt(secret, salt=salt, dklen=32, **_SCRYPT)
+        return {"by": self.by, "scrypt": f"{salt.hex()}:{digest.hex()}"}

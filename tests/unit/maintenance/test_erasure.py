@@ -1,0 +1,295 @@
+"""Erasure: the chosen records are in no file on disk, every reader goes on, and the lake says what is gone and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from mirrorlake.config.schema import FlowConfig, LakeConfig
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.lake import Lake, RelayLog, TableUpkeep, read_in_order, removed_from
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.removed import left_before
+from mirrorlake.lake.rows import position_row
+from mirrorlake.lake.schema import POSITIONS, QUARANTINE, RELAY
+from mirrorlake.maintenance import Eraser, Erasure, Selector, removal
+from mirrorlake.maintenance.compaction import SentUpTo, compact_relay
+from mirrorlake.maintenance.tiers import FANOUT
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.patterns import TopicPattern
+from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+
+ORDERS = SourcePartition("orders", 1, 0)
+LATER = NOON + timedelta(hours=1)
+FLOW = FlowConfig(source="east", target="central", topics="orders").bound_to(TopicPattern(), adds_hops=False)
+ADA = Selector(key=b"ada")
+
+
+class World:
+    """A lake in a folder, without Spark; every tenth record is Ada's, and one of hers is quarantined."""
+
+    def __init__(self, root: Path) -> None:
+        self.tables = FolderTables()
+        self.relay = str(root / "relay/east")
+        self.tables.create(self.relay, RELAY)
+        self.lake = Lake(_no_spark, LakeConfig(root=str(root)))
+        for table in (POSITIONS, QUARANTINE):
+            self.tables.create(self.lake.meta_location(table), table)
+        self.batches = 0
+
+    def land(self, *several: list[dict[str, Any]], end: int | None = None) -> None:
+        self.batches += 1
+        files = list(write_files(self.relay, SCHEMA, iter([batch(*several)])))
+        self.tables.commit(self.relay, files, app_id="land", version=self.batches, signature="{}")
+        if end is not None:
+            self.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", end, NOON)])
+
+    def quarantine(self, *offsets: int, flow: str = FLOW.name) -> None:
+        found = [
+            {"flow": flow, "topic": "orders", "generation": 1, "partition": 0, "offset": offset, "key": key(offset)}
+            for offset in offsets
+        ]
+        write_deltalake(self.lake.meta_location(QUARANTINE), arrow_table(QUARANTINE, found), mode="append")
+
+    def eraser(self, position: int = 60, **flow: Any) -> Eraser:
+        standing = SentUpTo(flow=FLOW.model_copy(update=flow), positions={ORDERS: position})
+        return Eraser(self.lake, "east", [standing], on_target=lambda *_: "for ever", now=lambda: LATER)
+
+    def offsets(self) -> list[int]:
+        return sorted(DeltaTable(self.relay).to_pyarrow_table()["offset"].to_pylist())
+
+    def keys_on_disk(self) -> Iterator[bytes | None]:
+        for place in (self.relay, self.lake.meta_location(QUARANTINE)):
+            for path in Path(place).glob("*.parquet"):
+                yield from pq.read_table(path, columns=["key"]).column("key").to_pylist()
+
+
+def _no_spark() -> Any:
+    raise AssertionError("Spark was started")
+
+
+def key(offset: int) -> bytes:
+    return b"ada" if offset % 10 == 5 else b"%d" % offset
+
+
+def orders(*offsets: int) -> list[dict[str, Any]]:
+    return [
+        row for offset in offsets for row in rows("orders", 0, offset, key=key(offset), value=b'{"n": %d}' % offset)
+    ]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    for first in range(0, 60, 10):
+        made.land(orders(*range(first, first + 10)), rows("clicks", 0, first, key=b"ada"), end=first + 10)
+    return made
+
+
+LEFT = [offset for offset in range(60) if offset % 10 != 5]
+GONE = range(5, 60, 10)
+
+
+@pytest.mark.law("C", "E")
+def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world: World) -> None:
+    world.quarantine(15, 16)
+    before = {
+        row["offset"]: row for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
+    }
+    log = RelayLog(world.tables, world.relay)
+    held = [file for file in log.files({}) if file.source == ORDERS]
+    version = world.tables.version(world.relay)
+    planned = world.eraser(position=40).plan("orders", ADA, "request 4711")
+    assert (planned.planned, planned.records, planned.files, planned.quarantined) == (True, 6, 6, 1)
+    assert [(one.flow, one.topic, one.passed, one.unsent) for one in planned.targets] == [
+        (FLOW.name, "east.orders", 4, 2)
+    ]
+    assert (world.tables.version(world.relay), removed_from(world.lake, "east")) == (version, []), "a plan does nothing"
+
+    done = world.eraser(position=40).erase("orders", ADA, "request 4711")
+    assert (done.planned, done.records, done.ok, len(done.deleted_files)) == (False, 6, True, 6)
+    after = {
+        row["offset"]: row for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
+    }
+    assert after == {offset: before[offset] for offset in LEFT}, "all others are as they were"
+    assert sum(one == b"ada" for one in world.keys_on_disk()) == 6, (
+        "another topic's; nothing of this one, in any version"
+    )
+    [left] = removed_from(world.lake, "east")
+    assert (left.kind, left.source, left.records, left.reason) == ("erased", ORDERS, 6, "request 4711")
+    assert [offset for offset in range(60) if left.holds(offset)] == [*GONE]
+    assert left.relay_version == done.relay_version == world.tables.version(world.relay)
+    assert "ada" not in json.dumps(left.evidence)
+    assert left_before(world.lake, "east") == {}
+    quarantined = DeltaTable(world.lake.meta_location(QUARANTINE)).to_pyarrow_table()["offset"].to_pylist()
+    assert quarantined == [16]
+
+    assert log.new_files({ORDERS: 60}) == [], "a rewritten file is nothing new"
+    read = [offset for part in read_in_order(held) for offset in part.column("offset").to_pylist()]
+    assert read == LEFT, "who holds the old list reads what is there now, once and in order"
+    read = [offset for part in read_in_order(held, position=33) for offset in part.column("offset").to_pylist()]
+    assert read == [offset for offset in LEFT if offset >= 33]
+    again = world.eraser().erase("orders", ADA, "request 4711")
+    assert (again.records, again.removal, world.tables.version(world.relay)) == (0, "", done.relay_version)
+
+
+@pytest.mark.law("E")
+def test_a_file_that_the_table_names_and_that_is_gone_is_a_loss_and_not_an_erasure(world: World) -> None:
+    held = [file for file in RelayLog(world.tables, world.relay).files({}) if file.source == ORDERS]
+    min(Path(world.relay).glob("*.parquet")).unlink()
+    with pytest.raises(FileNotFoundError):
+        list(read_in_order(held))
+
+
+@pytest.mark.parametrize(
+    ("selector", "gone"),
+    [
+        (Selector(where="key = 'ada' AND offset > 20"), [25, 35, 45, 55]),
+        (Selector(where="value.n < 3"), [0, 1, 2]),
+        (Selector(header=("h", b"1")), [*range(1, 60, 2)]),
+        (Selector(key=b"nobody"), []),
+    ],
+)
+def test_records_are_chosen_by_header_and_predicate_too(world: World, selector: Selector, gone: list[int]) -> None:
+    done = world.eraser().erase("orders", selector, "why")
+    assert done.records == len(gone)
+    held = DeltaTable(world.relay).to_pyarrow_table().to_pylist()
+    assert sorted({*range(60)} - {row["offset"] for row in held if row["topic"] == "orders"}) == gone
+
+
+def test_what_a_predicate_cannot_judge_stays_and_is_counted(world: World) -> None:
+    world.land(rows("orders", 0, 60, value=b"not json"), end=61)
+    done = world.eraser(61).erase("orders", Selector(where="value.n = 3"), "why")
+    assert (done.records, done.undecided, done.ok) == (1, 1, False)
+    assert "cannot be judged" in str(done)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "nothing says which records"),
+        ({"key": b"a", "where": "offset = 1"}, "2 ways"),
+        ({"where": "no_such = 1"}, "predicate"),
+    ],
+)
+def test_a_choice_that_cannot_be_read_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Selector(**given)
+
+
+def test_a_topic_that_was_never_landed_and_a_stream_that_is_not_past_are_refused(world: World) -> None:
+    with pytest.raises(UsageError, match="holds nothing of payments"):
+        world.eraser().plan("payments", ADA, "why")
+    with pytest.raises(SafetyError, match="streams the relay"):
+        world.eraser(position=50, feeder="spark").erase("orders", ADA, "why")
+    assert world.offsets().count(15) == 1
+    assert world.eraser(position=60, feeder="spark").erase("orders", ADA, "why").records == 6
+
+
+@pytest.mark.law("E")
+def test_law_e_what_landing_has_not_accounted_for_stays_and_is_said(world: World) -> None:
+    world.land(orders(*range(60, 70)))
+    done = world.eraser().erase("orders", ADA, "why")
+    assert (done.records, done.waiting, done.left, done.ok) == (6, 1, 1, False)
+    world.lake.append_rows(POSITIONS, [position_row("east", ORDERS, "landed", 70, NOON)])
+    assert world.eraser().erase("orders", ADA, "why").ok
+    assert b"ada" not in {
+        row["key"] for row in DeltaTable(world.relay).to_pyarrow_table().to_pylist() if row["topic"] == "orders"
+    }
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed(*_: Any, **__: Any) -> Any:
+    raise Killed
+
+
+def confirming(patch: pytest.MonkeyPatch) -> None:
+    write, calls = removal.write_removed, []
+
+    def second(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) == 2:
+            raise Killed
+        write(*given)
+
+    patch.setattr(removal, "write_removed", second)
+
+
+STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "before anything": lambda patch: patch.setattr(removal, "write_removed", killed),
+    "announced": lambda patch: patch.setattr(TableUpkeep, "replace", killed),
+    "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
+    "off the disk": lambda patch: patch.setattr(removal, "out_of_side_table", killed),
+    "out of quarantine": confirming,
+}
+
+
+@pytest.mark.law("E", "F")
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("by", ["the command", "upkeep"])
+def test_law_f_killed_between_two_steps_it_is_ended_by_the_next_run(world: World, step: str, by: str) -> None:
+    world.quarantine(15, 16)
+    with pytest.MonkeyPatch.context() as patch:
+        STEPS[step](patch)
+        with pytest.raises(Killed):
+            world.eraser().erase("orders", ADA, "why")
+    explained = {offset for one in removed_from(world.lake, "east") for offset in range(60) if one.holds(offset)}
+    assert {*world.offsets()} | explained >= {*range(60)}
+    if by == "upkeep" and step != "before anything":
+        table = world.lake.upkeep(world.relay)
+        assert table is not None
+        removal.Removals(world.lake, "east", table, [FLOW.name]).finish()
+    else:
+        done: Erasure = world.eraser().erase("orders", ADA, "why")
+        assert (done.records + done.finished, done.ok) == (6, True)
+    assert sum(one == b"ada" for one in world.keys_on_disk()) == 6, "another topic's"
+    assert all(one.is_done for one in removed_from(world.lake, "east"))
+    assert sum(one.records for one in removed_from(world.lake, "east")) == 6
+
+
+@pytest.mark.law("E", "F")
+def test_law_f_a_compaction_before_and_one_at_the_same_moment_keep_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    for offset in range(2 * FANOUT):
+        world.land(orders(offset), end=offset + 1)
+    sent = SentUpTo(flow=FLOW, positions={ORDERS: FANOUT})
+
+    def compact(position: int) -> int:
+        standing = SentUpTo(flow=FLOW, positions={ORDERS: position})
+        done = compact_relay(TableUpkeep(world.relay), "east", [standing], now=LATER, patience=timedelta(days=1))
+        return done.into
+
+    assert compact(FANOUT) == 1, "the first half is a large file, and the small ones are still on disk"
+    held = RelayLog(world.tables, world.relay).files({})
+    replace, others = TableUpkeep.replace, [0]
+
+    def disturbed(table: TableUpkeep, *given: Any, **named: Any) -> bool:
+        if not others[0]:
+            others[0] = 1
+            assert compact(2 * FANOUT) == 1, "the files that are about to be replaced are rewritten first"
+        return replace(table, *given, **named)
+
+    monkeypatch.setattr(TableUpkeep, "replace", disturbed)
+    eraser = Eraser(world.lake, "east", [sent], on_target=lambda *_: "", now=lambda: LATER)
+    done = eraser.erase("orders", ADA, "why")
+    assert (done.records, done.ok) == (len(range(5, 2 * FANOUT, 10)), True)
+    assert b"ada" not in {*world.keys_on_disk()}
+    left = [offset for offset in range(2 * FANOUT) if offset % 10 != 5]
+    assert world.offsets() == left
+    assert [offset for part in read_in_order(held) for offset in part.column("offset").to_pylist()] == left
+    [last] = [file for file in held if file.first_offset == 2 * FANOUT - 1]
+    assert [offset for part in read_in_order([last]) for offset in part.column("offset").to_pylist()] == left[-1:]
