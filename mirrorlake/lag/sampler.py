@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 
 from mirrorlake.config.schema import FlowConfig, SamplingConfig
 from mirrorlake.kafka import ClusterAdmin, Groups
@@ -35,12 +35,14 @@ from mirrorlake.lake import (
     next_life,
     read_to,
     remember,
+    removed_from,
     standing,
     tidy,
     write,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
+from mirrorlake.model.removed import past_removed
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.topics import TopicSource
 
@@ -243,6 +245,8 @@ class Sampler:
         ends = self._ends.get(alias, {})
         flows = [(flow, sent["flow", flow.name]) for flow in sites.flows_from(alias) if ("flow", flow.name) in sent]
 
+        removed = lru_cache(partial(removed_from, self._lake, alias))
+
         def put(subject: Subject, flow: str | None, source: SourcePartition, kind: str, offset: int) -> None:
             key = Key(alias, flow, source.topic, source.generation, source.partition, kind, None)
             positions.setdefault(subject, {})[key] = offset
@@ -258,13 +262,19 @@ class Sampler:
                 put(("relay", alias), None, source, "reached", place(sent=0)[0])
                 for flow, done in flows:
                     if flow.carries(name):
-                        offset = place(sent=done.get(source, starts_at))[1]
+                        sent_to = done.get(source, starts_at)
+                        if sent_to < (holds or 0):
+                            # What left the relay before the flow came to it is nothing that it waits for.
+                            sent_to = past_removed(removed(), source, sent_to)
+                        offset = place(sent=sent_to)[1]
                         put(("flow", flow.name), flow.name, source, "republished", offset)
         # An earlier life of a recreated topic is followed until all flows have sent it.
         for source, holds in relay.reached.items():
             life = living.get(source.topic)
             is_over = life is None or source.generation < life.generation_of(source.partition)
             carrying = [(flow, done.get(source, 0)) for flow, done in flows if flow.carries(source.topic)]
+            if is_over and any(offset < holds for _, offset in carrying):
+                carrying = [(flow, past_removed(removed(), source, offset)) for flow, offset in carrying]
             if is_over and any(offset < holds for _, offset in carrying):
                 put(("relay", alias), None, source, "reached", holds)
                 put(("cluster", alias), None, source, "last_stable", holds)

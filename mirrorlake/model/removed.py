@@ -71,3 +71,22 @@ def why_left(removed: Iterable[Removed], offset: int) -> str | None:
     """
     words = {one.word for one in removed if one.holds(offset)}
     return next((word for word in LEFT.values() if word in words), None)
+
+
+def past_removed(removed: Iterable[Removed], source: SourcePartition, position: int) -> int:
+    """Step over what left the relay right at a position: a flow that stands there waits for none of it.
+
+    Example:
+        >>> past_removed([], SourcePartition("orders", 1, 0), 7)
+        7
+    """
+    spans = sorted(
+        (first, first + length)
+        for one in removed
+        if one.source == source
+        for first, length in (one.ranges or ((one.first_offset, one.last_offset - one.first_offset + 1),))
+    )
+    for first, end in spans:
+        if first <= position < end:
+            position = end
+    return position

@@ -24,9 +24,11 @@ from mirrorlake.lag.status import PartitionStatus, Status, read_status
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, topic_row
+from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import METADATA, RELAY, SIDE_TABLES, WITHHELD
 from mirrorlake.model.control import NOTHING_ASKED, ControlState, Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from tests.builders import ledger_record
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -133,6 +135,21 @@ def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_
     assert told(orders) == (12, 10, 8, 4, 60_000, "behind"), "10 is the oldest that waits, and stands on the source"
     assert told(clicks) == (3, 0, 0, 3, 0, "not_started"), "nothing but markers"
     assert (found.offset_lag, found.time_lag_ms) == (7, 60_000)
+
+
+@pytest.mark.law("E")
+def test_nobody_waits_for_what_left_the_relay_before_it_was_sent(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
+
+    def left(kind: str, first: int, last: int) -> Removed:
+        place = {"source": ORDERS, "first_offset": first, "last_offset": last}
+        return Removed(**place, removal=kind, kind=kind, records=1, removed_at=NOON)
+
+    write_removed(lake, "east", [left(EXPIRED, 0, 3)])
+    assert told(status(lake, landed, {}, monkeypatch)[FLOW.name][1])[2:4] == (4, 6), "it begins with what is left"
+    write_removed(lake, "east", [left(ERASED, 8, 9)])
+    assert told(status(lake, landed, {ORDERS: 8}, monkeypatch)[FLOW.name][1]) == (10, 10, 10, 0, 0, "in_step")
+    assert told(status(lake, landed, {ORDERS: 7}, monkeypatch)[FLOW.name][1])[2:4] == (7, 3), "7 waits"
 
 
 def test_a_recreated_topic_waits_from_its_beginning(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

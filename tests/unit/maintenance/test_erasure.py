@@ -143,6 +143,20 @@ def test_law_e_what_is_erased_is_in_no_file_and_every_offset_is_explained(world:
 
 
 @pytest.mark.law("E")
+def test_law_e_who_is_in_the_middle_of_a_file_reads_on_in_what_stands_in_its_place(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirrorlake.lake.relay_files._ROWS", 3)
+    world.land(orders(*range(60, 90)), end=90)
+    [held] = [file for file in RelayLog(world.tables, world.relay).files({ORDERS: 60}) if file.source == ORDERS]
+    reader = read_in_order([held])
+    read = next(reader).column("offset").to_pylist()
+    assert world.eraser(90).erase("orders", ADA, "why").records == 9
+    read += [offset for part in reader for offset in part.column("offset").to_pylist()]
+    assert read == [offset for offset in range(60, 90) if offset % 10 != 5]
+
+
+@pytest.mark.law("E")
 def test_a_file_that_the_table_names_and_that_is_gone_is_a_loss_and_not_an_erasure(world: World) -> None:
     held = [file for file in RelayLog(world.tables, world.relay).files({}) if file.source == ORDERS]
     min(Path(world.relay).glob("*.parquet")).unlink()
