@@ -20,6 +20,7 @@ from mirrorlake.cli.commands import (  # noqa: F401  each module adds its comman
     maintenance,
     offsets,
     records,
+    replay,
     sandbox,
     settings,
     streams,

@@ -15,3 +15,5 @@ from mirrorlake.config.secrets import redact as redact
 from mirrorlake.config.secrets import typed_values as typed_values
 from mirrorlake.config.values import length_of as length_of
 from mirrorlake.config.values import moment as moment
+from mirrorlake.config.values import rate as rate
+from mirrorlake.config.values import when as when

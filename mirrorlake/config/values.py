@@ -28,6 +28,7 @@ _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2*
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _SECONDS |= {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _SECONDS |= {f"{word}s": _SECONDS[word] for word in ("second", "minute", "hour", "day")}
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*/\s*s(?:ec|econd)?")
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
 
 
@@ -43,6 +44,25 @@ def size(value: Any) -> int:
         remedy = 'write a number and a unit, like "64 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
         raise fault_error(f"{shown(value)} is not a size", remedy)
     return int(number)
+
+
+def rate(text: str) -> tuple[int | None, int | None]:
+    """Return records and bytes a second that a caller wrote; one of them is None.
+
+    Raises:
+        UsageError: the text is not a rate.
+
+    Example:
+        >>> rate("5000 records/s"), rate("10MB/s")
+        ((5000, None), (None, 10000000))
+    """
+    match = _RATE.fullmatch(text.strip())
+    units = {**dict.fromkeys(("", "record", "records"), 1), **_BYTES}
+    unit = match.group(2).lower() if match else ""
+    number = int(float(match.group(1)) * units[unit]) if match and unit in units else 0
+    if number < 1:
+        raise UsageError(f"'{text}' is not a rate", remedy='write "10MB/s" or "5000 records/s"')
+    return (None, number) if unit in _BYTES else (number, None)
 
 
 def interval(value: Any) -> timedelta:
@@ -76,6 +96,31 @@ def moment(text: str) -> datetime:
     if found.tzinfo is None:
         raise UsageError(f"'{text}' has no time zone", remedy=f"write {_EXAMPLE}")
     return found.astimezone(timezone.utc)
+
+
+def when(text: str, *, now: datetime) -> datetime:
+    """Return the time that a person wrote, in UTC: `now`, a length back from it, or a time, which is in UTC without a zone.
+
+    Raises:
+        UsageError: the text is none of these.
+
+    Example:
+        >>> noon = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+        >>> [str(when(text, now=noon)) for text in ("-2h", "2026-01-01 03:30")]
+        ['2026-01-02 10:00:00+00:00', '2026-01-01 03:30:00+00:00']
+    """
+    text = text.strip()
+    if text == "now":
+        return now
+    seconds = _quantity(text[1:], _SECONDS) if text.startswith("-") else None
+    if seconds is not None:
+        return now - timedelta(seconds=seconds)
+    try:
+        found = _time(text)
+    except ValueError:
+        remedy = f'write a time, like "2026-11-22 03:30" (UTC) or {_EXAMPLE}, or how long ago, like -2h'
+        raise UsageError(f"'{text}' is not a time", remedy=remedy) from None
+    return (found.replace(tzinfo=timezone.utc) if found.tzinfo is None else found).astimezone(timezone.utc)
 
 
 _EXAMPLE = "2026-01-01T00:00:00Z"

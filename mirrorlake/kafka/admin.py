@@ -109,16 +109,26 @@ class ClusterAdmin:
 
     def default_replication_factor(self) -> int | None:
         """Return how many replicas a new topic gets by the brokers' settings; None where they may not be read."""
+        value = self.broker_configs().get("default.replication.factor")
+        return int(value) if value else None
+
+    def broker_configs(self) -> dict[str, str | None]:
+        """Return the settings of one broker by their names; none where they may not be read."""
         resource = ConfigResource(ResourceType.BROKER, str(min(self._metadata().brokers)))
         with self._errors.during("read the brokers' settings"):
             [future] = self._client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
             try:
-                entry = future.result().get("default.replication.factor")
+                return {name: entry.value for name, entry in future.result().items()}
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-                    return None
+                    return {}
                 raise
-        return int(entry.value) if entry is not None and entry.value else None
+
+    def effective_configs(self, topic: str) -> dict[str, str | None]:
+        """Return every setting of a topic as it is in force, defaults included."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        with self._errors.during(f"read the configuration of {topic}", Need("DESCRIBE_CONFIGS", "TOPIC", topic)):
+            return {name: entry.value for name, entry in self._entries(resource).items()}
 
     def cluster_id(self) -> str:
         """Return the id that the cluster gave itself."""
@@ -184,10 +194,7 @@ class ClusterAdmin:
 
     def config_value(self, topic: str, key: str) -> str | None:
         """Return the effective value of one setting of a topic, defaults included."""
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        with self._errors.during(f"read the configuration of {topic}", Need("DESCRIBE_CONFIGS", "TOPIC", topic)):
-            entry = self._entries(resource).get(key)
-        return None if entry is None else entry.value
+        return self.effective_configs(topic).get(key)
 
     def _entries(self, resource: ConfigResource) -> dict[str, ConfigEntry]:
         # The controller knows a new topic a moment before every broker does.

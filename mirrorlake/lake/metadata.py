@@ -25,11 +25,13 @@ from mirrorlake.model.gaps import Cut
 from mirrorlake.model.history import Seen
 
 Role = Literal["source", "target"]
+_EVER = 2**62
 
 _NEWEST_TOPICS = """
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY topic ORDER BY generation DESC, observed_at DESC) AS rank
-        FROM {metadata} WHERE cluster = :cluster AND role = :role AND kind = 'topic'
+        FROM {metadata}
+        WHERE cluster = :cluster AND role = :role AND kind = 'topic' AND unix_micros(observed_at) <= :until
     ) WHERE rank = 1
 """
 _NEWEST_ACLS = """
@@ -75,8 +77,14 @@ class KnownTopic:
         return next((c.first_offset for c in self.cuts if (c.partition, c.generation) == (partition, newest)), 0)
 
 
-def newest_topics(lake: Lake, cluster: str, role: Role, *, missing_ok: bool = False) -> dict[str, KnownTopic]:
-    """Return the last state of every topic that was seen of a cluster; with `missing_ok` none before the lake is made."""
+def newest_topics(
+    lake: Lake, cluster: str, role: Role, *, missing_ok: bool = False, until: datetime | None = None
+) -> dict[str, KnownTopic]:
+    """Return the last state of every topic that was seen of a cluster, up to a time where one is given.
+
+    With `missing_ok` there are none before the lake is made.
+    """
+    at = _EVER if until is None else micros(until)
     return {
         row.topic: KnownTopic(
             name=row.topic,
@@ -88,7 +96,7 @@ def newest_topics(lake: Lake, cluster: str, role: Role, *, missing_ok: bool = Fa
             epochs=dict(row.leader_epochs or {}),
             present=row.present,
         )
-        for row in lake.ask(_NEWEST_TOPICS, missing_ok=missing_ok, cluster=cluster, role=role)
+        for row in lake.ask(_NEWEST_TOPICS, missing_ok=missing_ok, cluster=cluster, role=role, until=at)
     }
 
 

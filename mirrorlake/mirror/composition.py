@@ -14,6 +14,7 @@ from mirrorlake.mirror.services.upkeep import Upkeep
 if TYPE_CHECKING:
     from mirrorlake.mirror.runner import Runner
     from mirrorlake.mirror.services.recovery import Recovery
+    from mirrorlake.mirror.services.replaying import Replaying
 
 
 class Services:
@@ -25,6 +26,13 @@ class Services:
         self.checks = Checks(connections, self.streams)
         self.changes = Changes(connections, self.streams)
         self.upkeep = Upkeep(connections)
+
+    @cached_property
+    def replaying(self) -> Replaying:
+        """What replays records of the relay."""
+        from mirrorlake.mirror.services.replaying import Replaying
+
+        return Replaying(self.connections, self.streams)
 
     @cached_property
     def runner(self) -> Runner:

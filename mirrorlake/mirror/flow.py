@@ -17,6 +17,7 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.offset_map import Translation
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.offsets import MovedPositions, external_readers, translate
 from mirrorlake.render import Sheet, Shown
@@ -263,6 +264,8 @@ class Offsets:
 
     @property
     def _flow(self) -> FlowConfig:
+        if self._name.startswith(PREFIXES):
+            return self._services.replaying.flow(self._name)
         return self._services.connections.config.flow(self._name)
 
     def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:

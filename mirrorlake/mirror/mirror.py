@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import doctor, offsets, publish, records, verify
@@ -19,7 +20,7 @@ from mirrorlake.lag import Lag, Report, SampledMoment, Status
 from mirrorlake.lake import Lake
 from mirrorlake.maintenance import Erasure, Maintained, Selector
 from mirrorlake.mirror.composition import Services
-from mirrorlake.mirror.flow import FlowHandle
+from mirrorlake.mirror.flow import FlowHandle, Offsets
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.services.connections import Connections, utc_now
 from mirrorlake.model.control import Pause
@@ -32,6 +33,7 @@ from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReports
 from mirrorlake.progress import Display, display_here
 from mirrorlake.render import Sheet, Shown
+from mirrorlake.replay import Leave
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from mirrorlake.offsets import MovedPositions, RebuildPlan
     from mirrorlake.publish import LakeProducer, Published
     from mirrorlake.records import Anchor, Page, Passport, SideBySide
+    from mirrorlake.replay import Replay, Restore
     from mirrorlake.republish import Quarantine
     from mirrorlake.topics import History, RuleTrial
     from mirrorlake.tracking import Tracker
@@ -561,6 +564,138 @@ class Mirror(Shown):
         )
         return self._services.upkeep.erase(source, topic, selector, reason=reason, apply=apply)
 
+    # -- recovery -------------------------------------------------------------------------------------------------
+
+    def replay(
+        self,
+        *,
+        source: str | None = None,
+        topic: str | None = None,
+        into: str = "",
+        start: str | datetime = "",
+        end: str | datetime = "",
+        partitions: Iterable[int] = (),
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        keys: Iterable[str] = (),
+        headers: Mapping[str, str] = MappingProxyType({}),
+        where: str = "",
+        generation: int | None = None,
+        timestamps: str = "original",
+        through: str = "",
+        rate: str = "",
+        name: str | None = None,
+        append: bool = False,
+        accept_expiry: bool = False,
+        hold_retention: bool = False,
+    ) -> Replay:
+        """Plan to send records of the relay once more, into any topic or file; nothing is sent before `Replay.run`.
+
+        The relay alone is read: the source may be gone, and its retention long past. Each record is sent once, in upstream
+        order, into its partition's number (laws D and F): a replay that was killed goes on with the same call, or with its
+        `name` alone, and one that is done sends nothing. The flow's rules do not apply, unless `through` says so.
+
+        Args:
+            source: the alias of the cluster whose relay is read.
+            topic: the source topic.
+            into: `central:orders.replayed`, or `parquet:PATH`; without it, `Replay.pandas`, `arrow` and `frame` give the records.
+            start: only records with a timestamp at or after it: a time (UTC without a zone), or how long ago, like `-2h`.
+            end: only records before it.
+            partitions: only these source partitions.
+            from_offset: only records at or after this upstream offset.
+            to_offset: only records before this upstream offset.
+            keys: only records with one of these keys.
+            headers: only records with all of these headers.
+            where: only records for which this predicate is true; it is written as in a flow's rules (docs/rules.md).
+            generation: the life of a topic that was created again; the newest without it.
+            timestamps: original, shifted (they end at now and keep their distances) or now.
+            through: a flow whose rules the records go through.
+            rate: at most so much: `10MB/s` or `5000 records/s`.
+            name: of the replay; without it, one that follows from what is asked.
+            append: send into a topic that holds other records.
+            accept_expiry: send although the target's retention deletes records at once.
+            hold_retention: make the topic without an end of its records (retention.ms=-1).
+
+        Raises:
+            UsageError: the range is not in the relay, or something that is named does not exist.
+            SafetyError: the name belongs to a replay of other records.
+            ClusterError, StoreError: the target or the lake failed.
+
+        Example:
+            >>> mirror.replay(source="east", topic="orders", start="2026-11-22 03:30", into="central:orders.replayed")  # doctest: +SKIP
+        """
+        return self._services.replaying.replay(
+            name=name,
+            leave=Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
+            source=source,
+            topic=topic,
+            into=into,
+            start=start,
+            end=end,
+            partitions=partitions,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            keys=keys,
+            headers=dict(headers),
+            where=where,
+            generation=generation,
+            timestamps=timestamps,
+            through=through,
+        )
+
+    def restore(
+        self,
+        *,
+        source: str,
+        topics: str | Iterable[str],
+        at: str | datetime,
+        into: str,
+        name: str | None = None,
+        rate: str = "",
+        groups: bool = True,
+        acls: bool = True,
+        append: bool = False,
+        accept_expiry: bool = False,
+        hold_retention: bool = False,
+    ) -> Restore:
+        """Plan to restore topics of a source as they were at a time into a cluster; nothing is changed before `Restore.run`.
+
+        Topics keep their names and get the partitions, settings and ACLs of then, the records that the source held then, from
+        the relay alone, and groups stand where they stood, exactly (law A). What was restored is compared with the relay.
+
+        Args:
+            source: the alias of the cluster as it was.
+            topics: names or regular expressions, as in a flow.
+            at: the time: `2026-11-22 03:30` (UTC without a zone), or how long ago, like `-2h`.
+            into: the alias of a cluster that has none of these topics, or empty ones.
+            name: of the restore; without it, one that follows from what is asked.
+            rate: at most so much: `10MB/s` or `5000 records/s`.
+            groups: set consumer groups where they stood.
+            acls: make the ACLs of then.
+            append: send into topics that hold other records.
+            accept_expiry: send although a topic's retention deletes records at once.
+            hold_retention: make topics without an end of their records (retention.ms=-1).
+
+        Raises:
+            UsageError: nothing of the topics was known at that time, or something that is named does not exist.
+            SafetyError: the name belongs to a restore of something else.
+            ClusterError, StoreError: the target or the lake failed.
+
+        Example:
+            >>> mirror.restore(source="east", topics="orders, clicks.*", at="-2h", into="scratch").run().equal  # doctest: +SKIP
+            True
+        """
+        return self._services.replaying.restore(
+            source=source,
+            topics=topics,
+            at=at,
+            into=into,
+            name=name,
+            leave=Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
+            groups=groups,
+            acls=acls,
+        )
+
     # -- records --------------------------------------------------------------------------------------------------
 
     def translate(
@@ -577,7 +712,7 @@ class Mirror(Shown):
 
         With `reverse`, `topic` is the remote topic (its source's name is understood too) and `offset` a downstream one.
         """
-        offsets = self[flow].offsets
+        offsets = Offsets(self._services, flow)
         if reverse:
             return offsets.translate_back(topic, partition, offset)
         return offsets.translate(topic, partition, offset, generation=generation)

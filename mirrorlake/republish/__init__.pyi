@@ -11,6 +11,7 @@ from mirrorlake.republish.quarantine import Quarantine as Quarantine
 from mirrorlake.republish.remotes import choose as choose
 from mirrorlake.republish.remotes import held_now as held_now
 from mirrorlake.republish.republisher import Republisher as Republisher
+from mirrorlake.republish.settings import Extract as Extract
 from mirrorlake.republish.settings import FlowListener as FlowListener
 from mirrorlake.republish.settings import RepublishSettings as RepublishSettings
 from mirrorlake.republish.settling import look_at_remotes as look_at_remotes

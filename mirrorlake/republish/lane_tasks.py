@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -34,7 +35,8 @@ class LaneWork:
     """One lane's part of a batch: who sends, which files hold the records, and where each partition goes.
 
     `at_most_s` ends the work after the chunk that is under way then; what is left is sent next time. `skip_before_ms` drops
-    the leading records that are older (a flow's `start`), of partitions without a position.
+    the leading records that are older (a flow's `start`), of partitions without a position. `spans` are the first upstream
+    offset and the one after the last that are sent of each partition; None for all.
     """
 
     task: LaneTask
@@ -43,6 +45,7 @@ class LaneWork:
     skip_before_ms: int | None = None
     view: View | None = None
     at_most_s: float | None = None
+    spans: Mapping[SourcePartition, tuple[int, int]] | None = None
 
 
 def run_lanes(spark: SparkSession, work: Sequence[LaneWork], *, frame: DataFrame | None = None) -> list[LedgerRecord]:
@@ -136,9 +139,19 @@ def _send(work: LaneWork, batches: Iterator[Batch]) -> Iterator[TaskAnswer]:
 
 def send_lane(sender: LaneSender, work: LaneWork, batches: Iterator[Batch]) -> Iterator[LedgerRecord]:
     """Send a lane's records, and yield what was committed."""
+    if work.spans is not None:
+        batches = within(batches, work.spans)
     if work.skip_before_ms is not None:
         batches = _not_before(batches, work.skip_before_ms, sender.positions)
     yield from sender.send(batches, work.view)
+
+
+def within(batches: Iterable[Batch], spans: Mapping[SourcePartition, tuple[int, int]]) -> Iterator[Batch]:
+    """Yield the part of batches, in offset order, that lies in the span of its source partition."""
+    for batch in batches:
+        first, last = np.searchsorted(batch.offsets(), spans[batch.source]).tolist()
+        if first < last:
+            yield replace(batch, records=batch.records.slice(first, last - first))
 
 
 def _not_before(batches: Iterator[Batch], start_ms: int, positions: Mapping[SourcePartition, int]) -> Iterator[Batch]:

@@ -99,7 +99,13 @@ class OwnedFlow:
 
     def due(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Choose the files that hold something for this flow that its ledger does not know, in upstream order."""
-        return sorted(self.lacking(file for file in files if self.sends(file.source.topic)))
+        return sorted(self.lacking(file for file in files if self.sends(file.source.topic) and self._is_asked(file)))
+
+    def _is_asked(self, file: RelayFile) -> bool:
+        if self.settings.extract is None:
+            return True
+        first, end = self.settings.extract.spans.get(file.source, (0, 0))
+        return file.first_offset < end and file.last_offset >= first
 
     def sends(self, topic: str) -> bool:
         """Tell whether records of a source topic are sent now: the flow carries it, and neither a pause nor a loss holds."""
@@ -107,8 +113,13 @@ class OwnedFlow:
 
     def lacking(self, files: Iterable[RelayFile]) -> list[RelayFile]:
         """Return the files of which the ledger does not know all."""
-        positions = self.claims.positions
-        return [file for file in files if file.last_offset >= positions.get(file.source, 0)]
+        positions, extract = self.claims.positions, self.settings.extract
+        ends = {} if extract is None else {source: end for source, (_, end) in extract.spans.items()}
+        return [
+            file
+            for file in files
+            if min(file.last_offset, ends.get(file.source, file.last_offset + 1) - 1) >= positions.get(file.source, 0)
+        ]
 
     def send(
         self, files: list[RelayFile], frame: DataFrame | None, *, batch: int, at_most_s: float | None = None
@@ -145,12 +156,14 @@ class OwnedFlow:
         self, lane: int, sources: Collection[SourcePartition], *, batch: int = -1, rate: Rate = NO_LIMIT
     ) -> LaneWork:
         """Return the work of a lane on source partitions that are ready, without files."""
+        extract = self.settings.extract
         return LaneWork(
             task=self.task(lane, {source.topic for source in sources}, batch=batch, rate=rate),
             files=(),
             targets={source: target_of(self.flow, source) for source in sources},
             skip_before_ms=self.flow.start.timestamp_ms,
             view=self.settings.view,
+            spans=None if extract is None else {source: extract.spans[source] for source in sources},
         )
 
     def make_all_ready(self) -> None:

@@ -171,7 +171,7 @@ class Republisher:
 
     def _take_over(self, *, rebuild: bool = False, restore_ledger: bool = False) -> StreamLocation:
         self._owned, location = self._opened().to_follow(
-            streams=self._log is None, rebuild=rebuild, restore_ledger=restore_ledger
+            streams=self._log is None and self._settings.extract is None, rebuild=rebuild, restore_ledger=restore_ledger
         )
         if self._log is not None:
             self._owned.own_session = lambda: self._session
@@ -182,6 +182,9 @@ class Republisher:
         if not location.resumes:
             version = self._backfill()
         if self._stop.is_set():
+            return
+        if self._settings.extract is not None:
+            self._progress.finish()
             return
         duties = Duties(self._flow.name, self._settings.duties)
         if not once:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import KnownTopic
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.ledger import LedgerRecord
 from mirrorlake.model.remotes import Choice
 from mirrorlake.rules import View
@@ -24,12 +26,26 @@ class FlowListener:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Extract:
+    """A part of a relay that is sent and then done with, as a replay does it.
+
+    Attributes:
+        spans: the first upstream offset of each source partition, and the one after the last; others are not sent.
+        topics: the source topics as their remote topics are to be made, whatever became of them since.
+    """
+
+    spans: Mapping[SourcePartition, tuple[int, int]]
+    topics: Mapping[str, KnownTopic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepublishSettings:
     """What republishing one flow needs to know; `view` is what it makes of records, `duties` are done beside them.
 
     `beside` are all flows of the settings: two may meet on one target. `selection` is the fingerprint of what decides which
     topics the flow carries; those of `paused` wait in the relay. `choices` are what a person chose for remote topics that
-    were lost. `listener` hears what it does.
+    were lost. `listener` hears what it does. With an `extract`, that part of the relay is sent and nothing else;
+    its `selection` is the fingerprint of all that decides what is sent.
     """
 
     flow: FlowConfig
@@ -42,6 +58,7 @@ class RepublishSettings:
     paused: frozenset[str] = frozenset()
     choices: Sequence[Choice] = ()
     listener: FlowListener = field(default_factory=FlowListener)
+    extract: Extract | None = None
 
     def redriving(self) -> RepublishSettings:
         """Return the settings of the flow that sends quarantined records of this one again."""

@@ -50,6 +50,23 @@ def check_ledger(flow: FlowConfig, last: Mapping[int, LedgerRecord | None], copy
         raise _ledger_whole(flow)
 
 
+def check_extract(flow: FlowConfig, lanes: FencedLanes, selection: str) -> None:
+    """Compare what is to be sent with what the ledger's earlier owners sent under the same name.
+
+    Law F (repeatable): what was begun is gone on with as it was begun.
+
+    Raises:
+        SafetyError: it is something else.
+    """
+    if any(scope.selection != selection for scope in lanes.scopes):
+        raise SafetyError(
+            f"the ledger {flow.ledger_topic} on {flow.target} belongs to another {flow.name}, with other records",
+            consequence="going on in it would skip some and repeat others; nothing was sent",
+            remedy="give this one a name of its own with --name",
+            flow=flow.name,
+        )
+
+
 def choose_location(
     lake: Lake, flow: FlowConfig, lanes: FencedLanes, scope: CheckpointScope, *, rebuild: bool
 ) -> StreamLocation:

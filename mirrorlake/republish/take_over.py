@@ -16,7 +16,7 @@ from mirrorlake.republish.ledger_tables import LedgerCopy
 from mirrorlake.republish.owned_flow import OwnedFlow, RelayProgress, lane_task
 from mirrorlake.republish.settings import RepublishSettings
 from mirrorlake.republish.settling import settle_remotes
-from mirrorlake.republish.start import StreamLocation, check_ledger, choose_location
+from mirrorlake.republish.start import StreamLocation, check_extract, check_ledger, choose_location
 from mirrorlake.topics import RemoteTopics
 
 
@@ -35,6 +35,8 @@ class TakeOver:
         self._progress = progress
         self._topics = SourceTopics(lake, flow.source)
         self._topics.load()
+        if settings.extract is not None:
+            self._topics.known |= settings.extract.topics
         self._copy = LedgerCopy(lake, flow.name, flow.source)
         self._copy.load()
         self._remotes = RemoteTopics(target, flow, audit, lake, all_flows=settings.beside)
@@ -53,6 +55,8 @@ class TakeOver:
         """
         with fence(self._target, self._task) as lanes:
             check_ledger(self._flow, lanes.last, self._copy, restore=restore_ledger)
+            if self._settings.extract is not None:
+                check_extract(self._flow, lanes, self._settings.selection)
             remotes, positions = lanes.remotes, lanes.positions
             if restore_ledger:
                 remotes = {**self._copy.remotes(), **remotes}

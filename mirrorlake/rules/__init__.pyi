@@ -9,5 +9,9 @@ from mirrorlake.rules.hop_header import provenance_stage as provenance_stage
 from mirrorlake.rules.murmur2 import murmur2_of as murmur2_of
 from mirrorlake.rules.murmur2 import partitions_for as partitions_for
 from mirrorlake.rules.partitioner import Placer as Placer
+from mirrorlake.rules.replayed import TIMES as TIMES
+from mirrorlake.rules.replayed import BetweenTimes as BetweenTimes
+from mirrorlake.rules.replayed import HopAdded as HopAdded
+from mirrorlake.rules.replayed import Restamped as Restamped
 from mirrorlake.rules.view import View as View
 from mirrorlake.rules.view import Viewed as Viewed

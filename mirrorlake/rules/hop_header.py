@@ -80,7 +80,8 @@ class ProvenanceStage:
                         )
                     )
             records = records.filter(pa.array(~(been | elsewhere)))
-        headers = _appended(records.column("headers"), self._hop(source, records.column("offset")))
+        texts = hop_texts(self.route.source, source, records.column("offset"))
+        headers = appended(records.column("headers"), texts)
         index = records.schema.get_field_index("headers")
         return Viewed(records=records.set_column(index, "headers", headers), withheld=tuple(withheld))
 
@@ -101,10 +102,12 @@ class ProvenanceStage:
     def _forwards(self, origin: TopicPlace, topic: str) -> bool:
         return forwards(self.route, topic, _tree(self.routes, origin))
 
-    def _hop(self, source: SourcePartition, offsets: pa.Array) -> pa.Array:
-        place = pa.scalar(f"{self.route.source}/{source.topic}/{source.partition}/")
-        texts = pc.binary_join_element_wise(place, offsets.cast(pa.string()), "")
-        return texts.cast(pa.binary())
+
+def hop_texts(alias: str, source: SourcePartition, offsets: pa.Array) -> pa.Array:
+    """Write the values of the header for records that were read on a cluster."""
+    place = pa.scalar(f"{alias}/{source.topic}/{source.partition}/")
+    texts = pc.binary_join_element_wise(place, offsets.cast(pa.string()), "")
+    return texts.cast(pa.binary())
 
 
 @lru_cache(maxsize=256)
@@ -141,7 +144,7 @@ class _Hops:
         return cls(rows, *names)
 
 
-def _appended(headers: pa.ListArray, values: pa.Array) -> pa.ListArray:
+def appended(headers: pa.ListArray, values: pa.Array) -> pa.ListArray:
     """Return the lists with one more header at the end of each; built by offsets, no row is touched by itself."""
     count = len(headers)
     kind = headers.type.value_field.type

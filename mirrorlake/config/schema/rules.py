@@ -8,13 +8,22 @@ import re
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from mirrorlake.config import secrets
 from mirrorlake.config.base import Exclusion, Flag, Selection, Settings
-from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
+from mirrorlake.config.faults import SettingsFault, fault_error, findings_of, raise_any
 from mirrorlake.config.predicates.parse import Predicate, compile_predicate, declared_fields
 from mirrorlake.config.schema.selection import NameMatcher
+from mirrorlake.errors import UsageError
 from mirrorlake.model.json_path import Path, PathError, parse_path, path_text
 from mirrorlake.model.patterns import TopicPattern
 
@@ -243,6 +252,28 @@ class RuleConfig(Settings):
     def __str__(self) -> str:
         what = self.definition[self.action]
         return f"{self.action} {what if isinstance(what, str) else json.dumps(what, ensure_ascii=False)}"
+
+
+def keeping(name: str, predicate: str) -> RuleConfig:
+    """Return the rule that keeps what a predicate of a caller is true for; what it cannot judge stays back, too.
+
+    Raises:
+        UsageError: the predicate cannot be read.
+
+    Example:
+        >>> keeping("where", "partition = 3").action
+        'keep'
+    """
+    content = {"name": name, "keep": predicate, "on_error": "drop"}
+    try:
+        return RuleConfig.model_validate(content)
+    except ValidationError as error:
+        found = findings_of(error, RuleConfig, content)
+        raise UsageError(
+            "; ".join(f"the predicate {predicate}: {one.problem}" for one in found),
+            consequence="nothing was done",
+            remedy="; ".join(one.remedy for one in found if one.remedy),
+        ) from None
 
 
 def named(value: Any) -> Any:

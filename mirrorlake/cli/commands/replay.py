@@ -1,0 +1,138 @@
+"""Replay and restore: records of the relay once more, and topics as they were at a time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mirrorlake.cli.command import Generation, Invocation, Source, command
+from mirrorlake.cli.stopping import in_background
+
+Append = Annotated[bool, typer.Option("--append", help="Send into a topic that holds other records.")]
+AcceptExpiry = Annotated[
+    bool, typer.Option("--accept-expiry", help="Send although the target's retention deletes records at once.")
+]
+HoldRetention = Annotated[
+    bool, typer.Option("--hold-retention", help="Make topics without an end of their records (retention.ms=-1).")
+]
+Rate = Annotated[str, typer.Option("--rate", help="At most so much: 10MB/s, or '5000 records/s'.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and send nothing.")]
+
+
+@command()
+def replay(
+    cli: Invocation,
+    source: Annotated[str | None, typer.Option("--source", help="The alias whose relay is read.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="The source topic.")] = None,
+    into: Annotated[
+        str, typer.Option("--into", help="Where to: central:orders.replayed (alias:topic), or parquet:PATH.")
+    ] = "",
+    start: Annotated[
+        str, typer.Option("--from", help="Only records at or after this time: '2026-11-22 03:30' (UTC), -2h.")
+    ] = "",
+    end: Annotated[str, typer.Option("--to", help="Only records before this time.")] = "",
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", min=0, help="Only this partition; several times for several.")
+    ] = None,
+    from_offset: Annotated[
+        int | None, typer.Option("--from-offset", min=0, help="Only from this upstream offset on.")
+    ] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, help="Only before this upstream offset, which is not sent.")
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="Only records with this key, or one of several.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="Only records with this header: NAME=VALUE; all of several.")
+    ] = None,
+    where: Annotated[
+        str, typer.Option("--where", help="Only records for which this predicate is true: \"value.region = 'eu'\".")
+    ] = "",
+    generation: Generation = None,
+    timestamps: Annotated[
+        str, typer.Option("--timestamps", help="original, shifted (they end at now, with their distances) or now.")
+    ] = "original",
+    through: Annotated[str, typer.Option("--through", help="Apply the rules of this flow.")] = "",
+    rate: Rate = "",
+    name: Annotated[
+        str | None, typer.Option("--name", help="Of the replay; alone it goes on with one that was begun.")
+    ] = None,
+    append: Append = False,
+    accept_expiry: AcceptExpiry = False,
+    hold_retention: HoldRetention = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Send records of the relay once more, each exactly once; killed and repeated it goes on, done it sends nothing."""
+    from mirrorlake.replay import header_of
+
+    planned = cli.mirror.replay(
+        source=source,
+        topic=topic,
+        into=into,
+        start=start,
+        end=end,
+        partitions=partition or (),
+        from_offset=from_offset,
+        to_offset=to_offset,
+        keys=key or (),
+        headers=dict(map(header_of, header or ())),
+        where=where,
+        generation=generation,
+        timestamps=timestamps,
+        through=through,
+        rate=rate,
+        name=name,
+        append=append,
+        accept_expiry=accept_expiry,
+        hold_retention=hold_retention,
+    )
+    cli.show(planned)
+    if dry_run:
+        cli.document({**planned.as_dict(), "dry_run": True})
+        return 3 if planned.plan.refusals else 0
+    done = in_background(lambda stop: planned.run(stop=stop))
+    cli.document({**done.as_dict(), "plan": planned.as_dict()})
+    cli.show(done)
+    return 1 if done.missing else 0
+
+
+@command()
+def restore(
+    cli: Invocation,
+    source: Source,
+    topics: Annotated[str, typer.Option("--topics", help="Names or regular expressions, as in a flow.")],
+    at: Annotated[str, typer.Option("--at", help="As of this time: '2026-11-22 03:30' (UTC), -2h.")],
+    into: Annotated[str, typer.Option("--into", help="The alias of a cluster without these topics.")],
+    groups: Annotated[bool, typer.Option("--groups/--no-groups", help="Set groups where they stood.")] = True,
+    acls: Annotated[bool, typer.Option("--acls/--no-acls", help="Make the ACLs of then.")] = True,
+    rate: Rate = "",
+    name: Annotated[str | None, typer.Option("--name", help="Of the restore; the same name goes on.")] = None,
+    append: Append = False,
+    accept_expiry: AcceptExpiry = False,
+    hold_retention: HoldRetention = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Restore topics as they were at a time into a cluster: settings, ACLs, records, groups; then compare."""
+    planned = cli.mirror.restore(
+        source=source,
+        topics=topics,
+        at=at,
+        into=into,
+        name=name,
+        rate=rate,
+        groups=groups,
+        acls=acls,
+        append=append,
+        accept_expiry=accept_expiry,
+        hold_retention=hold_retention,
+    )
+    cli.show(planned)
+    if dry_run:
+        cli.document({**planned.as_dict(), "dry_run": True})
+        return 3 if planned.plan.records.refusals else 0
+    done = in_background(lambda stop: planned.run(stop=stop))
+    cli.document({**done.as_dict(), "plan": planned.as_dict()})
+    cli.show(done)
+    return 1 if done.done and (not done.equal or done.held) else 0

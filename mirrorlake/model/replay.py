@@ -1,0 +1,181 @@
+"""A replay: which records of a relay are sent once more, where to, and under which name.
+
+A replay is a flow of its own: it has a ledger and rows in the offset map under its name. What it sends is fixed when it begins,
+down to the offsets, so that one which was killed sends exactly the rest (law F).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from mirrorlake.model.flow import SourcePartition
+
+REPLAY = "replay."
+RESTORE = "restore."
+PREFIXES = (REPLAY, RESTORE)
+Stamps = Literal["original", "shifted", "now"]
+STAMPS: tuple[Stamps, ...] = ("original", "shifted", "now")
+
+# A ledger topic is `mirrorlake.<name>.ledger`, and Kafka takes 249 characters.
+MOST_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class Span:
+    """Upstream offsets `first` up to `end`, which is not one of them, of a source partition, and the records of the relay there.
+
+    `oldest_ms` and `newest_ms` are the ends of their timestamps; None where there is no record.
+    """
+
+    topic: str
+    generation: int
+    partition: int
+    first: int
+    end: int
+    records: int
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return SourcePartition(self.topic, self.generation, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicThen:
+    """A source topic as its copy is to be made: partitions, and the settings that it made itself."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """All that decides what a replay sends; written down before it begins.
+
+    Attributes:
+        name: of its flow, which begins with `replay.` or `restore.`.
+        asked: what a person asked for, in his own words.
+        source: the alias of the cluster whose relay is read.
+        target: the alias of the cluster that is written.
+        into: the topic there; None where topics keep their names.
+        topics: the source topics.
+        spans: the offsets.
+        since_ms: only records with a timestamp at or after it.
+        until_ms: only records with a timestamp before it.
+        predicates: names and texts of predicates; only records for which all are true.
+        through: the flow whose rules apply; empty for none.
+        rules: the fingerprint of these rules.
+        shift_ms: how far timestamps are moved.
+        fixed_ms: the timestamp of every record, None for their own.
+        hops: whether a header says where each record was read.
+        overrides: settings of the topics that are made, instead of the source's.
+        planned_at_ms: when it was planned.
+        at_ms: the time as of which topics are restored; None for a replay.
+    """
+
+    name: str
+    asked: Mapping[str, Any]
+    source: str
+    target: str
+    into: str | None
+    topics: tuple[TopicThen, ...]
+    spans: tuple[Span, ...]
+    planned_at_ms: int
+    since_ms: int | None = None
+    until_ms: int | None = None
+    predicates: tuple[tuple[str, str], ...] = ()
+    through: str = ""
+    rules: str = ""
+    shift_ms: int = 0
+    fixed_ms: int | None = None
+    hops: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    at_ms: int | None = None
+
+    @property
+    def records(self) -> int:
+        """How many records the relay held of it when it was planned, before predicates and rules."""
+        return sum(span.records for span in self.spans)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """The oldest timestamp that is sent, but for predicates."""
+        return self._sent_at(min((s.oldest_ms for s in self.spans if s.oldest_ms is not None), default=None))
+
+    @property
+    def newest(self) -> datetime | None:
+        """The newest timestamp that is sent, but for predicates."""
+        return self._sent_at(max((s.newest_ms for s in self.spans if s.newest_ms is not None), default=None))
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this definition from any other, 16 hex digits."""
+        return _digest(self.as_dict(), 16)
+
+    def sent_ms(self, stamp_ms: int) -> int:
+        """Return the timestamp with which a record is sent, in milliseconds since 1970."""
+        return stamp_ms + self.shift_ms if self.fixed_ms is None else self.fixed_ms
+
+    def _sent_at(self, stamp_ms: int | None) -> datetime | None:
+        return None if stamp_ms is None else datetime.fromtimestamp(self.sent_ms(stamp_ms) / 1000, tz=timezone.utc)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the definition as a JSON-ready document."""
+        document: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return document
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Definition:
+        """Read a definition as it was written down."""
+        return cls(
+            **{
+                **document,
+                "topics": tuple(TopicThen(**topic) for topic in document["topics"]),
+                "spans": tuple(Span(**span) for span in document["spans"]),
+                "predicates": tuple((name, text) for name, text in document["predicates"]),
+            }
+        )
+
+
+def replay_name(topics: Iterable[str], asked: Mapping[str, Any], *, prefix: str = REPLAY) -> str:
+    """Make a name from what is asked: the same words give the same name, so that the same command goes on.
+
+    >>> replay_name(["orders"], {"source": "east"})
+    'replay.orders.34c2c327'
+    """
+    names = list(topics)
+    label = names[0] if len(names) == 1 else f"{len(names)}-topics"
+    return f"{prefix}{label[: MOST_CHARACTERS - 30]}.{_digest(asked, 8)}"
+
+
+def chain(cuts: Iterable[tuple[int, int]], generation: int) -> dict[int, tuple[int, int | None]]:
+    """Return which offsets of a partition belong to the history that its source holds now, by generation: first and end.
+
+    A log that went back goes on in a generation of its own: what earlier ones held from there on is no longer the source's.
+
+    Args:
+        cuts: generation and first offset of each time that the log went back in this life of the topic.
+        generation: the topic's life.
+
+    Example:
+        >>> chain([(2, 100), (3, 40)], 1)
+        {1: (0, 40), 2: (100, 40), 3: (40, None)}
+    """
+    starts = [(generation, 0), *sorted(cuts)]
+    return {
+        life: (first, min((at for _, at in starts[place + 1 :]), default=None))
+        for place, (life, first) in enumerate(starts)
+    }
+
+
+def _digest(document: Mapping[str, Any], digits: int) -> str:
+    text = json.dumps(document, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]

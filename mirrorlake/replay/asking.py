@@ -1,0 +1,190 @@
+"""What a person asks of a replay, read from his own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.config import when
+from mirrorlake.config.schema import RuleConfig, keeping
+from mirrorlake.errors import UsageError
+from mirrorlake.model.policy import is_legal_topic
+from mirrorlake.model.replay import MOST_CHARACTERS, PREFIXES, REPLAY, STAMPS, replay_name
+
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-])*")
+FILES = "parquet:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A replay as it is asked for; two with the same words are the same replay.
+
+    Attributes:
+        source: the alias of the cluster whose relay is read.
+        topic: the source topic.
+        into: `alias:topic`, or `parquet:PATH`; empty for a frame.
+        start: only records of this time or later, as it was written; empty for all.
+        end: only records before this time; empty for all.
+        partitions: only these source partitions; empty for all.
+        from_offset: only records at or after this upstream offset.
+        to_offset: only records before this upstream offset.
+        keys: only records with one of these keys.
+        headers: only records with all of these headers: names and values.
+        where: only records for which this predicate is true; empty for all.
+        generation: the life of the topic; None for the newest.
+        timestamps: original, shifted (they end at now, with their distances) or now.
+        through: the flow whose rules apply; empty for none.
+    """
+
+    source: str
+    topic: str
+    into: str = ""
+    start: str = ""
+    end: str = ""
+    partitions: tuple[int, ...] = ()
+    from_offset: int | None = None
+    to_offset: int | None = None
+    keys: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    where: str = ""
+    generation: int | None = None
+    timestamps: str = "original"
+    through: str = ""
+
+    def __post_init__(self) -> None:
+        if self.timestamps not in STAMPS:
+            raise UsageError(
+                f"'{self.timestamps}' says nothing of timestamps", remedy=f"write one of: {', '.join(STAMPS)}"
+            )
+        for offset in (self.from_offset, self.to_offset):
+            if offset is not None and offset < 0:
+                raise UsageError(f"{offset} is not an offset", remedy="offsets begin at 0")
+        if self.from_offset is not None and self.to_offset is not None and self.from_offset >= self.to_offset:
+            raise UsageError(
+                f"there is nothing from offset {self.from_offset} up to {self.to_offset}",
+                remedy="--to-offset is the first offset that is not sent: write one past the last",
+            )
+
+    def words(self) -> dict[str, Any]:
+        """Return what was asked without what was left out, as it is written down and compared."""
+        given = {name: getattr(self, name) for name in self.__slots__}
+        words = {name: value for name, value in given.items() if value not in ("", (), None)}
+        if "headers" in words:
+            words["headers"] = [f"{name}={value}" for name, value in self.headers]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}
+
+    @property
+    def files(self) -> str | None:
+        """The folder that the records go to, None where they go to a cluster or a frame."""
+        return self.into.removeprefix(FILES) if self.into.startswith(FILES) else None
+
+    def place(self) -> tuple[str, str]:
+        """Return alias and topic of the target.
+
+        Raises:
+            UsageError: `into` is neither.
+        """
+        alias, colon, topic = self.into.partition(":")
+        if not colon or not alias or not topic:
+            raise UsageError(
+                f"'{self.into}' is no place for a replay",
+                consequence="nothing was sent",
+                remedy=f"write --into central:{self.topic}.replayed (alias:topic), or --into {FILES}PATH",
+            )
+        if not is_legal_topic(topic):
+            raise UsageError(f"'{topic}' is not a legal topic name", remedy="use letters, digits, . _ and -")
+        return alias, topic
+
+    def times(self, *, now: datetime) -> tuple[datetime | None, datetime | None]:
+        """Return the two ends of the time.
+
+        Raises:
+            UsageError: one cannot be read, or the second is not after the first.
+        """
+        start, end = (when(text, now=now) if text else None for text in (self.start, self.end))
+        if start is not None and end is not None and start >= end:
+            raise UsageError(
+                f"there is nothing from {start.isoformat()} up to {end.isoformat()}",
+                remedy="give the earlier time first",
+            )
+        return start, end
+
+    def rules(self) -> tuple[RuleConfig, ...]:
+        """Return the rules that keep what is asked for.
+
+        Raises:
+            UsageError: a predicate cannot be read.
+        """
+        return rules_of(self.predicates())
+
+    def predicates(self) -> tuple[tuple[str, str], ...]:
+        """Return names and texts of the predicates."""
+        found = []
+        if self.keys:
+            found.append(("replay-key", f"key IN ({', '.join(map(_quoted, self.keys))})"))
+        for place, (name, value) in enumerate(self.headers, start=1):
+            found.append((f"replay-header-{place}", f"headers[{_quoted(name)}] = {_quoted(value)}"))
+        if self.where:
+            found.append(("replay-where", self.where))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """What a person allows beforehand, flag by flag; and how fast records go.
+
+    Attributes:
+        append: records that stand in the topic already are no hindrance.
+        accept_expiry: records that are past the topic's retention are sent all the same.
+        hold_retention: a topic that is made keeps its records without an end.
+        rate: such as `10MB/s` or `5000 records/s`; empty for as fast as it goes.
+    """
+
+    append: bool = False
+    accept_expiry: bool = False
+    hold_retention: bool = False
+    rate: str = ""
+
+
+NOTHING_ALLOWED = Leave()
+
+
+def rules_of(predicates: Iterable[tuple[str, str]]) -> tuple[RuleConfig, ...]:
+    """Return the rules of named predicates."""
+    return tuple(keeping(name, text) for name, text in predicates)
+
+
+def header_of(text: str) -> tuple[str, str]:
+    """Return name and value of a header that was written NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"'{text}' is not a header", remedy="write --header NAME=VALUE")
+    return name, value
+
+
+def flow_name(name: str | None, topics: Iterable[str], words: Mapping[str, Any], *, prefix: str = REPLAY) -> str:
+    """Return the name of a replay's flow: the given one, or one that follows from what is asked.
+
+    Raises:
+        UsageError: the name cannot be one.
+
+    Example:
+        >>> flow_name("march", ["orders"], {})
+        'replay.march'
+    """
+    if name is None:
+        return replay_name(topics, words, prefix=prefix)
+    bare = next((name[len(one) :] for one in PREFIXES if name.startswith(one)), name)
+    if not _NAME.fullmatch(bare) or len(bare) + len(prefix) > MOST_CHARACTERS or bare.endswith(".redrive"):
+        raise UsageError(
+            f"'{name}' is not a name for a replay",
+            remedy=f"use letters, digits, . _ and -, a letter, digit or _ in front, at most {MOST_CHARACTERS - len(prefix)}",
+        )
+    return prefix + bare
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,95 @@
+"""The flow that a replay is: composed of the settings, and never a part of them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake import republish
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.lake import KnownTopic
+from mirrorlake.model.replay import Definition
+from mirrorlake.replay.asking import rules_of
+from mirrorlake.rules import BetweenTimes, HopAdded, Placer, Restamped, View, make_flow_view
+
+if TYPE_CHECKING:
+    from mirrorlake.republish import Extract
+
+# In the place of a target: the records go to files or a frame.
+HERE = "here"
+NEVER_EXPIRES = {"retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def flow_of(
+    definition: Definition, config: MirrorConfig, *, rate: tuple[int | None, int | None] = (None, None)
+) -> FlowConfig:
+    """Return the flow of a replay, bound to the denials of the settings.
+
+    How it sends follows the flows of the settings between the same ends, where there are some.
+    """
+    through = config.flow(definition.through) if definition.through else None
+    like = next((each for each in config.flows_to(definition.target)), None)
+    records, size = rate
+    content: dict[str, Any] = {
+        "name": definition.name,
+        "source": definition.source,
+        "target": definition.target,
+        "topics": [re.escape(topic.name) for topic in definition.topics],
+        "exclude_topics": [],
+        "policy": "identity" if definition.into is None else {"template": definition.into},
+        "provenance": False,
+        "sync": {
+            "groups": False,
+            "partitions": False,
+            "configs_override": {".*": dict(definition.overrides)} if definition.overrides else {},
+        },
+        "rules": (*rules_of(definition.predicates), *(through.rules if through else ())),
+        "rate": {"records_per_second": records, "bytes_per_second": f"{size} B" if size else None},
+    }
+    if through is not None:
+        content |= {"placement": through.placement, "unsendable": through.unsendable}
+    if like is not None:
+        content |= {
+            "lanes": like.lanes,
+            "producer": dict(like.producer),
+            "replication_factor": like.replication_factor,
+            "chunk_records": like.chunk_records,
+            "chunk_bytes": f"{like.chunk_bytes} B",
+        }
+    if any(each.feeder == "spark" for each in config.flows_from(definition.source)):
+        content["feeder"] = "spark"
+    flow = FlowConfig.model_validate(content)
+    if through is not None:
+        flow.note_origin(through.file, through.place)
+    return config.bind(flow)
+
+
+def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
+    """Return what a replay makes of records; None where they go out as they are.
+
+    Raises:
+        ConfigError: a key of a rule cannot be resolved.
+        UsageError: the function of a rule does not exist.
+    """
+    times: tuple[View, ...] = ()
+    if definition.since_ms is not None or definition.until_ms is not None:
+        times = (BetweenTimes(since_ms=definition.since_ms, until_ms=definition.until_ms),)
+    stages: list[Restamped | HopAdded | Placer] = []
+    if definition.shift_ms or definition.fixed_ms is not None:
+        stages.append(Restamped(shift_ms=definition.shift_ms, fixed_ms=definition.fixed_ms))
+    if definition.hops:
+        stages.append(HopAdded(alias=definition.source))
+    if flow.placement.kind != "keep":
+        stages.append(Placer(flow.placement))
+    return make_flow_view(flow, before=times, stages=tuple(stages))
+
+
+def extract_of(definition: Definition) -> Extract:
+    """Return the part of the relay that a replay sends."""
+    return republish.Extract(
+        spans={span.source: (span.first, span.end) for span in definition.spans},
+        topics={
+            topic.name: KnownTopic(name=topic.name, generation=1, partitions=topic.partitions, configs=topic.configs)
+            for topic in definition.topics
+        },
+    )

@@ -1,0 +1,78 @@
+"""Where consumer groups go on in topics that were restored: by the restore's own offset map, exactly (law A)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from mirrorlake.kafka import ClusterAdmin, Groups
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide
+from mirrorlake.model.offset_map import Run, goes_on
+from mirrorlake.replay.then import GroupThen
+
+
+def plan_groups_then(
+    name: str,
+    groups: Iterable[GroupThen],
+    runs: Mapping[TopicPartition, Sequence[Run]],
+    *,
+    target: Groups,
+    admin: ClusterAdmin,
+) -> GroupPlan:
+    """Plan where groups go on that stood somewhere then; a group with members is held back, and no other.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    groups = tuple(groups)
+    active = target.active() if groups else set()
+    places = {one: TopicPartition(one.source.topic, one.source.partition) for one in groups}
+    held = target.committed({one.group for one in groups}, set(places.values()))
+    bare = {tp for one, tp in places.items() if position_in(runs.get(tp, ()), one) is None}
+    first = admin.earliest(bare)
+    rows: list[GroupPosition] = []
+    for one, tp in places.items():
+        position = position_in(runs.get(tp, ()), one)
+        resume = Resume(
+            source=one.source,
+            upstream_offset=one.position,
+            target=tp,
+            downstream_offset=first[tp] if position is None else position,
+            exact=True,
+        )
+        there = held[one.group].get(tp)
+        rows.append(
+            decide(
+                one.group,
+                resume,
+                metadata="",
+                target_offset=None if there is None else there.offset,
+                is_active=one.group in active,
+            )
+        )
+    return GroupPlan(name, tuple(rows))
+
+
+def position_in(runs: Iterable[Run], one: GroupThen) -> int | None:
+    """Return where a group goes on in a target partition; None where it holds no record.
+
+    What an earlier generation of the partition left was before the group's position, what a later one brought is after it.
+
+    Example:
+        >>> from mirrorlake.model.flow import SourcePartition
+        >>> source, target = SourcePartition("orders", 1, 0), TopicPartition("orders", 0)
+        >>> run = Run(source=source, target=target, first_upstream=10, last_upstream=19, first_downstream=0, count=10)
+        >>> [position_in([run], GroupThen("g", source, at)) for at in (0, 10, 13, 20, 99)]
+        [0, 0, 3, 10, 10]
+    """
+    read, unread = [], []
+    for run in runs:
+        if run.source.generation == one.source.generation:
+            before = run.records_before(one.position)
+        else:
+            before = run.count if run.source.generation < one.source.generation else 0
+        if before:
+            read.append(run.first_downstream + before - 1)
+        if before < run.count:
+            unread.append(run.first_downstream + before)
+    return goes_on(read, unread)

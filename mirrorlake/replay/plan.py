@@ -1,0 +1,171 @@
+"""What a replay would do, and what it did: values that show themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, ClassVar
+
+from mirrorlake.model.plan import Change, Plan
+from mirrorlake.model.replay import Definition
+from mirrorlake.render import JsonShown, Sheet, badge, by_fields, document, plural, size, table
+from mirrorlake.replay.target import Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReplayPlan(JsonShown):
+    """What a replay sends, what it changes, and what speaks against it; looked at first, then run (law G).
+
+    Attributes:
+        definition: what is sent, down to the offsets.
+        state: new, begun (it goes on where it was), or done (nothing is sent).
+        changes: the topics that are made.
+        refusals: why it is not run as it was asked for.
+        notes: what is worth knowing before.
+        files: the files of the relay that are read; None where they cannot be listed.
+        relay_bytes: their size there, about.
+        done_at: when it came to its end; None before.
+    """
+
+    definition: Definition
+    state: str = "new"
+    changes: tuple[Change, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = ()
+    files: int | None = None
+    relay_bytes: int | None = None
+    done_at: datetime | None = None
+    json_without: ClassVar[tuple[str, ...]] = ("definition",)
+
+    @property
+    def name(self) -> str:
+        """The name of its flow: for `--name`, and for `offsets --flow`."""
+        return self.definition.name
+
+    @property
+    def records(self) -> int:
+        """How many records of the relay lie in the range, before predicates and rules."""
+        return self.definition.records
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as `--json` prints it."""
+        known = self.definition
+        found: dict[str, Any] = document(
+            {
+                "name": self.name,
+                "source": known.source,
+                "target": known.target,
+                "into": known.into,
+                "records": self.records,
+                "oldest": known.oldest,
+                "newest": known.newest,
+                **by_fields(self),
+                "partitions": known.spans,
+                "predicates": [text for _, text in known.predicates],
+                "through": known.through,
+            }
+        )
+        return found
+
+    def sheet(self) -> Sheet:
+        """Show what is sent, the topics that are made, what speaks against it, and what is worth knowing."""
+        known = self.definition
+        what = {
+            "done": badge("done", "good"),
+            "begun": badge("begun: it goes on", "note"),
+            "new": badge("to send", "note"),
+        }[self.state]
+        columns = ["topic", "generation", "partition", "from offset", "to offset", "records", "oldest", "newest"]
+        rows = [
+            (
+                s.topic,
+                str(s.generation),
+                str(s.partition),
+                str(s.first),
+                str(s.end),
+                s.records,
+                *map(_at, (s.oldest_ms, s.newest_ms)),
+            )
+            for s in known.spans
+        ]
+        times: tuple[str, ...] = ()
+        if known.oldest is not None and known.newest is not None:
+            times = (f"timestamps on the target from {_utc(known.oldest)} to {_utc(known.newest)}",)
+        return Sheet(
+            title=f"{self.name}: {known.source} -> {known.target}",
+            badge=badge("refused", "bad") if self.refusals else what,
+            facts=(
+                f"{plural(self.records, 'record')} in the range",
+                None if self.files is None else f"{plural(self.files, 'file')} of the relay",
+                None if self.relay_bytes is None else f"about {size(self.relay_bytes)} there",
+            ),
+            parts=(
+                *(f"refused: {one.why}. Next: {_next(one)}" for one in self.refusals),
+                table("", columns, rows),
+                *times,
+                *(f"only where {text}" for _, text in known.predicates),
+                *([f"through the rules of {known.through}"] if known.through else []),
+                *([Plan(self.changes).sheet()] if self.changes else []),
+                *(f"note: {note}" for note in self.notes),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReplayResult(JsonShown):
+    """What a replay has sent.
+
+    Attributes:
+        name: of its flow.
+        sent: records that this call sent.
+        records: records of the range in the relay.
+        total: records that stand on the target, over all calls.
+        filtered: records that predicates and rules kept back.
+        unjudged: those of them that a predicate could not judge.
+        quarantined: records that were put into the table `quarantine`.
+        done: whether it has come to its end.
+        took_s: seconds that this call took.
+    """
+
+    name: str
+    sent: int
+    records: int
+    total: int = 0
+    filtered: int = 0
+    unjudged: int = 0
+    quarantined: int = 0
+    done: bool = True
+    took_s: float = 0.0
+    json_also: ClassVar[tuple[str, ...]] = ("missing",)
+
+    @property
+    def missing(self) -> int:
+        """How many records of the range were neither sent nor kept back: 0, unless records left the relay meanwhile."""
+        return self.records - self.total - self.filtered - self.quarantined if self.done else 0
+
+    def sheet(self) -> Sheet:
+        """Show what was sent, and whether it adds up."""
+        word = badge("done", "good") if self.done else badge("stopped; the same command goes on", "warn")
+        return Sheet(
+            title=self.name,
+            badge=badge(f"{plural(self.missing, 'record')} missing", "bad") if self.missing else word,
+            facts=(
+                f"{plural(self.sent, 'record')} sent now",
+                f"{plural(self.total, 'record')} of {self.records:,} in all",
+                f"{plural(self.filtered, 'record')} kept back" if self.filtered else None,
+                f"{plural(self.unjudged, 'record')} of these could not be judged" if self.unjudged else None,
+                f"{plural(self.quarantined, 'record')} quarantined" if self.quarantined else None,
+            ),
+        )
+
+
+def _next(refusal: Refusal) -> str:
+    return f"{refusal.remedy}; {refusal.flag} does it all the same" if refusal.flag else refusal.remedy
+
+
+def _at(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, tz=timezone.utc)
+
+
+def _utc(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,106 @@
+"""Compare what a replay sent with what the relay holds, record by record, by count and by content (law C).
+
+The offset map says which downstream offsets are the replay's own; what others wrote between them is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mirrorlake.kafka import RawRecord, RecordReader
+from mirrorlake.lake import Lake
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.offset_map import Run
+from mirrorlake.model.replay import Definition
+from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
+from mirrorlake.offsets import to_run
+from mirrorlake.progress import Tell, silent
+from mirrorlake.replay.files import batches_of
+from mirrorlake.rules import View
+
+_RUNS = "SELECT * FROM {offset_map} WHERE flow = :flow"
+_Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """How many records are on the target as the relay holds them, and every difference, the first thousand by name."""
+
+    verified: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether there is no difference."""
+        return not self.differences
+
+
+def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
+    """Return the runs of a replay by target partition, in downstream order."""
+    found: dict[TopicPartition, list[Run]] = {}
+    for row in lake.ask(_RUNS, flow=flow):
+        run = to_run(row)
+        found.setdefault(run.target, []).append(run)
+    return {target: sorted(runs, key=lambda run: run.first_downstream) for target, runs in sorted(found.items())}
+
+
+def prove(lake: Lake, definition: Definition, view: View | None, reader: RecordReader, *, tell: Tell = silent) -> Proof:
+    """Read all that a replay sent from its target, and compare it with the relay.
+
+    Only of a replay whose records keep their partition number.
+    """
+    verified, differences = 0, list[Difference]()
+    by_place: dict[tuple[str, int], list[SourcePartition]] = {}
+    for span in definition.spans:
+        by_place.setdefault((span.topic, span.partition), []).append(span.source)
+    runs = {(each[0].source.topic, each[0].source.partition): each for each in runs_of(lake, definition.name).values()}
+    for place, sources in sorted(by_place.items()):
+        wanted = _wanted(lake, definition, view, frozenset(sources))
+        arrived = _arrived(reader, runs.get(place, []))
+        for source, offset, content in wanted:
+            record = next(arrived, None)
+            if record is None:
+                differences.append(Difference.at(source, offset, where="target", problem="missing"))
+            elif _content(record) != content:
+                differences.append(Difference.at(source, offset, where="target", problem="altered"))
+            else:
+                verified += 1
+            if len(differences) >= MOST_DIFFERENCES:
+                return Proof(verified=verified, differences=tuple(differences))
+            if not verified % 10_000:
+                tell(f"verify {definition.name}", verified, definition.records)
+        differences += [Difference.at(sources[0], record.offset, where="target", problem="extra") for record in arrived]
+    tell(f"verify {definition.name}", verified, verified)
+    return Proof(verified=verified, differences=tuple(differences))
+
+
+def _wanted(
+    lake: Lake, definition: Definition, view: View | None, sources: frozenset[SourcePartition]
+) -> Iterator[tuple[SourcePartition, int, _Content]]:
+    for source, batch in batches_of(lake, definition, view, only=sources):
+        stamps = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).to_pylist()
+        columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value", "headers")]
+        for offset, key, value, headers, stamp in zip(*columns, stamps, strict=True):
+            pairs = tuple((one["key"], one["value"]) for one in headers or ())
+            yield source, offset, (key, value, pairs, stamp)
+
+
+def _arrived(reader: RecordReader, runs: list[Run]) -> Iterator[RawRecord]:
+    if not runs:
+        return
+    target, waiting = runs[0].target, iter(runs)
+    run: Run | None = next(waiting)
+    for record in reader.read(target.topic, target.partition, runs[0].first_downstream):
+        while run is not None and record.offset > run.last_downstream:
+            run = next(waiting, None)
+        if run is None:
+            return
+        if record.offset >= run.first_downstream:
+            yield record
+
+
+def _content(record: RawRecord) -> _Content:
+    return record.key, record.value, record.headers, record.timestamp_ms

@@ -1,0 +1,81 @@
+"""The replays that were begun, and which are done; kept in `audit`, since each is a change to a cluster (law G)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.lake import Audit, Lake
+from mirrorlake.model.plan import Change
+from mirrorlake.model.replay import Definition
+
+_BEGIN, _END = "begin", "end"
+_ENTRIES = """
+    SELECT object, action, after, at FROM {audit}
+    WHERE startswith(object, 'replay ') AND (:name = '' OR object = :name) ORDER BY at, action
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A replay that was begun; `done_at` and `outcome` tell of its end, None where it has not come to it."""
+
+    definition: Definition
+    begun_at: datetime
+    done_at: datetime | None = None
+    outcome: Mapping[str, Any] | None = None
+
+
+class Register:
+    """Know the replays of one lake."""
+
+    def __init__(self, lake: Lake, audit: Audit) -> None:
+        self._lake = lake
+        self._audit = audit
+
+    def find(self, name: str) -> Begun | None:
+        """Return a replay by the name of its flow, None where none was begun."""
+        return self._read(f"replay {name}").get(name)
+
+    def all(self) -> dict[str, Begun]:
+        """Return every replay by the name of its flow, oldest first."""
+        return self._read("")
+
+    def begin(self, definition: Definition) -> None:
+        """Write down what a replay is about to send."""
+        self._record(definition, _BEGIN, definition.as_dict())
+
+    def end(self, definition: Definition, outcome: Mapping[str, Any]) -> None:
+        """Write down that all of a replay was sent."""
+        self._record(definition, _END, dict(outcome))
+
+    def _record(self, definition: Definition, action: str, after: Any) -> None:
+        change = Change(
+            where=definition.target,
+            kind="replay",
+            name=definition.name,
+            action=action,
+            after=after,
+            reason="asked for",
+            flow=definition.name,
+        )
+        self._audit.record([change], command="replay")
+
+    def _read(self, name: str) -> dict[str, Begun]:
+        found: dict[str, Begun] = {}
+        for row in self._lake.ask(_ENTRIES, missing_ok=True, name=name):
+            flow = row.object.partition(" ")[2]
+            before = found.get(flow)
+            if row.action == _BEGIN and before is None:
+                found[flow] = Begun(definition=Definition.from_dict(json.loads(row.after)), begun_at=row.at)
+            elif row.action == _END and before is not None and before.done_at is None:
+                found[flow] = Begun(
+                    definition=before.definition,
+                    begun_at=before.begun_at,
+                    done_at=row.at,
+                    outcome=json.loads(row.after),
+                )
+        return found

@@ -1,0 +1,96 @@
+"""One replay in the hands of a person: looked at, then run."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake.errors import UsageError
+from mirrorlake.render import Sheet, Shown
+from mirrorlake.replay.asking import Leave
+from mirrorlake.replay.files import records_in, table_of, write_parquet
+from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
+from mirrorlake.replay.plan import ReplayPlan, ReplayResult
+from mirrorlake.replay.replays import Site, run_replay
+from mirrorlake.rules import View
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+class Replay(Shown):
+    """A planned replay: `mirror.replay(...)`. Nothing is sent before `run`.
+
+    Example:
+        >>> again = mirror.replay(source="east", topic="orders", start="-2h", into="central:orders.replayed")  # doctest: +SKIP
+        >>> again.plan.records  # doctest: +SKIP
+        41200
+        >>> again.run()  # doctest: +SKIP
+    """
+
+    def __init__(self, site: Site, plan: ReplayPlan, *, leave: Leave, folder: str | None = None) -> None:
+        self._site = site
+        self._leave = leave
+        self._folder = folder
+        self.plan = plan
+
+    @property
+    def name(self) -> str:
+        """The name of the replay's flow."""
+        return self.plan.name
+
+    def sheet(self) -> Sheet:
+        """Show the plan."""
+        return self.plan.sheet()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as `--json` prints it."""
+        return self.plan.as_dict()
+
+    def run(self, *, stop: threading.Event | None = None) -> ReplayResult:
+        """Send the records, each once; killed and called again, it goes on where it was (law F).
+
+        Args:
+            stop: set it to return between two transactions; the same replay goes on later.
+
+        Raises:
+            SafetyError: the plan is refused; nothing was sent.
+            UsageError: the replay has no target; use `pandas`, `arrow`, `frame` or `--into parquet:PATH`.
+            ClusterError, StoreError: the target or the lake failed; run it again.
+        """
+        if self._folder is not None:
+            return self._write(self._folder)
+        if self.plan.definition.target == HERE:
+            raise UsageError(
+                f"{self.name} has no target", remedy="give into='central:orders.replayed', or ask for .pandas()"
+            )
+        return run_replay(self._site, self.plan, leave=self._leave, stop=stop)
+
+    def arrow(self) -> pa.Table:
+        """Return the records as an Arrow table, with upstream offsets; they must fit into memory."""
+        return table_of(self._site.lake, self.plan.definition, self._view())
+
+    def pandas(self) -> pd.DataFrame:
+        """Return the records as a pandas frame; they must fit into memory."""
+        found: pd.DataFrame = self.arrow().to_pandas()
+        return found
+
+    def frame(self) -> DataFrame:
+        """Return the records as a frame of the Spark session; what does not fit into memory goes `into="parquet:PATH"`."""
+        found: DataFrame = self._site.lake.spark.createDataFrame(self.arrow())
+        return found
+
+    def _write(self, folder: str) -> ReplayResult:
+        definition = self.plan.definition
+        with self._site.watching() as board:
+            written = write_parquet(self._site.lake, definition, self._view(), folder, tell=board.tell)
+        total = records_in(folder)
+        return ReplayResult(
+            name=folder, sent=written, records=self.plan.records, total=total, filtered=self.plan.records - total
+        )
+
+    def _view(self) -> View | None:
+        definition = self.plan.definition
+        return view_of_replay(definition, flow_of(definition, self._site.config))

@@ -1,0 +1,436 @@
+"""Restore topics as they were at a time, with their groups, into a cluster that does not have them.
+
+    restore = restore_topics(site, source="east", topics="orders, clicks.*", at="2026-11-22 03:30", into="scratch")
+    restore.run()
+
+A restore is a replay under the topics' own names (`mirrorlake.replay.replays`), up to where the source was at that time; before
+its records go, topics are made with the partitions, settings and ACLs of then; after them, groups are set where they stood, and
+everything is compared. Every step may be killed and run again under the same name (law F). The source is not asked (law H).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, ClassVar
+
+from mirrorlake.config import when
+from mirrorlake.config.schema import NameMatcher
+from mirrorlake.errors import UsageError
+from mirrorlake.groups import apply_groups
+from mirrorlake.lake import KnownTopic
+from mirrorlake.model.acls import Acl, AclFlow, translate
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
+from mirrorlake.model.plan import Change
+from mirrorlake.model.replay import RESTORE, Definition, TopicThen, chain
+from mirrorlake.model.verify import Difference
+from mirrorlake.render import JsonShown, Sheet, Shown, badge, by_fields, plural, table
+from mirrorlake.replay.asking import NOTHING_ALLOWED, Leave, flow_name
+from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of, view_of_replay
+from mirrorlake.replay.groups import plan_groups_then
+from mirrorlake.replay.plan import ReplayPlan
+from mirrorlake.replay.proof import prove, runs_of
+from mirrorlake.replay.register import Begun
+from mirrorlake.replay.replays import (
+    Site,
+    plan_of,
+    refuse,
+    refuse_other_words,
+    require_free,
+    require_relay,
+    send,
+)
+from mirrorlake.replay.survey import Held, spans_of
+from mirrorlake.replay.then import GroupThen, SourceThen, source_then, topics_then
+from mirrorlake.topics import carry_out
+
+# A pattern without a character that means something is a name, and a name that is not there is a mistake.
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RestorePlan(JsonShown):
+    """What a restore makes, sends and sets; looked at first, then run (law G).
+
+    Attributes:
+        records: what is sent, as the plan of a replay.
+        at: the time as of which topics are restored.
+        acls: the ACLs that are made.
+        groups: where groups stood then.
+        notes: what is worth knowing.
+    """
+
+    records: ReplayPlan
+    at: datetime
+    acls: tuple[Change, ...] = ()
+    groups: tuple[GroupThen, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of its flow."""
+        return self.records.name
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as `--json` prints it."""
+        return {"name": self.name, "at": self.at.isoformat(), **by_fields(self)}
+
+    def sheet(self) -> Sheet:
+        """Show topics, records, ACLs and group positions."""
+        sent = self.records.sheet()
+        rows = [(one.group, str(one.source), str(one.position)) for one in self.groups]
+        return replace(
+            sent,
+            title=f"{sent.title}, as of {self.at:%Y-%m-%d %H:%M:%S} UTC",
+            facts=(*sent.facts, plural(len(self.acls), "ACL"), plural(len(self.groups), "group position")),
+            parts=(
+                *sent.parts,
+                *([table("ACLs", ["name"], [[one.name] for one in self.acls])] if self.acls else []),
+                *([table("groups", ["group", "source", "position"], rows)] if rows else []),
+                *(f"note: {note}" for note in self.notes),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RestoreReport(JsonShown):
+    """What a restore did, compared with the relay.
+
+    Attributes:
+        name: of its flow.
+        at: the time as of which topics were restored.
+        topics: how many topics.
+        records: records that the relay held of them.
+        sent: records that this call sent.
+        verified: records that were compared on the target, and are equal in bytes, headers, timestamps and order.
+        differences: what differs, the first thousand by name.
+        moved: group positions that this call set.
+        held: group positions that were held back, with the reason.
+        done: whether it has come to its end.
+        took_s: seconds that this call took.
+    """
+
+    name: str
+    at: datetime
+    topics: int
+    records: int
+    sent: int = 0
+    verified: int = 0
+    differences: tuple[Difference, ...] = ()
+    moved: int = 0
+    held: tuple[str, ...] = ()
+    done: bool = True
+    took_s: float = 0.0
+    json_also: ClassVar[tuple[str, ...]] = ("equal",)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all of the records stand on the target as the relay holds them."""
+        return self.done and not self.differences and self.verified == self.records
+
+    def sheet(self) -> Sheet:
+        """Show the verdict, the differences and the groups that were held back."""
+        verdict = badge("equal") if self.equal else badge("different")
+        rows = [(d.problem, d.topic, str(d.partition), str(d.offset)) for d in self.differences]
+        return Sheet(
+            title=f"{self.name}, as of {self.at:%Y-%m-%d %H:%M:%S} UTC",
+            badge=verdict if self.done else badge("stopped; the same command goes on", "warn"),
+            facts=(
+                plural(self.topics, "topic"),
+                f"{plural(self.sent, 'record')} sent now",
+                f"{self.verified:,} of {plural(self.records, 'record')} verified",
+                f"{plural(self.moved, 'group position')} set",
+            ),
+            parts=(
+                *([table("differences", ["problem", "topic", "partition", "offset"], rows)] if rows else []),
+                *(f"held back: {one}" for one in self.held),
+            ),
+        )
+
+
+class Restore(Shown):
+    """A planned restore: `mirror.restore(...)`. Nothing is made, sent or set before `run`."""
+
+    def __init__(self, site: Site, plan: RestorePlan, *, leave: Leave) -> None:
+        self._site = site
+        self._leave = leave
+        self.plan = plan
+
+    @property
+    def name(self) -> str:
+        """The name of the restore's flow."""
+        return self.plan.name
+
+    def sheet(self) -> Sheet:
+        """Show the plan."""
+        return self.plan.sheet()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as `--json` prints it."""
+        return self.plan.as_dict()
+
+    def run(self, *, stop: threading.Event | None = None) -> RestoreReport:
+        """Make the topics, send their records, set the groups and compare; killed and called again, it goes on (law F).
+
+        Raises:
+            SafetyError: the plan is refused; nothing was changed.
+            ClusterError, StoreError: the target or the lake failed; run it again.
+        """
+        return _run(self._site, self.plan, leave=self._leave, stop=stop or threading.Event())
+
+
+def restore_topics(
+    site: Site,
+    *,
+    source: str,
+    topics: str | tuple[str, ...],
+    at: str | datetime,
+    into: str,
+    name: str | None = None,
+    leave: Leave = NOTHING_ALLOWED,
+    groups: bool = True,
+    acls: bool = True,
+) -> Restore:
+    """Plan to restore topics of a source as they were at a time, data and groups, into a cluster; changes nothing.
+
+    Args:
+        site: the mirror (`Replaying.site`).
+        source: the alias of the cluster whose relay is read.
+        topics: names or regular expressions, as in a flow.
+        at: the time; as text also `-2h`, `now`, or without a zone in UTC.
+        into: the alias of the target, which has none of these topics, or empty ones.
+        name: of the restore; without it, one that follows from what is asked.
+        leave: what is allowed beforehand.
+        groups: whether consumer groups are set where they stood.
+        acls: whether ACLs are made.
+
+    Raises:
+        UsageError: nothing of the topics was known at that time, or something that is named does not exist.
+        SafetyError: the name belongs to a restore of something else.
+        ClusterError, StoreError: the target or the lake failed.
+    """
+    texts = [topics] if isinstance(topics, str) else list(topics)
+    written = at if isinstance(at, str) else at.astimezone(timezone.utc).isoformat()
+    words = {"source": source, "topics": texts, "at": written, "into": into}
+    now = site.audit.now()
+    site.config.cluster(into)
+    held = require_relay(site, source)
+    flow = flow_name(name, ["topics"], words, prefix=RESTORE)
+    require_free(site, flow)
+    before = site.register.find(flow)
+    if before is None:
+        moment = when(written, now=now)
+        chosen = _chosen(site, source, texts, moment)
+        known = source_then(site.lake, source, chosen, held.ends, at=moment)
+        definition = _define(site, flow, words, known, held, at=moment, now=now, into=into, leave=leave)
+    else:
+        refuse_other_words(before, words)
+        definition = before.definition
+        moment = datetime.fromtimestamp((definition.at_ms or 0) / 1000, tz=timezone.utc)
+        chosen = _chosen(site, source, texts, moment)
+        known = source_then(site.lake, source, chosen, held.ends, at=moment)
+    return Restore(site, _plan(site, definition, known, held, before, leave, groups=groups, acls=acls), leave=leave)
+
+
+def _chosen(site: Site, source: str, texts: list[str], at: datetime) -> dict[str, KnownTopic]:
+    known = topics_then(site.lake, source, at)
+    try:
+        pattern = parse_patterns(texts, required=True)
+        matcher = NameMatcher(pattern)
+    except PatternError as error:
+        raise UsageError(error.problem, consequence="nothing was restored", remedy=error.remedy) from None
+    names = matcher.select(known)
+    plain = [one for one in pattern.expressions if set(one) <= _PLAIN]
+    missing = sorted(set(plain) - set(names))
+    if missing or not names:
+        shown = ", ".join(sorted(known)[:10]) or "none"
+        raise UsageError(
+            f"{', '.join(missing) or ', '.join(texts)} was not known of {source} at {at:%Y-%m-%d %H:%M:%S} UTC",
+            consequence="nothing was restored",
+            remedy=f"known then: {shown}{', ...' if len(known) > 10 else ''}; `mirrorlake history --at {at.isoformat()}`",
+        )
+    return {name: known[name] for name in names}
+
+
+def _define(
+    site: Site,
+    name: str,
+    words: Mapping[str, Any],
+    known: SourceThen,
+    held: Held,
+    *,
+    at: datetime,
+    now: datetime,
+    into: str,
+    leave: Leave,
+) -> Definition:
+    spans = spans_of(site.lake, words["source"], held.of(known.topics), _limits(known))
+    definition = Definition(
+        name=name,
+        asked=words,
+        source=words["source"],
+        target=into,
+        into=None,
+        topics=tuple(
+            TopicThen(name=topic.name, partitions=topic.partitions, configs=dict(topic.configs))
+            for topic in known.topics.values()
+        ),
+        spans=tuple(spans),
+        overrides=NEVER_EXPIRES if leave.hold_retention else {},
+        planned_at_ms=int(now.timestamp() * 1000),
+        at_ms=int(at.timestamp() * 1000),
+    )
+    flow = flow_of(definition, site.config)
+    stuck = [topic for topic in known.topics if not flow.carries(topic)]
+    if stuck:
+        raise UsageError(
+            f"{', '.join(stuck)} may not leave {words['source']}, or is internal",
+            consequence="nothing was restored",
+            remedy="leave it out of --topics",
+        )
+    hops = any(
+        each.adds_hops and each.carries(topic) for each in site.config.flows_from(into) for topic in known.topics
+    )
+    return replace(definition, hops=hops)
+
+
+def _limits(known: SourceThen) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
+    def limit(source: SourcePartition) -> tuple[int, int | None] | None:
+        topic = known.topics.get(source.topic)
+        if topic is None or source.partition >= topic.partitions:
+            return None
+        lives = chain(
+            [(cut.generation, cut.first_offset) for cut in topic.cuts if cut.partition == source.partition],
+            topic.generation,
+        )
+        if source.generation not in lives:
+            return None
+        first, end = lives[source.generation]
+        ends = [each for each in (end, known.ends.get(source)) if each is not None]
+        return max(first, known.earliest.get(source, 0)), min(ends, default=None)
+
+    return limit
+
+
+def _plan(
+    site: Site,
+    definition: Definition,
+    known: SourceThen,
+    held: Held,
+    before: Begun | None,
+    leave: Leave,
+    *,
+    groups: bool,
+    acls: bool,
+) -> RestorePlan:
+    records = plan_of(site, definition, held, before, leave)
+    notes: list[str] = []
+    made: tuple[Change, ...] = ()
+    if acls and records.state != "done":
+        made, notes = _acls(site, definition, known)
+    lives = {(span.topic, span.generation) for span in definition.spans}
+    stood = [one for one in known.groups if (one.source.topic, one.source.generation) in lives]
+    if groups and not known.groups:
+        notes.append(f"no group position of {definition.source} was recorded up to then (`sampling`, `sync.groups`)")
+    return RestorePlan(
+        records=records,
+        at=datetime.fromtimestamp((definition.at_ms or 0) / 1000, tz=timezone.utc),
+        acls=made,
+        groups=tuple(stood) if groups else (),
+        notes=tuple(notes),
+    )
+
+
+def _acls(site: Site, definition: Definition, known: SourceThen) -> tuple[tuple[Change, ...], list[str]]:
+    names = {topic.name for topic in definition.topics}
+    flow = flow_of(definition, site.config)
+    found = translate(
+        known.acls,
+        AclFlow(
+            topics=flow.topics,
+            groups=TopicPattern((".*",)),
+            carries=names.__contains__,
+            takes_group=lambda _: True,
+            remote=lambda topic: topic,
+            remote_prefix=lambda prefix: prefix,
+            existing=names,
+            writes="keep",
+            group_acls=True,
+        ),
+    )
+    if not found.wanted:
+        return (), [
+            f"no ACL of {definition.source} for these topics was recorded up to then (`sync.acls` records them)"
+        ]
+    there = site.admin(definition.target).acls.list()
+    if there is None:
+        return (), [f"{definition.target} has no authorizer: {plural(len(found.wanted), 'ACL')} of then are not made"]
+    return tuple(_made(definition, acl) for acl in sorted(found.wanted) if acl not in set(there)), []
+
+
+def _made(definition: Definition, acl: Acl) -> Change:
+    return Change(
+        where=definition.target,
+        kind="acl",
+        name=str(acl),
+        action="create",
+        after=acl.as_dict(),
+        reason="it was there then",
+        flow=definition.name,
+    )
+
+
+def _run(site: Site, plan: RestorePlan, *, leave: Leave, stop: threading.Event) -> RestoreReport:
+    definition, began = plan.records.definition, time.monotonic()
+    report = RestoreReport(
+        name=plan.name, at=plan.at, topics=len(definition.topics), records=definition.records, done=False
+    )
+    if plan.records.state == "done":
+        outcome = (found.outcome if (found := site.register.find(plan.name)) else None) or {}
+        return replace(report, verified=int(outcome.get("verified", 0)), done=True)
+    refuse(plan.records)
+    target = definition.target
+    site.lake.create_all([definition.source])
+    if plan.records.state == "new":
+        site.register.begin(definition)
+    carry_out(
+        [*plan.records.changes, *plan.acls], admins={target: site.admin(target)}, audit=site.audit, command="restore"
+    )
+    if definition.spans:
+        sent = send(site, definition, leave=leave, stop=stop)
+        report = replace(report, sent=sent.sent)
+        if stop.is_set():
+            return replace(report, took_s=round(time.monotonic() - began, 3))
+    moved = _move_groups(site, plan)
+    flow = flow_of(definition, site.config)
+    with site.watching() as board, closing(site.reader(target)) as reader:
+        proof = prove(site.lake, definition, view_of_replay(definition, flow), reader, tell=board.tell)
+    report = replace(
+        report,
+        verified=proof.verified,
+        differences=proof.differences,
+        moved=len(moved.moves),
+        held=tuple(str(one) for one in moved.held),
+        done=True,
+        took_s=round(time.monotonic() - began, 3),
+    )
+    if report.equal and not report.held:
+        site.register.end(definition, {"records": report.records, "verified": report.verified})
+    return report
+
+
+def _move_groups(site: Site, plan: RestorePlan) -> GroupPlan:
+    if not plan.groups:
+        return GroupPlan(plan.name, ())
+    target = plan.records.definition.target
+    clients = site.groups(target)
+    planned = plan_groups_then(
+        plan.name, plan.groups, runs_of(site.lake, plan.name), target=clients, admin=site.admin(target)
+    )
+    return apply_groups(planned, target=clients)

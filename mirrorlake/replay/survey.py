@@ -1,0 +1,144 @@
+"""What of a relay lies in a range: by the statistics of its files, and timestamps from the files that they leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+
+from mirrorlake.lake import Lake, RelayFile, RelayPart
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.model.replay import Span
+
+_EVER = 2**62
+_ASKED = pa.schema(
+    {
+        "topic": pa.string(),
+        "generation": pa.int32(),
+        "partition": pa.int32(),
+        "begins": pa.int64(),
+        "stops": pa.int64(),
+    }
+)
+_COUNTED = """
+    SELECT topic, generation, partition, count(*) AS records, min(offset) AS first, max(offset) AS last,
+        min(unix_micros(timestamp)) AS oldest, max(unix_micros(timestamp)) AS newest
+    FROM {relay} JOIN {asked} USING (topic, generation, partition)
+    WHERE offset >= begins AND offset < stops
+        AND unix_micros(timestamp) >= :since AND unix_micros(timestamp) < :until
+    GROUP BY topic, generation, partition
+"""
+_HELD = """
+    SELECT topic, generation, partition, min(offset) AS first, max(offset) AS last
+    FROM {relay} GROUP BY topic, generation, partition
+"""
+
+Limits = Callable[[SourcePartition], tuple[int, int | None] | None]
+"""Which offsets of a source partition are asked for: the first, and the one after the last (None: no end); None for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The source partitions of a relay with their first and last offset, and its files where they can be listed."""
+
+    ends: Mapping[SourcePartition, tuple[int, int]]
+    files: tuple[RelayFile, ...] | None
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics."""
+        return sorted({source.topic for source in self.ends})
+
+    def of(self, topics: Iterable[str]) -> Held:
+        """Return what is held of some topics."""
+        names = set(topics)
+        files = None if self.files is None else tuple(file for file in self.files if file.source.topic in names)
+        return Held(ends={s: ends for s, ends in self.ends.items() if s.topic in names}, files=files)
+
+
+def look_at_relay(lake: Lake, alias: str) -> Held:
+    """List what a relay holds, without reading a record where it is in a folder."""
+    log = lake.relay_log(alias)
+    if log is None:
+        rows = lake.ask(_HELD, relay=alias)
+        return Held(
+            ends={SourcePartition(r.topic, r.generation, r.partition): (r.first, r.last) for r in rows}, files=None
+        )
+    files = tuple(log.files({}))
+    ends: dict[SourcePartition, tuple[int, int]] = {}
+    for file in files:
+        first, last = ends.get(file.source, (file.first_offset, file.last_offset))
+        ends[file.source] = min(first, file.first_offset), max(last, file.last_offset)
+    return Held(ends=ends, files=files)
+
+
+def spans_of(
+    lake: Lake, alias: str, held: Held, limits: Limits, *, since_ms: int | None = None, until_ms: int | None = None
+) -> list[Span]:
+    """Return the spans of what is asked for, each with its records and timestamps; partitions without a record have none."""
+    asked: dict[SourcePartition, tuple[int, int]] = {}
+    for source, (first, last) in held.ends.items():
+        limit = limits(source)
+        if limit is not None:
+            begins = max(first, limit[0])
+            stops = last + 1 if limit[1] is None else min(last + 1, limit[1])
+            if begins < stops:
+                asked[source] = begins, stops
+    if not asked:
+        return []
+    columns = {name: [getattr(source, name) for source in asked] for name in SOURCE_KEY}
+    begins_at, stops_at = ([ends[place] for ends in asked.values()] for place in (0, 1))
+    rows = lake.ask(
+        _COUNTED,
+        relay=alias,
+        part=RelayPart(
+            {source: begins for source, (begins, _) in asked.items()},
+            others=False,
+            ends={source: stops for source, (_, stops) in asked.items()},
+        ),
+        tables={"asked": pa.table({**columns, "begins": begins_at, "stops": stops_at}, schema=_ASKED)},
+        since=-_EVER if since_ms is None else since_ms * 1000,
+        until=_EVER if until_ms is None else until_ms * 1000,
+    )
+    return sorted(
+        Span(
+            topic=row.topic,
+            generation=row.generation,
+            partition=row.partition,
+            first=int(row.first),
+            end=int(row.last) + 1,
+            records=int(row.records),
+            oldest_ms=int(row.oldest) // 1000,
+            newest_ms=int(row.newest) // 1000,
+        )
+        for row in rows
+    )
+
+
+def files_in(held: Held, spans: Iterable[Span]) -> list[RelayFile]:
+    """Return the files that hold records of the spans, in upstream order; none where files are not listed."""
+    asked = {span.source: span for span in spans}
+    return sorted(
+        file
+        for file in held.files or ()
+        if file.source in asked
+        and file.first_offset < asked[file.source].end
+        and file.last_offset >= asked[file.source].first
+    )
+
+
+def size_of(files: Iterable[RelayFile], spans: Iterable[Span]) -> int:
+    """Return about how many bytes of these files the spans are: a file's own by the share of its offsets."""
+    asked = {span.source: span for span in spans}
+    sharing = Counter(file.uri for file in files)
+    total = 0.0
+    for file in files:
+        span = asked[file.source]
+        inside = min(file.last_offset + 1, span.end) - max(file.first_offset, span.first)
+        share = inside / (file.last_offset + 1 - file.first_offset) / sharing[file.uri]
+        total += Path(unquote(urlparse(file.uri).path)).stat().st_size * share
+    return round(total)

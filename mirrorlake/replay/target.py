@@ -1,0 +1,220 @@
+"""The topic that a replay writes: what it will be, and what its settings will do to the records before anybody reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.kafka import ClusterAdmin, TopicState
+from mirrorlake.lake import KnownTopic, Lake, newest_topics
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.plan import Change, TopicSpec, topic_changes
+from mirrorlake.model.replay import Definition
+from mirrorlake.render import duration
+from mirrorlake.topics import wanted_remote_topic
+
+# The brokers' names for what a topic inherits from them; a missing one has Kafka's own default.
+_INHERITED = {
+    "retention.ms": "log.retention.ms",
+    "cleanup.policy": "log.cleanup.policy",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+}
+_LONGER = {"log.retention.minutes": timedelta(minutes=1), "log.retention.hours": timedelta(hours=1)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a replay is not run as it was asked for: what would happen, what to do instead, and the flag that does it all the same."""
+
+    why: str
+    remedy: str
+    flag: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLook:
+    """The remote topics of a replay as they are and will be: changes, refusals, and what is worth knowing."""
+
+    changes: tuple[Change, ...]
+    refusals: tuple[Refusal, ...]
+    notes: tuple[str, ...]
+
+
+def look_at_target(
+    definition: Definition,
+    flow: FlowConfig,
+    *,
+    config: MirrorConfig,
+    admin: ClusterAdmin,
+    lake: Lake,
+    now: datetime,
+    begun: bool,
+    append: bool,
+    accept_expiry: bool,
+) -> TargetLook:
+    """Look at the topics that a replay writes.
+
+    Args:
+        definition: what is sent.
+        flow: its flow.
+        config: the settings.
+        admin: of the target.
+        lake: the lake, which knows the topics of other flows.
+        now: the time.
+        begun: it was begun before: what stands in its topics is its own.
+        append: records that stand there already are no hindrance.
+        accept_expiry: records may be deleted at once.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    wanted = {
+        topic.name: wanted_remote_topic(
+            flow, [KnownTopic(name=topic.name, partitions=topic.partitions, configs=topic.configs)]
+        )
+        for topic in definition.topics
+    }
+    actual = admin.describe(spec.name for spec in wanted.values())
+    changes: list[Change] = []
+    refusals: list[Refusal] = []
+    inherited: Mapping[str, str | None] | None = None
+    for topic, spec in wanted.items():
+        state = actual.get(spec.name)
+        if state is None:
+            if inherited is None:
+                inherited = _broker_defaults(admin)
+            settings: Mapping[str, str | None] = {**inherited, **spec.configs}
+            changes += topic_changes(where=flow.target, wanted=spec, actual=None, flow=flow.name)
+        else:
+            settings = admin.effective_configs(spec.name)
+            refusals += _misfits(spec, state, flow)
+            if not begun and not append:
+                refusals += _content(admin, state, flow)
+        age = _ages(definition, topic, now)
+        if age is not None:
+            refusals += _expiring(spec.name, settings, *age, is_made=state is None, accept=accept_expiry)
+    refusals += _written_by_flows(definition, flow, config, lake)
+    return TargetLook(changes=tuple(changes), refusals=tuple(refusals), notes=tuple(_onward(wanted, flow, config)))
+
+
+def _ages(definition: Definition, topic: str, now: datetime) -> tuple[timedelta, timedelta] | None:
+    """Return how old the oldest and the newest record of a topic will be; None where there is no record."""
+    spans = [span for span in definition.spans if span.topic == topic]
+    stamps = [definition.sent_ms(ms) for span in spans for ms in (span.oldest_ms, span.newest_ms) if ms is not None]
+    now_ms = int(now.timestamp() * 1000)
+    ages = [timedelta(milliseconds=now_ms - stamp) for stamp in stamps]
+    return (max(ages), min(ages)) if ages else None
+
+
+def _broker_defaults(admin: ClusterAdmin) -> dict[str, str | None]:
+    broker = admin.broker_configs()
+    found = {name: broker.get(origin) for name, origin in _INHERITED.items()}
+    if found["retention.ms"] is None:
+        for name, unit in _LONGER.items():
+            if (value := broker.get(name)) is not None:
+                length = int(value) * (unit // timedelta(milliseconds=1))
+                found["retention.ms"] = str(length) if int(value) >= 0 else "-1"
+                break
+    return found
+
+
+def _expiring(
+    topic: str,
+    settings: Mapping[str, str | None],
+    oldest: timedelta,
+    newest: timedelta,
+    *,
+    is_made: bool,
+    accept: bool,
+) -> list[Refusal]:
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        # The broker writes its own time over the records'.
+        return []
+    found = []
+    before, after = (_length(settings.get(f"message.timestamp.{way}.max.ms")) for way in ("before", "after"))
+    other = "--timestamps shifted keeps the distances and ends at now"
+    if before is not None and oldest > before:
+        found.append(
+            Refusal(
+                why=f"{topic} refuses records older than {duration(before)} (message.timestamp.before.max.ms), and the oldest "
+                f"is {duration(oldest)} old",
+                remedy=f"raise the setting, or {other}",
+            )
+        )
+    if after is not None and -newest > after:
+        found.append(
+            Refusal(
+                why=f"{topic} refuses records of more than {duration(after)} ahead (message.timestamp.after.max.ms), and the "
+                f"newest is {duration(-newest)} ahead",
+                remedy=f"raise the setting, or {other}",
+            )
+        )
+    retention = _length(settings.get("retention.ms"))
+    if retention is not None and oldest > retention and "delete" in (settings.get("cleanup.policy") or "delete"):
+        keep = "--hold-retention makes the topic without an end of its records; " if is_made else ""
+        if not accept:
+            found.append(
+                Refusal(
+                    why=f"{topic} keeps records for {duration(retention)} (retention.ms), and the oldest is "
+                    f"{duration(oldest)} old: what is older would be deleted as soon as it is sent",
+                    remedy=f"{keep}{other}",
+                    flag="--accept-expiry",
+                )
+            )
+    return found
+
+
+def _length(text: str | None) -> timedelta | None:
+    """Return a length in milliseconds; None where there is none, or no end."""
+    value = int(text) if text is not None else -1
+    # Kafka's default is the largest number there is, which no length of Python holds.
+    return None if value < 0 or value >= 10**15 else timedelta(milliseconds=value)
+
+
+def _misfits(spec: TopicSpec, state: TopicState, flow: FlowConfig) -> list[Refusal]:
+    if state.partitions >= spec.partitions and not (spec.is_keyed and state.partitions != spec.partitions):
+        return []
+    why = f"{spec.name} has {state.partitions} partitions on {flow.target}, and the replay needs {spec.partitions}"
+    return [Refusal(why=why, remedy="name another topic with --into")]
+
+
+def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[Refusal]:
+    partitions = [TopicPartition(state.name, number) for number in range(state.partitions)]
+    first, end = admin.earliest(partitions), admin.ends(partitions)
+    held = sum(end[tp] - first[tp] for tp in partitions)
+    if not held:
+        return []
+    return [
+        Refusal(
+            why=f"{state.name} on {flow.target} holds {held:,} offsets that this replay did not write",
+            remedy="name another topic with --into",
+            flag="--append",
+        )
+    ]
+
+
+def _written_by_flows(definition: Definition, flow: FlowConfig, config: MirrorConfig, lake: Lake) -> Iterable[Refusal]:
+    ours = {flow.remote_topic(topic.name) for topic in definition.topics}
+    for other in config.flows_to(flow.target):
+        known = newest_topics(lake, other.source, "source", missing_ok=True)
+        met = sorted(ours & {other.remote_topic(name) for name in known if other.carries(name)})
+        if met:
+            yield Refusal(
+                why=f"{other.name} writes {', '.join(met)} on {flow.target}: its offset map, its groups and its verification "
+                "would meet records that are not its own",
+                remedy="name another topic with --into",
+            )
+
+
+def _onward(wanted: Mapping[str, TopicSpec], flow: FlowConfig, config: MirrorConfig) -> Iterable[str]:
+    for other in config.flows_from(flow.target):
+        for spec in wanted.values():
+            if other.carries(spec.name):
+                yield (
+                    f"{other.name} mirrors {spec.name} on to {other.target} as {other.remote_topic(spec.name)}, as it does "
+                    f"with every topic of {flow.target} that it selects"
+                )

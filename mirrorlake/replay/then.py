@@ -1,0 +1,128 @@
+"""What a source was like at a time: its topics, up to which offset they held records, its ACLs, and where groups stood.
+
+The end of a partition at a time T lies between what was certainly there (landed by T, or below an end that was seen by T, or
+read by a group by T) and what cannot have been (past the first end that was seen after T). In between the timestamps of the
+records decide: up to the first one that is later than T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+
+from mirrorlake.lake import KnownTopic, Lake, RelayPart, micros, newest_topics, read_seen
+from mirrorlake.model import history
+from mirrorlake.model.acls import Acl
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+
+_ASKED = pa.schema({"topic": pa.string(), "generation": pa.int32(), "partition": pa.int32()})
+_CUT = """
+    SELECT topic, generation, partition,
+        max(CASE WHEN unix_micros(landed_at) <= :at THEN offset END) AS landed,
+        min(CASE WHEN unix_micros(timestamp) > :at THEN offset END) AS later
+    FROM {relay} JOIN {asked} USING (topic, generation, partition) GROUP BY topic, generation, partition
+"""
+# A group that was gone at that time has a row without a position.
+_SEEN = """
+    SELECT topic, generation, partition, kind, group_id, position, observed_at FROM (
+        SELECT *, row_number() OVER (
+            PARTITION BY topic, generation, partition, kind, group_id ORDER BY observed_at DESC) AS rank
+        FROM {positions}
+        WHERE source = :source AND flow IS NULL AND array_contains(:kinds, kind) AND unix_micros(observed_at) <= :at
+    ) WHERE rank = 1 AND position IS NOT NULL ORDER BY observed_at
+"""
+_NEXT = """
+    SELECT topic, generation, partition, position FROM (
+        SELECT *, row_number() OVER (PARTITION BY topic, generation, partition ORDER BY observed_at) AS rank
+        FROM {positions}
+        WHERE source = :source AND flow IS NULL AND kind = 'last_stable' AND unix_micros(observed_at) > :at
+            AND position IS NOT NULL
+    ) WHERE rank = 1
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupThen:
+    """Where a consumer group stood: the next offset it would have read."""
+
+    group: str
+    source: SourcePartition
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceThen:
+    """A source as it was at a time, as far as it was seen.
+
+    Attributes:
+        topics: its topics.
+        earliest: the first offset that each partition held.
+        ends: the offset after the last, where a record of the relay or a look says so.
+        groups: where groups stood.
+        acls: its ACLs.
+    """
+
+    topics: Mapping[str, KnownTopic]
+    earliest: Mapping[SourcePartition, int]
+    ends: Mapping[SourcePartition, int]
+    groups: tuple[GroupThen, ...]
+    acls: frozenset[Acl]
+
+
+def topics_then(lake: Lake, alias: str, at: datetime) -> dict[str, KnownTopic]:
+    """Return the topics that a source had at a time."""
+    known = newest_topics(lake, alias, "source", missing_ok=True, until=at)
+    return {name: topic for name, topic in known.items() if topic.present and topic.generation}
+
+
+def source_then(
+    lake: Lake, alias: str, topics: Mapping[str, KnownTopic], held: Iterable[SourcePartition], *, at: datetime
+) -> SourceThen:
+    """Return what some topics of a source were like at a time; `held` are the source partitions of the relay."""
+    asked = [source for source in held if source.topic in topics]
+    seen = lake.ask(_SEEN, missing_ok=True, source=alias, kinds=["earliest", "last_stable", "group"], at=micros(at))
+    by_kind: dict[str, dict[SourcePartition, int]] = {"earliest": {}, "last_stable": {}}
+    # A partition whose log went back may have two: the later one counts.
+    groups: dict[tuple[str, str, int], GroupThen] = {}
+    for row in seen:
+        source = SourcePartition(row.topic, row.generation, row.partition)
+        if source.topic not in topics:
+            continue
+        if row.kind == "group":
+            groups[row.group_id, row.topic, row.partition] = GroupThen(row.group_id, source, int(row.position))
+        else:
+            by_kind[row.kind][source] = int(row.position)
+    following = {
+        SourcePartition(row.topic, row.generation, row.partition): int(row.position)
+        for row in lake.ask(_NEXT, missing_ok=True, source=alias, at=micros(at))
+    }
+    certain = dict(by_kind["last_stable"])
+    for one in groups.values():
+        certain[one.source] = max(certain.get(one.source, 0), one.position)
+    ends: dict[SourcePartition, int] = {}
+    columns = {name: [getattr(source, name) for source in asked] for name in SOURCE_KEY}
+    rows = lake.ask(
+        _CUT,
+        relay=alias,
+        part=RelayPart(dict.fromkeys(asked, 0), others=False),
+        tables={"asked": pa.table(columns, schema=_ASKED)},
+        at=micros(at),
+    )
+    for row in rows if asked else []:
+        source = SourcePartition(row.topic, row.generation, row.partition)
+        least = max(certain.get(source, 0), 0 if row.landed is None else int(row.landed) + 1)
+        most = [int(row.later)] if row.later is not None else []
+        most += [following[source]] if source in following else []
+        if most:
+            ends[source] = max(least, min(most))
+    state = history.state_of(read_seen(lake, clusters=[alias], until=at))
+    return SourceThen(
+        topics=topics,
+        earliest=by_kind["earliest"],
+        ends=ends,
+        groups=tuple(sorted(groups.values())),
+        acls=frozenset(state.acls.get(alias, ())),
+    )

@@ -1,0 +1,290 @@
+"""Replay and restore: from the relay alone, after the source has forgotten everything and is gone (laws C, D, F)."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster, start_all
+from tests.commands import run_cli
+from tests.flow.kit import (
+    Process,
+    Record,
+    assert_equal_topics,
+    commit,
+    committed,
+    consume,
+    count,
+    create_topic,
+    delete_records,
+    odd_record,
+    produce,
+    send,
+    send_transactions,
+    topics_of,
+    wait_until,
+)
+from tests.servers.lakes import MakeMirror
+
+FLOW = "east->central"
+PARTITIONS = 3
+SEED = 20261122
+Records = dict[int, list[Record]]
+
+
+@dataclass(frozen=True)
+class World:
+    """Two topics that were landed and mirrored; then the source forgot them, and was stopped."""
+
+    central: KafkaCluster
+    mirror: Mirror
+    conf: str
+    orders: Records
+    then: Records
+    at: datetime
+    groups: dict[str, dict[int, int]]
+
+
+@pytest.fixture(scope="module")
+def world(
+    spark: SparkSession, make_shared_mirror: MakeMirror, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    east, central = KafkaCluster("east"), KafkaCluster("central")
+    start_all([east, central])
+    try:
+        rng = random.Random(SEED)
+        create_topic(east, "orders", PARTITIONS, retention_ms="604800000", compression_type="zstd")
+        create_topic(east, "empty", 2)
+
+        def odd(numbers: range) -> Iterator[tuple[list[dict[str, object]], bool]]:
+            for number in numbers:
+                records = [{**odd_record(rng, n), "partition": rng.randrange(PARTITIONS)} for n in range(400)]
+                yield records, number % 4 != 3
+
+        send_transactions(east, "orders", odd(range(6)))
+        commit(east, "readers", "orders", {0: 20, 1: 0})
+        mirror = make_shared_mirror(
+            {"east": east, "central": central},
+            [{"source": "east", "target": "central", "topics": "orders, empty", "groups": "readers"}],
+        )
+        mirror.run(once=True)
+        mirror.sample(once=True)
+        then = consume(east, "orders")
+        wait_until(
+            lambda: time.time() > max(r.timestamp for rs in then.values() for r in rs) / 1000, "the clock is past"
+        )
+        at = datetime.now(timezone.utc)
+        regions = [
+            {
+                "value": json.dumps({"region": "eu" if n % 3 else "us", "n": n}),
+                "key": f"k{n % 5}",
+                "headers": [("kind", b"sale" if n % 2 else b"refund")],
+                "partition": n % PARTITIONS,
+            }
+            for n in range(300)
+        ]
+        send(east, "orders", regions)
+        commit(east, "readers", "orders", {0: 60, 1: 40, 2: 10})
+        mirror.run(once=True)
+        mirror.sample(once=True)
+        orders = consume(east, "orders")
+        for partition, records in orders.items():
+            delete_records(east, "orders", partition, records[-1].offset + 1)
+        assert count(east, "orders") == 0, "the source has forgotten everything"
+        east.stop()
+        conf = str(mirror.config.path)
+        yield World(central, mirror, conf, orders, then, at, {"readers": {0: 20, 1: 0}})
+    finally:
+        east.kill()
+        central.kill()
+
+
+def cli(world: World, *arguments: str) -> tuple[int, str, str]:
+    done = run_cli(*arguments, "--conf", world.conf)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.law("C", "D", "F", "G")
+def test_law_f_a_replay_needs_no_source_and_ends_with_each_record_once(world: World) -> None:
+    asked = ("replay", "--source", "east", "--topic", "orders", "--into", "central:orders.replayed")
+    code, out, err = cli(world, *asked, "--dry-run", "--json")
+    plan = json.loads(out)
+    assert (code, plan["records"], plan["refusals"]) == (0, sum(map(len, world.orders.values())), []), err
+    assert "orders.replayed" not in topics_of(world.central), "law G: looking changes nothing"
+    [made] = plan["changes"]
+    assert (made["after"]["partitions"], made["after"]["configs"]["compression.type"]) == (PARTITIONS, "zstd")
+
+    code, out, err = cli(world, *asked, "--json")
+    done = json.loads(out)
+    assert (code, done["total"], done["missing"], done["done"]) == (0, plan["records"], 0, True), err
+    assert_equal_topics(world.orders, consume(world.central, "orders.replayed"))
+
+    # The same command again, and its name alone: it is done, and nothing is sent.
+    for again in (asked, ("replay", "--name", plan["name"])):
+        code, out, err = cli(world, *again, "--json")
+        assert (code, json.loads(out)["sent"], json.loads(out)["plan"]["state"]) == (0, 0, "done"), err
+    assert count(world.central, "orders.replayed") == plan["records"]
+
+    # Its own offset map is exact, and nothing else of the mirror minds it.
+    first, last = world.orders[1][0], world.orders[1][-1]
+    for record in (first, last):
+        found = world.mirror.translate(plan["name"], topic="orders", partition=1, offset=record.offset)
+        at = {r.offset: r for r in consume(world.central, "orders.replayed")[1]}[found.offset]
+        assert at.content == record.content
+    assert (
+        cli(world, "offsets", "--flow", plan["name"], "--topic", "orders", "--partition", "1", "--offset", "0")[0] == 0
+    )
+    assert {p.group for p in world.mirror.plan_groups(FLOW, recorded=True)} == set(world.groups)
+
+    with pytest.raises(SafetyError, match="another"):
+        world.mirror.replay(source="east", topic="orders", into="central:elsewhere", name=plan["name"])
+    create_topic(world.central, "taken", PARTITIONS)
+    produce(world.central, "taken", 3)
+    code, out, err = cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:taken")
+    assert (code, "--append" in err, count(world.central, "taken")) == (3, True, 3)
+    assert cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:east.orders")[0] == 3
+
+
+@pytest.mark.law("C", "F")
+def test_law_f_a_replay_of_what_a_predicate_is_true_for(world: World, tmp_path: Path) -> None:
+    after = str(int(world.at.timestamp()))
+    chosen = {
+        p: [r for r in rs if r.key in (b"k1", b"k2") and ("kind", b"sale") in r.headers and b'"eu"' in (r.value or b"")]
+        for p, rs in world.orders.items()
+    }
+    wanted = {
+        "source": "east",
+        "topic": "orders",
+        "start": world.at,
+        "keys": ["k1", "k2"],
+        "headers": {"kind": "sale"},
+        "where": "value.region = 'eu'",
+    }
+    assert any(chosen.values()), after
+    before = time.time()
+    done = world.mirror.replay(**wanted, into="central:orders.some", timestamps="shifted", rate="2000 records/s").run()
+    found = consume(world.central, "orders.some")
+    assert done.missing == 0
+    assert {p: [r[1:4] for r in rs] for p, rs in found.items()} == {p: [r[1:4] for r in rs] for p, rs in chosen.items()}
+    shifts = {f.timestamp - w.timestamp for p in found for f, w in zip(found[p], chosen[p], strict=True)}
+    assert len(shifts) == 1, "law C: shifted timestamps keep their distances"
+    assert max(r.timestamp for rs in found.values() for r in rs) / 1000 <= before + 60
+
+    # The same into files and a frame, without a cluster.
+    folder = tmp_path / "sales"
+    arguments = ["--from", world.at.isoformat(), "--key", "k1", "--key", "k2", "--header", "kind=sale"]
+    arguments += ["--where", "value.region = 'eu'", "--into", f"parquet:{folder}"]
+    for _ in range(2):
+        code, _, err = cli(world, "replay", "--source", "east", "--topic", "orders", *arguments)
+        assert code == 0, err
+    files = pq.read_table(folder).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    assert [(row["partition"], row["offset"], row["value"]) for row in files.to_pylist()] == [
+        (p, r.offset, r.value) for p, rs in sorted(chosen.items()) for r in rs
+    ]
+    assert len(world.mirror.replay(**wanted).pandas()) == len(files)
+
+    offsets = world.mirror.replay(
+        source="east", topic="orders", into="central:orders.part", partitions=[2], from_offset=5, to_offset=20
+    ).run()
+    part = consume(world.central, "orders.part")
+    expected = [r for r in world.orders[2] if 5 <= r.offset < 20]
+    assert (offsets.total, len(part)) == (len(expected), PARTITIONS)
+    assert [r.content for r in part[2]] == [r.content for r in expected]
+
+
+@pytest.mark.law("D", "F")
+def test_law_f_a_killed_replay_goes_on_with_the_same_command(world: World, tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    total = sum(map(len, world.orders.values()))
+    asked = ["replay", "--source", "east", "--topic", "orders", "--into", "central:orders.killed", "--conf", world.conf]
+    slowly = [*asked, "--rate", "150 records/s"]
+    for death in range(2):
+        process = Process(tmp_path / f"{death}.log", *slowly)
+        try:
+            before = count(world.central, "orders.killed")
+            wait_until(lambda b=before: count(world.central, "orders.killed") > b, f"it sends: {process.output[-500:]}")
+            threading.Event().wait(rng.uniform(0.0, 1.5))
+        finally:
+            for child in (process,):
+                child.kill()
+    assert 0 < count(world.central, "orders.killed") < total
+    done = world.mirror.replay(source="east", topic="orders", into="central:orders.killed")
+    assert done.plan.state == "begun"
+    result = done.run()
+    assert (result.total, result.missing) == (total, 0)
+    assert 0 < result.sent < total
+    assert_equal_topics(world.orders, consume(world.central, "orders.killed"))
+
+
+@pytest.mark.law("A", "C", "F", "G")
+def test_law_a_topics_and_groups_are_restored_as_of_a_time(world: World) -> None:
+    asked = (
+        "restore",
+        "--source",
+        "east",
+        "--topics",
+        "orders, empty",
+        "--at",
+        world.at.isoformat(),
+        "--into",
+        "central",
+    )
+    code, out, err = cli(world, *asked, "--dry-run", "--json")
+    plan = json.loads(out)
+    assert (code, {one["name"] for one in plan["records"]["changes"]}) == (0, {"orders", "empty"}), err
+    assert "orders" not in topics_of(world.central), "law G: looking changes nothing"
+    code, out, err = cli(world, *asked, "--json")
+    done = json.loads(out)
+    assert (code, done["equal"], done["verified"]) == (0, True, sum(map(len, world.then.values()))), err
+    restored = consume(world.central, "orders")
+    assert_equal_topics(world.then, restored)
+    assert len(consume(world.central, "empty")) == 2
+    positions = committed(world.central, "readers", "orders", PARTITIONS)
+    assert set(positions) == set(world.groups["readers"])
+    for partition, position in world.groups["readers"].items():
+        read = sum(r.offset < position for r in world.then[partition])
+        assert sum(r.offset < positions[partition] for r in restored[partition]) == read, (
+            "law A: exactly what it had read"
+        )
+    code, out, err = cli(world, *asked, "--json")
+    assert (code, json.loads(out)["sent"], json.loads(out)["moved"]) == (0, 0, 0), err
+    assert count(world.central, "orders") == done["verified"]
+    assert cli(world, *asked[:-1], "nowhere")[0] == 2
+    other = world.mirror.restore(source="east", topics="orders", at=world.at, into="central")
+    assert [one.flag for one in other.plan.records.refusals] == ["--append"], "it holds another restore's records"
+
+
+def test_bad_input_is_said_before_anything_is_sent(world: World) -> None:
+    known = {"source": "east", "into": "central:never"}
+    for wrong, said in (
+        ({"topic": "unknown"}, "holds nothing of a topic"),
+        ({"topic": "orders", "from_offset": 10**9}, "no record of orders in this range"),
+        ({"topic": "orders", "end": "1999-01-01"}, "no record of orders in this range"),
+        ({"topic": "orders", "generation": 7}, "no generation 7"),
+        ({"topic": "orders", "where": "value.region ="}, "predicate"),
+        ({"topic": "orders", "start": "yesterday-ish"}, "not a time"),
+        ({"topic": "orders", "into": "nowhere:x"}, "no cluster 'nowhere'"),
+        ({"topic": "orders", "into": "central"}, "no place for a replay"),
+        ({"topic": "orders", "source": "central"}, "relay holds nothing of central"),
+        ({"topic": "orders", "rate": "fast"}, "not a rate"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            world.mirror.replay(**{**known, **wrong})
+    assert "never" not in topics_of(world.central)
+    old = world.mirror.replay(source="east", topic="orders", into="central:orders.old", timestamps="original")
+    assert not old.plan.refusals
+    create_topic(world.central, "short", PARTITIONS, retention_ms="60000")
+    code, _, err = cli(world, "replay", "--source", "east", "--topic", "orders", "--into", "central:short")
+    assert (code, "--accept-expiry" in err, count(world.central, "short")) == (3, True, 0)

@@ -1,0 +1,448 @@
+"""Replays: what is asked for, what of it the relay holds, what speaks against it; and a source as it was at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mirrorlake.config.loading import loads
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.config.schema.mirror import MirrorConfig
+from mirrorlake.config.values import rate, when
+from mirrorlake.errors import SafetyError, TopicDenied, UsageError
+from mirrorlake.kafka import TopicState
+from mirrorlake.kafka.lane import Batch
+from mirrorlake.lake import POSITIONS, RELAY, SIDE_TABLES, Audit, Lake, position_row
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.metadata import KnownTopic, topic_row
+from mirrorlake.lake.relay_writer import write_files
+from mirrorlake.lake.removed import write_removed
+from mirrorlake.lake.schema import METADATA
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import Cut
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.removed import EXPIRED, Removed
+from mirrorlake.model.replay import Definition, chain
+from mirrorlake.progress import Board
+from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name, header_of
+from mirrorlake.replay.flows import extract_of, flow_of, view_of_replay
+from mirrorlake.replay.groups import position_in
+from mirrorlake.replay.plan import ReplayPlan
+from mirrorlake.replay.replay import Replay
+from mirrorlake.replay.replays import Site, plan_again, plan_here, plan_replay, refuse
+from mirrorlake.replay.restore import restore_topics
+from mirrorlake.replay.then import GroupThen
+from mirrorlake.republish.lane_tasks import within
+from mirrorlake.rules import HopAdded, Restamped
+from mirrorlake.rules.view import Viewed
+from tests.builders import batch_of, run
+from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+ORDERS = SourcePartition("orders", 1, 0)
+
+
+def settings(flow: Mapping[str, Any] | None = None, **east: Any) -> MirrorConfig:
+    """Return settings of a flow from east to central."""
+    document = {
+        "lake": {"root": "./lake"},
+        "clusters": {"east": {"bootstrap_servers": "e:1", **east}, "central": {"bootstrap_servers": "c:1"}},
+        "flows": [{"source": "east", "target": "central", "topics": "orders", **(flow or {})}],
+    }
+    return loads(json.dumps(document))
+
+
+def no_session() -> Any:
+    raise AssertionError("a folder needs no Spark")
+
+
+class Cluster:
+    """A target without a broker: topics with their settings, and how many offsets each partition holds."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, tuple[int, dict[str, str]]] = {}
+        self.held = 0
+        self.broker: dict[str, str | None] = {"log.retention.hours": "168", "log.cleanup.policy": "delete"}
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        return {
+            name: TopicState(name=name, topic_id="id", partitions=self.topics[name][0])
+            for name in names
+            if name in self.topics
+        }
+
+    def effective_configs(self, topic: str) -> Mapping[str, str | None]:
+        return {"retention.ms": "604800000", "cleanup.policy": "delete", **self.topics[topic][1]}
+
+    def broker_configs(self) -> Mapping[str, str | None]:
+        return self.broker
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.held)
+
+
+class World:
+    """A lake with ten records a partition of `orders`, a second apart, the newest at noon; and a target."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake = Lake(no_session, LakeConfig(root=str(folder)))
+        self.cluster = Cluster()
+        self.now = NOON
+        self._tables, self._landed = FolderTables(), 0
+        self._tables.create(self.lake.relay_location("east"), RELAY)
+        for table in SIDE_TABLES:
+            self._tables.create(self.lake.meta_location(table), table)
+        self.land(*(self.rows("orders", p, range(10)) for p in range(2)))
+        self.topic(
+            KnownTopic(name="orders", generation=1, topic_id="a", partitions=3, configs={"retention.ms": "600000"})
+        )
+
+    def rows(self, topic: str, partition: int, offsets: Iterable[int], **more: Any) -> list[dict[str, Any]]:
+        return [
+            row
+            for at in offsets
+            for row in rows(topic, partition, at, **{"timestamp": NOON - timedelta(seconds=9 - at), **more})
+        ]
+
+    def land(self, *records: list[dict[str, Any]]) -> None:
+        self._landed += 1
+        path = self.lake.relay_location("east")
+        files = list(write_files(path, SCHEMA, iter([batch(*records)])))
+        self._tables.commit(path, files, app_id="land", version=self._landed, signature="")
+
+    def topic(self, topic: KnownTopic, at: datetime = NOON - timedelta(hours=1)) -> None:
+        self.lake.append_rows(METADATA, [topic_row("east", "source", topic, at)])
+
+    def site(self, config: MirrorConfig | None = None) -> Site:
+        def nothing(*_: Any) -> Any:
+            raise AssertionError("a plan asks only")
+
+        watching: Callable[[], AbstractContextManager[Board]] = nothing
+        return Site(
+            config=config or settings(),
+            lake=self.lake,
+            admin=lambda _: self.cluster,  # type: ignore[arg-type,return-value]  # the part of it that a plan asks
+            groups=nothing,
+            reader=nothing,
+            audit=Audit(self.lake, now=lambda: self.now),
+            sending=nothing,
+            watching=watching,
+        )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def asked(**more: Any) -> Asked:
+    return Asked(**{"source": "east", "topic": "orders", "into": "central:orders.replayed", **more})
+
+
+def plan(world: World, leave: Leave = NOTHING_ALLOWED, name: str | None = None, **more: Any) -> ReplayPlan:
+    return plan_replay(world.site(), asked(timestamps="shifted", **more), name=name, leave=leave)
+
+
+def test_times_and_rates_are_read_as_people_write_them() -> None:
+    assert when("2026-11-22 03:30", now=NOON) == datetime(2026, 11, 22, 3, 30, tzinfo=timezone.utc)
+    assert when("2026-11-22T03:30:00+02:00", now=NOON) == datetime(2026, 11, 22, 1, 30, tzinfo=timezone.utc)
+    assert (when("-2h", now=NOON), when("now", now=NOON)) == (NOON - timedelta(hours=2), NOON)
+    assert (rate("5000 records/s"), rate("1.5 MiB/s")) == ((5000, None), (None, 1572864))
+    for wrong in ("noonish", "-2", "-x h", ""):
+        with pytest.raises(UsageError, match="is not a time"):
+            when(wrong, now=NOON)
+    for wrong in ("5000", "10 apples/s", "0/s"):
+        with pytest.raises(UsageError, match="is not a rate"):
+            rate(wrong)
+
+
+@pytest.mark.law("F")
+def test_law_f_the_same_words_give_the_same_name_and_others_another() -> None:
+    first, second = (flow_name(None, ["orders"], asked(**more).words()) for more in ({}, {"end": "-2h"}))
+    assert first == flow_name(None, ["orders"], asked().words()) != second
+    assert first.startswith("replay.orders.")
+    assert flow_name("march", [], {}) == flow_name("replay.march", [], {}) == "replay.march"
+    for wrong in ("", "../x", "a b", "x.redrive", "-x"):
+        with pytest.raises(UsageError, match="is not a name"):
+            flow_name(wrong, [], {})
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        header_of("kind")
+
+
+@pytest.mark.law("G")
+def test_law_g_a_plan_names_offsets_and_the_topic_that_is_made(world: World) -> None:
+    found = plan(world)
+    assert found.records == 20
+    assert [(s.partition, s.first, s.end, s.records) for s in found.definition.spans] == [
+        (0, 0, 10, 10),
+        (1, 0, 10, 10),
+    ]
+    assert (found.files, found.refusals, found.state) == (2, (), "new")
+    assert found.relay_bytes is not None
+    [made] = found.changes
+    assert (made.name, made.after) == ("orders.replayed", {"partitions": 3, "configs": {"retention.ms": "600000"}})
+    assert found.definition.newest == NOON
+    assert world.site().register.all() == {}, "looking writes nothing down"
+    assert "20 records in the range" in str(found)
+
+
+def test_a_range_by_time_offset_and_partition(world: World) -> None:
+    since = (NOON - timedelta(seconds=4)).isoformat()
+    by_time = plan(world, start=since, partitions=(1,))
+    assert [(s.partition, s.first, s.end, s.records) for s in by_time.definition.spans] == [(1, 5, 10, 5)]
+    by_offset = plan(world, from_offset=2, to_offset=5)
+    assert [(s.first, s.end, s.records) for s in by_offset.definition.spans] == [(2, 5, 3)] * 2
+    definition = by_offset.definition
+    assert Definition.from_dict(definition.as_dict()) == definition
+    assert extract_of(definition).spans == {s.source: (2, 5) for s in definition.spans}
+
+
+def test_bad_input_is_refused_with_what_there_is(world: World) -> None:
+    for wrong, said in (
+        ({"topic": "nothing"}, "holds nothing of a topic 'nothing'.*orders"),
+        ({"source": "central"}, "holds nothing of central"),
+        ({"source": "nowhere"}, "no cluster 'nowhere'"),
+        ({"from_offset": 10}, "no record of orders in this range.*from 0 to 9"),
+        ({"start": "2027-01-01"}, "no record of orders in this range"),
+        ({"start": "-1h", "end": "-2h"}, "there is nothing from"),
+        ({"generation": 4}, "no generation 4.*1"),
+        ({"where": "value.region ="}, "predicate"),
+        ({"where": "nonsense = 1"}, "nonsense"),
+        ({"into": "central:a b"}, "not a legal topic name"),
+        ({"into": "elsewhere:x"}, "no cluster 'elsewhere'"),
+        ({"through": "no->flow"}, "no flow 'no->flow'"),
+    ):
+        with pytest.raises(UsageError, match=f"(?s){said}"):
+            plan(world, **wrong)
+    with pytest.raises(UsageError, match="says nothing of timestamps"):
+        asked(timestamps="yesterday")
+
+
+@pytest.mark.law("F")
+def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
+    found = plan(world, name="march")
+    register = world.site().register
+    register.begin(found.definition)
+    world.land(world.rows("orders", 0, [10, 11]))
+    again = plan(world, name="march")
+    assert (again.state, again.definition) == ("begun", found.definition), "what was begun is not planned anew"
+    assert plan_again(world.site(), "march").definition == found.definition
+    with pytest.raises(SafetyError, match="another end"):
+        plan(world, name="march", end="now")
+    register.end(found.definition, {"records": 20})
+    assert plan(world, name="march").state == "done"
+    assert not plan(world, name="march").refusals
+    with pytest.raises(UsageError, match="no replay 'april' was begun"):
+        plan_again(world.site(), "april")
+
+
+def test_what_the_target_would_delete_or_refuse_is_said_before(world: World) -> None:
+    world.topic(KnownTopic(name="orders", generation=1, topic_id="a", partitions=3, configs={"retention.ms": "60000"}))
+    world.now = NOON + timedelta(hours=2)
+
+    def refusals(leave: Leave = NOTHING_ALLOWED, **more: Any) -> list[str]:
+        return [one.why for one in plan_replay(world.site(), asked(**more), leave=leave).refusals]
+
+    [why] = refusals()
+    assert "keeps records for 1 min" in why
+    with pytest.raises(SafetyError, match="--accept-expiry") as refused:
+        refuse(plan_replay(world.site(), asked()))
+    assert refused.value.exit_code == 3
+    assert refusals(Leave(accept_expiry=True)) == refusals(Leave(hold_retention=True)) == []
+    assert refusals(timestamps="shifted") == refusals(timestamps="now") == []
+    world.cluster.topics["orders.replayed"] = (
+        3,
+        {"message.timestamp.before.max.ms": "1000", "cleanup.policy": "compact"},
+    )
+    [why] = refusals(Leave(accept_expiry=True))
+    assert "message.timestamp.before.max.ms" in why
+    world.cluster.topics["orders.replayed"] = (3, {"message.timestamp.type": "LogAppendTime"})
+    assert refusals() == []
+    world.topic(KnownTopic(name="orders", generation=1, topic_id="a", partitions=3))
+    del world.cluster.topics["orders.replayed"]
+    world.cluster.broker |= {"log.retention.ms": "1000"}
+    [why] = refusals()
+    assert "keeps records for 1" in why, "a new topic gets what the brokers say"
+
+
+def test_a_topic_with_other_content_or_too_few_partitions_is_refused(world: World) -> None:
+    world.cluster.topics["orders.replayed"] = (2, {})
+    world.cluster.held = 5
+    fit, content = plan(world).refusals
+    assert "2 partitions" in fit.why
+    assert content.flag == "--append"
+    world.cluster.topics["orders.replayed"] = (3, {})
+    assert plan(world, Leave(append=True)).refusals == ()
+    world.cluster.held = 0
+    assert plan(world).refusals == ()
+    [why] = plan(world, into="central:east.orders").refusals
+    assert "east->central writes east.orders" in why.why
+
+
+def test_what_left_the_relay_is_said(world: World) -> None:
+    gone = Removed(
+        removal="a", source=ORDERS, first_offset=0, last_offset=3, kind=EXPIRED, records=4, removed_at=NOON, reason="1d"
+    )
+    write_removed(world.lake, "east", [gone])
+    [note] = plan(world).notes
+    assert "4 records of orders-0 from offset 0 to 3 left the relay" in note
+    assert plan(world, from_offset=4).notes == ()
+
+
+def test_a_topic_that_may_never_leave_is_not_replayed(world: World) -> None:
+    config = settings({"topics": "clicks"}, never_leave="orders")
+    with pytest.raises(TopicDenied, match="never leave"):
+        plan_replay(world.site(config), asked())
+    with pytest.raises(TopicDenied, match="never leave"):
+        plan_here(world.site(config), asked(into=""))
+
+
+@pytest.mark.law("D")
+def test_law_d_a_log_that_went_back_is_replayed_as_its_source_holds_it(world: World) -> None:
+    assert chain([(2, 4)], 1) == {1: (0, 4), 2: (4, None)}
+    world.land(world.rows("orders", 0, range(4, 7), generation=2))
+    known = KnownTopic(
+        name="orders", generation=1, topic_id="a", partitions=2, cuts=(Cut(partition=0, generation=2, first_offset=4),)
+    )
+    world.topic(known)
+    spans = [(s.partition, s.generation, s.first, s.end) for s in plan(world).definition.spans]
+    assert spans == [(1, 1, 0, 10), (0, 1, 0, 4), (0, 2, 4, 7)] or sorted(spans) == [
+        (0, 1, 0, 4),
+        (0, 2, 4, 7),
+        (1, 1, 0, 10),
+    ]
+    old = plan(world, generation=1).definition.spans
+    assert sorted((s.partition, s.first, s.end) for s in old) == [(0, 0, 10), (1, 0, 10)]
+
+
+@pytest.mark.law("C", "F")
+def test_records_into_a_frame_and_into_files_once(world: World, tmp_path: Path) -> None:
+    chosen = asked(into="", where="offset < 8", keys=("k",), start=(NOON - timedelta(seconds=7)).isoformat())
+    replay = Replay(world.site(), plan_here(world.site(), chosen), leave=NOTHING_ALLOWED)
+    frame = replay.pandas()
+    assert frame[["partition", "offset"]].to_numpy().tolist() == [[p, at] for p in range(2) for at in (3, 5, 7)]
+    assert replay.arrow()["headers"][0].as_py() == [("h", b"1"), ("h", None)] or replay.arrow()["headers"][
+        0
+    ].as_py() == [
+        {"key": "h", "value": b"1"},
+        {"key": "h", "value": None},
+    ]
+    with pytest.raises(UsageError, match="has no target"):
+        replay.run()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x").touch()
+    with pytest.raises(SafetyError, match="holds other files"):
+        _into(world, chosen, tmp_path / "other")
+    assert [_into(world, chosen, tmp_path / "out") for _ in range(2)] == [(6, 6), (0, 6)]
+    (tmp_path / "out" / "_SUCCESS").unlink()
+    assert _into(world, chosen, tmp_path / "out") == (6, 6), "a death before the end: each record once"
+
+
+def _into(world: World, chosen: Asked, folder: Path) -> tuple[int, int]:
+    site = replace(world.site(), watching=lambda: Board(None, clock=lambda: 0.0))
+    words = replace(chosen, into=f"parquet:{folder}")
+    done = Replay(site, plan_here(site, words), leave=NOTHING_ALLOWED, folder=words.files).run()
+    assert done.missing == 0
+    return done.sent, done.total
+
+
+def test_a_replays_flow_carries_its_topic_and_nothing_else(world: World) -> None:
+    config = settings({"lanes": 5, "rules": [{"drop": "key = 'x'"}]})
+    definition = plan_replay(world.site(config), asked(through="east->central", timestamps="now")).definition
+    flow = flow_of(definition, config, rate=(None, 1000))
+    assert (flow.carries("orders"), flow.carries("orders2"), flow.remote_topic("orders")) == (
+        True,
+        False,
+        "orders.replayed",
+    )
+    assert (flow.lanes, flow.rate.rate.bytes_per_second, [rule.action for rule in flow.rules]) == (5, 1000, ["drop"])
+    assert view_of_replay(definition, flow) is not None
+    world.site(config).register.begin(definition)
+    changed = settings({"lanes": 5, "rules": [{"drop": "key = 'y'"}]})
+    with pytest.raises(SafetyError, match="rules of east->central have changed"):
+        plan_replay(world.site(changed), asked(through="east->central", timestamps="now"))
+
+
+@pytest.mark.law("C")
+def test_timestamps_and_hops_are_stages_that_say_what_they_do() -> None:
+    records = batch_of([4, 5], values=[b"a", b"b"], stamps=[1000, -1], headers=[None, [{"key": "a", "value": b"1"}]])
+    shifted = Restamped(shift_ms=500)(ORDERS, Viewed(records=records)).records
+    assert shifted["timestamp"].cast(pa.int64()).to_pylist() == [1500, -1], "a record without a timestamp keeps none"
+    assert Restamped(fixed_ms=7)(ORDERS, Viewed(records=records)).records["timestamp"].cast(pa.int64())[0].as_py() == 7
+    hops = HopAdded(alias="east")(ORDERS, Viewed(records=records)).records["headers"].to_pylist()
+    assert [one[-1]["value"] for one in hops] == [b"east/orders/0/4", b"east/orders/0/5"]
+    assert hops[1][0] == {"key": "a", "value": b"1"}
+
+
+@pytest.mark.law("F")
+def test_law_f_a_lane_sends_what_lies_in_the_span_and_nothing_around_it() -> None:
+    def cut(span: tuple[int, int], offsets: list[int]) -> list[int]:
+        records = batch_of(offsets, values=[b""] * len(offsets))
+        found = within([Batch(ORDERS, TopicPartition("t", 0), records)], {ORDERS: span})
+        return [at for one in found for at in one.offsets().tolist()]
+
+    assert cut((3, 7), [1, 3, 5, 6, 7, 9]) == [3, 5, 6]
+    assert cut((10, 20), [1, 3]) == cut((0, 1), [1, 3]) == []
+
+
+@pytest.mark.law("A")
+def test_law_a_a_group_goes_on_where_it_stood_whatever_generation() -> None:
+    target = TopicPartition("orders", 0)
+    later = SourcePartition("orders", 2, 0)
+    runs = [
+        run(0, 9, 0, source=ORDERS, target=target, holes=[(3, 2)]),
+        run(10, 12, 8, source=later, target=target),
+    ]
+    stands = {at: position_in(runs, GroupThen("g", ORDERS, at)) for at in (0, 3, 5, 6, 10)}
+    assert stands == {0: 0, 3: 3, 5: 3, 6: 4, 10: 8}
+    assert [position_in(runs, GroupThen("g", later, at)) for at in (10, 12, 13)] == [8, 10, 11]
+    assert position_in([], GroupThen("g", ORDERS, 4)) is None
+    assert GroupPlan("x", ()).moves == ()
+
+
+def test_a_restore_is_bounded_by_what_was_there_then(world: World) -> None:
+    then = NOON - timedelta(seconds=5)
+    early = world.rows("orders", 2, range(4), landed_at=then - timedelta(minutes=1))
+    late = world.rows("orders", 2, range(4, 8), timestamp=then - timedelta(minutes=1))
+    world.land(early, late)
+
+    def seen(kind: str, partition: int, at: int | None, when: datetime, group: str | None = None) -> None:
+        place = SourcePartition("orders", 1, partition)
+        world.lake.append_rows(POSITIONS, [position_row("east", place, kind, at, when, group=group)])
+
+    seen("last_stable", 0, 3, then - timedelta(seconds=1))
+    seen("earliest", 1, 2, then - timedelta(seconds=1))
+    seen("group", 1, 8, then - timedelta(seconds=1), "readers")
+    seen("group", 0, 2, then - timedelta(seconds=2), "gone")
+    seen("group", 0, None, then - timedelta(seconds=1), "gone")
+    seen("last_stable", 2, 6, then + timedelta(seconds=1))
+    restore = restore_topics(
+        world.site(), source="east", topics="orders", at=then, into="central", leave=Leave(hold_retention=True)
+    )
+    spans = {s.partition: (s.first, s.end) for s in restore.plan.records.definition.spans}
+    # 0: the timestamps decide (offset 4 is of that moment); 1: a group had read to 8; 2: an end that was seen after it.
+    assert spans == {0: (0, 5), 1: (2, 8), 2: (0, 6)}
+    assert [(one.group, one.position) for one in restore.plan.groups] == [("readers", 8)]
+    [made] = restore.plan.records.changes
+    assert made.name == "orders"
+    assert made.after["configs"]["retention.ms"] == "-1"
+    for wrong, said in (
+        ({"topics": "clicks"}, "was not known of east"),
+        ({"at": NOON - timedelta(days=1)}, "was not known"),
+        ({"into": "x"}, "no cluster"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            restore_topics(
+                world.site(), **{"source": "east", "topics": "orders", "at": then, "into": "central", **wrong}
+            )
