@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake.errors import UsageError
 from mirrorlake.render import Sheet, Shown
 from mirrorlake.replay.asking import Leave
+from mirrorlake.replay.define import Site
 from mirrorlake.replay.files import records_in, table_of, write_parquet
 from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
-from mirrorlake.replay.replays import Site, run_replay
+from mirrorlake.replay.replays import run_replay
 from mirrorlake.rules import View
 
 if TYPE_CHECKING:

@@ -16,28 +16,26 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import republish
 from mirrorlake.config import rate as rate_of
-from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.errors import LedgerLost, RemoteTopicLost, SafetyError, TopicDenied, UsageError
-from mirrorlake.kafka import ClusterAdmin, Groups, RecordReader
-from mirrorlake.lake import Audit, KnownTopic, Lake, newest_topics, removed_from
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import LedgerLost, RemoteTopicLost, SafetyError, UsageError
+from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.removed import Removed
-from mirrorlake.model.replay import Definition, Span, TopicThen, chain
-from mirrorlake.progress import Board
+from mirrorlake.model.replay import Definition, Span
 from mirrorlake.render import plural
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name
-from mirrorlake.replay.flows import HERE, NEVER_EXPIRES, extract_of, flow_of, view_of_replay
+from mirrorlake.replay.define import Site, define, lent_rules
+from mirrorlake.replay.flows import HERE, extract_of, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
-from mirrorlake.replay.register import Begun, Register
-from mirrorlake.replay.survey import Held, files_in, look_at_relay, size_of, spans_of
+from mirrorlake.replay.register import Begun
+from mirrorlake.replay.survey import Held, files_in, look_at_relay, size_of
 from mirrorlake.replay.target import TargetLook, look_at_target
-from mirrorlake.rules import TIMES, Placer
+from mirrorlake.rules import TIMES
 
 if TYPE_CHECKING:
     from mirrorlake.republish import RepublishSettings
@@ -51,28 +49,6 @@ _COUNTS = """
     SELECT kind, rule, coalesce(reason, ''), sum(record_count) FROM {withheld} WHERE flow = :flow
     GROUP BY kind, rule, coalesce(reason, '')
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What a replay needs of a mirror: its settings, its lake, its clusters, and how records are sent.
-
-    `sending` gives what sending a flow's records takes, `watching` opens a board for the progress of a call.
-    """
-
-    config: MirrorConfig
-    lake: Lake
-    admin: Callable[[str], ClusterAdmin]
-    groups: Callable[[str], Groups]
-    reader: Callable[[str], RecordReader]
-    audit: Audit
-    sending: Callable[[FlowConfig], RepublishSettings]
-    watching: Callable[[], AbstractContextManager[Board]]
-
-    @property
-    def register(self) -> Register:
-        """The replays that were begun."""
-        return Register(self.lake, self.audit)
 
 
 def plan_replay(site: Site, asked: Asked, *, name: str | None = None, leave: Leave = NOTHING_ALLOWED) -> ReplayPlan:
@@ -91,7 +67,7 @@ def plan_replay(site: Site, asked: Asked, *, name: str | None = None, leave: Lea
     before = site.register.find(flow)
     target, into = asked.place()
     if before is None:
-        definition, held = _define(site, asked, flow, target=target, into=into, leave=leave)
+        definition, held = define(site, asked, flow, target=target, into=into, leave=leave)
     else:
         refuse_other_words(before, words)
         definition, held = before.definition, look_at_relay(site.lake, before.definition.source)
@@ -105,7 +81,7 @@ def plan_here(site: Site, asked: Asked) -> ReplayPlan:
         UsageError, TopicDenied: as `plan_replay` does.
         StoreError: the lake failed.
     """
-    definition, held = _define(site, asked, flow_name(None, [asked.topic], asked.words()), target=HERE, into=None)
+    definition, held = define(site, asked, flow_name(None, [asked.topic], asked.words()), target=HERE, into=None)
     files = files_in(held, definition.spans)
     return ReplayPlan(
         definition=definition,
@@ -230,21 +206,6 @@ def require_free(site: Site, name: str) -> None:
         raise UsageError(f"a flow of the settings is called {name}", remedy="give the replay another --name")
 
 
-def require_relay(site: Site, alias: str) -> Held:
-    """Return what the relay of a cluster holds. Raises UsageError: there is no such cluster, or nothing was landed of it."""
-    site.config.cluster(alias)
-    held = Held(ends={}, files=())
-    if site.lake.exists(site.lake.relay_location(alias)):
-        held = look_at_relay(site.lake, alias)
-    if not held.ends:
-        raise UsageError(
-            f"the relay holds nothing of {alias}",
-            consequence="nothing was sent",
-            remedy=f"mirrorlake land --source {alias} --once, or name a cluster that was landed",
-        )
-    return held
-
-
 def gone_notes(lake: Lake, definition: Definition) -> Iterable[str]:
     """Say what has left the relay inside of what was asked for (law E): it is not sent, and nothing is passed over in silence."""
     spans = {span.source: span for span in definition.spans}
@@ -266,108 +227,6 @@ def _end(one: Removed, spans: Mapping[SourcePartition, Span], asked: Mapping[str
     return int(asked.get("to_offset") or 2**62)
 
 
-def _define(
-    site: Site, asked: Asked, name: str, *, target: str, into: str | None, leave: Leave = NOTHING_ALLOWED
-) -> tuple[Definition, Held]:
-    config, now = site.config, site.audit.now()
-    held = require_relay(site, asked.source)
-    if asked.through:
-        config.flow(asked.through)
-    start, end = asked.times(now=now)
-    since, until = (None if at is None else int(at.timestamp() * 1000) for at in (start, end))
-    topic = _topic(site, asked, held)
-    spans = spans_of(site.lake, asked.source, held, _limits(asked, topic), since_ms=since, until_ms=until)
-    if not spans:
-        raise _outside(asked, held)
-    asked.rules()
-    newest = max(span.newest_ms for span in spans if span.newest_ms is not None)
-    now_ms = int(now.timestamp() * 1000)
-    definition = Definition(
-        name=name,
-        asked=asked.words(),
-        source=asked.source,
-        target=target,
-        into=into,
-        topics=(TopicThen(name=topic.name, partitions=topic.partitions, configs=dict(topic.configs)),),
-        spans=tuple(spans),
-        since_ms=since,
-        until_ms=until,
-        predicates=asked.predicates(),
-        through=asked.through,
-        shift_ms=now_ms - newest if asked.timestamps == "shifted" else 0,
-        fixed_ms=now_ms if asked.timestamps == "now" else None,
-        overrides=NEVER_EXPIRES if leave.hold_retention else {},
-        planned_at_ms=now_ms,
-    )
-    if target != HERE:
-        config.cluster(target)
-    # Whatever mirrors the topic both ways must know that its records come from here.
-    hops = any(each.adds_hops and each.carries(into or asked.topic) for each in config.flows_from(target))
-    definition = replace(definition, hops=hops)
-    flow = flow_of(definition, config)
-    if flow.denies(asked.topic):
-        raise TopicDenied(
-            f"{asked.topic} may never leave {asked.source} (clusters.{asked.source}.never_leave)",
-            consequence="nothing was sent",
-            remedy="choose another topic",
-            flow=name,
-            topic=asked.topic,
-        )
-    if not flow.carries(asked.topic):
-        raise UsageError(
-            f"{asked.topic} is an internal topic", consequence="nothing was sent", remedy="name another one"
-        )
-    return replace(definition, rules=_rules(flow)), held
-
-
-def _topic(site: Site, asked: Asked, held: Held) -> KnownTopic:
-    """Return the source topic, in the life that is asked for."""
-    mine = [source for source in held.ends if source.topic == asked.topic]
-    if not mine:
-        shown = ", ".join(held.topics[:10]) + (", ..." if len(held.topics) > 10 else "")
-        raise UsageError(
-            f"the relay of {asked.source} holds nothing of a topic '{asked.topic}'", remedy=f"it holds: {shown}"
-        )
-    lives = sorted({source.generation for source in mine})
-    known = newest_topics(site.lake, asked.source, "source").get(asked.topic, KnownTopic(name=asked.topic))
-    if known.generation not in lives and not known.cuts:
-        # Created again, and nothing of the new life was landed yet.
-        known = replace(known, generation=lives[-1])
-    if asked.generation is not None:
-        if asked.generation not in lives:
-            raise UsageError(
-                f"the relay holds no generation {asked.generation} of {asked.topic}",
-                remedy=f"it holds: {', '.join(map(str, lives))}",
-            )
-        known = replace(known, generation=asked.generation, cuts=())
-    return replace(known, partitions=max(known.partitions, *(source.partition + 1 for source in mine)))
-
-
-def _limits(asked: Asked, topic: KnownTopic) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
-    def limit(source: SourcePartition) -> tuple[int, int | None] | None:
-        if source.topic != topic.name or (asked.partitions and source.partition not in asked.partitions):
-            return None
-        cuts = [(cut.generation, cut.first_offset) for cut in topic.cuts if cut.partition == source.partition]
-        lives = chain(cuts, topic.generation)
-        if source.generation not in lives:
-            return None
-        first, end = lives[source.generation]
-        ends = [each for each in (end, asked.to_offset) if each is not None]
-        return max(first, asked.from_offset or 0), min(ends, default=None)
-
-    return limit
-
-
-def _outside(asked: Asked, held: Held) -> UsageError:
-    ends = sorted((source, first, last) for source, (first, last) in held.ends.items() if source.topic == asked.topic)
-    shown = ", ".join(f"{source} from {first} to {last}" for source, first, last in ends[:8])
-    return UsageError(
-        f"the relay of {asked.source} holds no record of {asked.topic} in this range",
-        consequence="nothing was sent",
-        remedy=f"the relay holds {shown}{', ...' if len(ends) > 8 else ''}; `mirrorlake browse` shows their times",
-    )
-
-
 def refuse_other_words(before: Begun, words: Mapping[str, Any]) -> None:
     """Compare what is asked with what was begun under the same name. Raises SafetyError: it is something else."""
     if dict(before.definition.asked) != dict(words):
@@ -384,14 +243,8 @@ def refuse_other_words(before: Begun, words: Mapping[str, Any]) -> None:
         )
 
 
-def _rules(flow: FlowConfig) -> str:
-    """Return the fingerprints of what another flow lends: rules in their order, and placement."""
-    rules = [f"{rule.name}={rule.version}" for rule in flow.rules]
-    return " ".join([*rules, Placer(flow.placement).version]).strip()
-
-
 def _refuse_other_rules(definition: Definition, flow: FlowConfig) -> None:
-    if definition.rules != _rules(flow):
+    if definition.rules != lent_rules(flow):
         raise SafetyError(
             f"the rules of {definition.through} have changed since {definition.name} was begun",
             consequence="one half of its records would have gone through other rules than the rest; nothing was sent",

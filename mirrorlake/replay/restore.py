@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any, ClassVar
+from typing import Any
 
 from mirrorlake.config import when
 from mirrorlake.config.schema import NameMatcher
@@ -29,129 +29,27 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
 from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import RESTORE, Definition, TopicThen, chain
-from mirrorlake.model.verify import Difference
-from mirrorlake.render import JsonShown, Sheet, Shown, badge, by_fields, plural, table
+from mirrorlake.render import Sheet, Shown, plural
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Leave, flow_name
+from mirrorlake.replay.define import Site, require_relay
 from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of, view_of_replay
 from mirrorlake.replay.groups import plan_groups_then
-from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.proof import prove, runs_of
 from mirrorlake.replay.register import Begun
 from mirrorlake.replay.replays import (
-    Site,
     plan_of,
     refuse,
     refuse_other_words,
     require_free,
-    require_relay,
     send,
 )
+from mirrorlake.replay.restored import RestorePlan, RestoreReport
 from mirrorlake.replay.survey import Held, spans_of
-from mirrorlake.replay.then import GroupThen, SourceThen, source_then, topics_then
+from mirrorlake.replay.then import SourceThen, source_then, topics_then
 from mirrorlake.topics import carry_out
 
 # A pattern without a character that means something is a name, and a name that is not there is a mistake.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RestorePlan(JsonShown):
-    """What a restore makes, sends and sets; looked at first, then run (law G).
-
-    Attributes:
-        records: what is sent, as the plan of a replay.
-        at: the time as of which topics are restored.
-        acls: the ACLs that are made.
-        groups: where groups stood then.
-        notes: what is worth knowing.
-    """
-
-    records: ReplayPlan
-    at: datetime
-    acls: tuple[Change, ...] = ()
-    groups: tuple[GroupThen, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name of its flow."""
-        return self.records.name
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the plan as `--json` prints it."""
-        return {"name": self.name, "at": self.at.isoformat(), **by_fields(self)}
-
-    def sheet(self) -> Sheet:
-        """Show topics, records, ACLs and group positions."""
-        sent = self.records.sheet()
-        rows = [(one.group, str(one.source), str(one.position)) for one in self.groups]
-        return replace(
-            sent,
-            title=f"{sent.title}, as of {self.at:%Y-%m-%d %H:%M:%S} UTC",
-            facts=(*sent.facts, plural(len(self.acls), "ACL"), plural(len(self.groups), "group position")),
-            parts=(
-                *sent.parts,
-                *([table("ACLs", ["name"], [[one.name] for one in self.acls])] if self.acls else []),
-                *([table("groups", ["group", "source", "position"], rows)] if rows else []),
-                *(f"note: {note}" for note in self.notes),
-            ),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RestoreReport(JsonShown):
-    """What a restore did, compared with the relay.
-
-    Attributes:
-        name: of its flow.
-        at: the time as of which topics were restored.
-        topics: how many topics.
-        records: records that the relay held of them.
-        sent: records that this call sent.
-        verified: records that were compared on the target, and are equal in bytes, headers, timestamps and order.
-        differences: what differs, the first thousand by name.
-        moved: group positions that this call set.
-        held: group positions that were held back, with the reason.
-        done: whether it has come to its end.
-        took_s: seconds that this call took.
-    """
-
-    name: str
-    at: datetime
-    topics: int
-    records: int
-    sent: int = 0
-    verified: int = 0
-    differences: tuple[Difference, ...] = ()
-    moved: int = 0
-    held: tuple[str, ...] = ()
-    done: bool = True
-    took_s: float = 0.0
-    json_also: ClassVar[tuple[str, ...]] = ("equal",)
-
-    @property
-    def equal(self) -> bool:
-        """Whether all of the records stand on the target as the relay holds them."""
-        return self.done and not self.differences and self.verified == self.records
-
-    def sheet(self) -> Sheet:
-        """Show the verdict, the differences and the groups that were held back."""
-        verdict = badge("equal") if self.equal else badge("different")
-        rows = [(d.problem, d.topic, str(d.partition), str(d.offset)) for d in self.differences]
-        return Sheet(
-            title=f"{self.name}, as of {self.at:%Y-%m-%d %H:%M:%S} UTC",
-            badge=verdict if self.done else badge("stopped; the same command goes on", "warn"),
-            facts=(
-                plural(self.topics, "topic"),
-                f"{plural(self.sent, 'record')} sent now",
-                f"{self.verified:,} of {plural(self.records, 'record')} verified",
-                f"{plural(self.moved, 'group position')} set",
-            ),
-            parts=(
-                *([table("differences", ["problem", "topic", "partition", "offset"], rows)] if rows else []),
-                *(f"held back: {one}" for one in self.held),
-            ),
-        )
 
 
 class Restore(Shown):

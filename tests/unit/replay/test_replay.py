@@ -33,11 +33,12 @@ from mirrorlake.model.removed import EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.progress import Board
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name, header_of
+from mirrorlake.replay.define import Site
 from mirrorlake.replay.flows import extract_of, flow_of, view_of_replay
 from mirrorlake.replay.groups import position_in
 from mirrorlake.replay.plan import ReplayPlan
 from mirrorlake.replay.replay import Replay
-from mirrorlake.replay.replays import Site, plan_again, plan_here, plan_replay, refuse
+from mirrorlake.replay.replays import plan_again, plan_here, plan_replay, refuse
 from mirrorlake.replay.restore import restore_topics
 from mirrorlake.replay.then import GroupThen
 from mirrorlake.republish.lane_tasks import within

@@ -1,0 +1,175 @@
+"""From what a person asks to a definition, down to the offsets; and what all of it needs of a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mirrorlake.config.schema import FlowConfig, MirrorConfig
+from mirrorlake.errors import TopicDenied, UsageError
+from mirrorlake.kafka import ClusterAdmin, Groups, RecordReader
+from mirrorlake.lake import Audit, KnownTopic, Lake, newest_topics
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.replay import Definition, TopicThen, chain
+from mirrorlake.progress import Board
+from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave
+from mirrorlake.replay.flows import HERE, NEVER_EXPIRES, flow_of
+from mirrorlake.replay.register import Register
+from mirrorlake.replay.survey import Held, look_at_relay, spans_of
+from mirrorlake.rules import Placer
+
+if TYPE_CHECKING:
+    from mirrorlake.republish import RepublishSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a replay needs of a mirror: its settings, its lake, its clusters, and how records are sent.
+
+    `sending` gives what sending a flow's records takes, `watching` opens a board for the progress of a call.
+    """
+
+    config: MirrorConfig
+    lake: Lake
+    admin: Callable[[str], ClusterAdmin]
+    groups: Callable[[str], Groups]
+    reader: Callable[[str], RecordReader]
+    audit: Audit
+    sending: Callable[[FlowConfig], RepublishSettings]
+    watching: Callable[[], AbstractContextManager[Board]]
+
+    @property
+    def register(self) -> Register:
+        """The replays that were begun."""
+        return Register(self.lake, self.audit)
+
+
+def require_relay(site: Site, alias: str) -> Held:
+    """Return what the relay of a cluster holds. Raises UsageError: there is no such cluster, or nothing was landed of it."""
+    site.config.cluster(alias)
+    held = Held(ends={}, files=())
+    if site.lake.exists(site.lake.relay_location(alias)):
+        held = look_at_relay(site.lake, alias)
+    if not held.ends:
+        raise UsageError(
+            f"the relay holds nothing of {alias}",
+            consequence="nothing was sent",
+            remedy=f"mirrorlake land --source {alias} --once, or name a cluster that was landed",
+        )
+    return held
+
+
+def define(
+    site: Site, asked: Asked, name: str, *, target: str, into: str | None, leave: Leave = NOTHING_ALLOWED
+) -> tuple[Definition, Held]:
+    """Return what a replay sends, and what the relay holds.
+
+    Raises:
+        UsageError: the range is not in the relay, or something that is named does not exist.
+        TopicDenied: the topic may never leave its cluster.
+    """
+    config, now = site.config, site.audit.now()
+    held = require_relay(site, asked.source)
+    if asked.through:
+        config.flow(asked.through)
+    start, end = asked.times(now=now)
+    since, until = (None if at is None else int(at.timestamp() * 1000) for at in (start, end))
+    topic = _topic(site, asked, held)
+    spans = spans_of(site.lake, asked.source, held, _limits(asked, topic), since_ms=since, until_ms=until)
+    if not spans:
+        raise _outside(asked, held)
+    asked.rules()
+    newest = max(span.newest_ms for span in spans if span.newest_ms is not None)
+    now_ms = int(now.timestamp() * 1000)
+    definition = Definition(
+        name=name,
+        asked=asked.words(),
+        source=asked.source,
+        target=target,
+        into=into,
+        topics=(TopicThen(name=topic.name, partitions=topic.partitions, configs=dict(topic.configs)),),
+        spans=tuple(spans),
+        since_ms=since,
+        until_ms=until,
+        predicates=asked.predicates(),
+        through=asked.through,
+        shift_ms=now_ms - newest if asked.timestamps == "shifted" else 0,
+        fixed_ms=now_ms if asked.timestamps == "now" else None,
+        overrides=NEVER_EXPIRES if leave.hold_retention else {},
+        planned_at_ms=now_ms,
+    )
+    if target != HERE:
+        config.cluster(target)
+    # Whatever mirrors the topic both ways must know that its records come from here.
+    hops = any(each.adds_hops and each.carries(into or asked.topic) for each in config.flows_from(target))
+    definition = replace(definition, hops=hops)
+    flow = flow_of(definition, config)
+    if flow.denies(asked.topic):
+        raise TopicDenied(
+            f"{asked.topic} may never leave {asked.source} (clusters.{asked.source}.never_leave)",
+            consequence="nothing was sent",
+            remedy="choose another topic",
+            flow=name,
+            topic=asked.topic,
+        )
+    if not flow.carries(asked.topic):
+        raise UsageError(
+            f"{asked.topic} is an internal topic", consequence="nothing was sent", remedy="name another one"
+        )
+    return replace(definition, rules=lent_rules(flow)), held
+
+
+def _topic(site: Site, asked: Asked, held: Held) -> KnownTopic:
+    """Return the source topic, in the life that is asked for."""
+    mine = [source for source in held.ends if source.topic == asked.topic]
+    if not mine:
+        shown = ", ".join(held.topics[:10]) + (", ..." if len(held.topics) > 10 else "")
+        raise UsageError(
+            f"the relay of {asked.source} holds nothing of a topic '{asked.topic}'", remedy=f"it holds: {shown}"
+        )
+    lives = sorted({source.generation for source in mine})
+    known = newest_topics(site.lake, asked.source, "source").get(asked.topic, KnownTopic(name=asked.topic))
+    if known.generation not in lives and not known.cuts:
+        # Created again, and nothing of the new life was landed yet.
+        known = replace(known, generation=lives[-1])
+    if asked.generation is not None:
+        if asked.generation not in lives:
+            raise UsageError(
+                f"the relay holds no generation {asked.generation} of {asked.topic}",
+                remedy=f"it holds: {', '.join(map(str, lives))}",
+            )
+        known = replace(known, generation=asked.generation, cuts=())
+    return replace(known, partitions=max(known.partitions, *(source.partition + 1 for source in mine)))
+
+
+def _limits(asked: Asked, topic: KnownTopic) -> Callable[[SourcePartition], tuple[int, int | None] | None]:
+    def limit(source: SourcePartition) -> tuple[int, int | None] | None:
+        if source.topic != topic.name or (asked.partitions and source.partition not in asked.partitions):
+            return None
+        cuts = [(cut.generation, cut.first_offset) for cut in topic.cuts if cut.partition == source.partition]
+        lives = chain(cuts, topic.generation)
+        if source.generation not in lives:
+            return None
+        first, end = lives[source.generation]
+        ends = [each for each in (end, asked.to_offset) if each is not None]
+        return max(first, asked.from_offset or 0), min(ends, default=None)
+
+    return limit
+
+
+def _outside(asked: Asked, held: Held) -> UsageError:
+    ends = sorted((source, first, last) for source, (first, last) in held.ends.items() if source.topic == asked.topic)
+    shown = ", ".join(f"{source} from {first} to {last}" for source, first, last in ends[:8])
+    return UsageError(
+        f"the relay of {asked.source} holds no record of {asked.topic} in this range",
+        consequence="nothing was sent",
+        remedy=f"the relay holds {shown}{', ...' if len(ends) > 8 else ''}; `mirrorlake browse` shows their times",
+    )
+
+
+def lent_rules(flow: FlowConfig) -> str:
+    """Return the fingerprints of what another flow lends: rules in their order, and placement."""
+    rules = [f"{rule.name}={rule.version}" for rule in flow.rules]
+    return " ".join([*rules, Placer(flow.placement).version]).strip()
