@@ -100,7 +100,7 @@ class Fetcher:
                 # A backlog of 1 KB records comes in batches of some MB; 100 ms is how long an idle broker may hold an answer.
                 "fetch.wait.max.ms": "100",
                 "queued.min.messages": "100000",
-                "queued.max.messages.kbytes": "65536",
+                "queued.max.messages.kbytes": "32768",
                 "fetch.message.max.bytes": "8388608",
             },
             logger=client_log,

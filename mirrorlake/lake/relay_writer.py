@@ -143,6 +143,8 @@ class _File:
             compression_level=1,
             # Keys, values and offsets hardly repeat: dictionaries only cost.
             use_dictionary=[*SOURCE_KEY, "timestamp_type", "landed_at", "headers.list.element.key"],
+            # 3 bytes a record less; of each reader that knows Parquet's second format.
+            column_encoding=dict.fromkeys(("offset", "timestamp"), "DELTA_BINARY_PACKED"),
             write_statistics=list(_MEASURED),
         )
 

@@ -25,7 +25,7 @@ from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, Unrea
 from mirrorlake.lake import FolderTables, LiveProgress, Seat, write_files
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
-from mirrorlake.runtime import GoesOn, LiveTasks, TaskAnswer
+from mirrorlake.runtime import BacklogMemory, GoesOn, LiveTasks, TaskAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,7 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
     progress, batch, landed_until = LiveProgress(task.progress, start), 0, task.landed_until
     progress.plan(batch, {})
     progress.done(batch)
-    spent = 0.0
+    spent, memory = 0.0, BacklogMemory()
     with Fetcher(task.seat.alias, task.options, start) as fetcher:
         while task.goes_on():
             try:
@@ -131,6 +131,7 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
                     task.seat.append(tables, files, batch, landed_at)
                     landed_until = landed_at
                 progress.done(batch)
+            memory.worked(sum(map(len, fetched.rows.values())))
             spent = time.monotonic() - began
 
 

@@ -19,7 +19,7 @@ from mirrorlake.lake import FolderTables, RelayFile, RelayLog
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.lanes import lane_of
 from mirrorlake.republish.lane_tasks import LaneWork, batches_of_files, held_sender, send_lane
-from mirrorlake.runtime import GoesOn, TaskAnswer
+from mirrorlake.runtime import BacklogMemory, GoesOn, TaskAnswer
 
 # What a task says when it ends by itself, with the source partitions that nobody has made ready.
 UNREADY = "unready"
@@ -47,6 +47,7 @@ def follow_live(work: LiveWork) -> Iterator[TaskAnswer]:
     relay = RelayLog(FolderTables(), work.relay, work.version)
     lanes = {one.task.claim.lane: one for one in work.lanes}
     senders = {lane: held_sender(one.task) for lane, one in lanes.items()}
+    memory = BacklogMemory()
     while work.goes_on():
         began = time.monotonic()
         positions = {source: at for sender in senders.values() for source, at in sender.positions.items()}
@@ -58,6 +59,7 @@ def follow_live(work: LiveWork) -> Iterator[TaskAnswer]:
             for _ in send_lane(senders[lane], lanes[lane], batches_of_files(files, lanes[lane].targets)):
                 if not work.goes_on():
                     return
+        memory.worked(sum(file.records for files in due.values() for file in files))
         time.sleep(max(0.0, began + work.pace_s - time.monotonic()))
 
 

@@ -13,6 +13,7 @@ from mirrorlake.runtime.session import local_session as local_session
 from mirrorlake.runtime.session import prepare as prepare
 from mirrorlake.runtime.stopping import jobs_end as jobs_end
 from mirrorlake.runtime.tasks import OUTPUT as OUTPUT
+from mirrorlake.runtime.tasks import BacklogMemory as BacklogMemory
 from mirrorlake.runtime.tasks import GoesOn as GoesOn
 from mirrorlake.runtime.tasks import HeldSlots as HeldSlots
 from mirrorlake.runtime.tasks import LiveTasks as LiveTasks
