@@ -11,6 +11,7 @@ landers of one source, or one that slept, write nothing twice: the relay has one
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +39,7 @@ from mirrorlake.lake import (
     relay_schema,
 )
 from mirrorlake.landing.land_query import generation_column, start_landing
-from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, PACE_S, UNREADABLE, LandTask, batch_time, run_task
+from mirrorlake.landing.live import BACKLOG_BYTES, CHANGED, DRAINED, PACE_S, UNREADABLE, LandTask, batch_time, run_task
 from mirrorlake.landing.query import await_query, reported_ends
 from mirrorlake.landing.retry import MOST_ATTEMPTS, SourceChanged, await_retry, pause_s
 from mirrorlake.landing.settings import LandSettings
@@ -50,6 +51,10 @@ from mirrorlake.progress import Tell, silent
 from mirrorlake.runtime import GoesOn, HeldSlots, prepare
 
 log = logging.getLogger(__name__)
+
+# One task lands some 300 000 records a second. What takes it longer than half a minute is landed by a query, with a task of
+# Spark's for each partition, where there are cores for them.
+_MOST_BY_TASK, _FEW_CORES = 10_000_000, 4
 
 
 class Lander:
@@ -76,6 +81,7 @@ class Lander:
         self._is_heard = tell is not silent
         self._left: int | None = None
         self._is_drained = False
+        self._is_backlog = False
         self._failure: BaseException | None = None
         self._batches = 0
         self._landed_until: datetime | None = None
@@ -104,7 +110,7 @@ class Lander:
         attempts = 0
         with HeldSlots(lambda: self._lake.spark, 1 if self._may_live and not once else 0) as slots:
             while not stop.is_set():
-                is_live = slots.enough and self._may_live and not once
+                is_live = slots.enough and self._may_live and (not once or self._leaves_no_trace())
                 try:
                     start = self._prepare(once=once, rebuild=rebuild, is_live=is_live)
                 except ClusterUnreachable:
@@ -120,10 +126,11 @@ class Lander:
                     self._tell(self.records, self.records)
                     return
                 try:
-                    if is_live:
-                        self._land_live(start or {}, stop)
+                    if is_live and not self._is_backlog:
+                        if not self._land_live(start or {}, stop, once=once):
+                            continue
                     else:
-                        query = self._start(start, once=once)
+                        query = self._start(start, once=once or is_live)
                         await_query(query, stop, tick=partial(self._account_now_and_then, query))
                 except LanderReplaced as error:
                     self._failure = error
@@ -227,6 +234,8 @@ class Lander:
             start |= self._settings.first_offsets(self._admin, sorted(look.current))
         start |= {tp: max(position, look.earliest[tp]) for tp, position in look.positions.items()}
         self._accounts.begin({look.current[tp]: offset for tp, offset in start.items()})
+        left = sum(max(0, look.ends[tp] - offset) for tp, offset in start.items())
+        self._is_backlog = left > _MOST_BY_TASK and (os.cpu_count() or 1) > _FEW_CORES
         return start
 
     def _record(self, look: SourceLook, landed: Mapping[SourcePartition, int], *, recreated: set[str]) -> None:
@@ -252,8 +261,15 @@ class Lander:
 
     # -- while running --------------------------------------------------------------------------------------------
 
-    def _land_live(self, start: Mapping[TopicPartition, int], stop: threading.Event) -> None:
-        """Land by a long-lived task until `stop` is set.
+    def _leaves_no_trace(self) -> bool:
+        """Tell whether a consumer without a group finds what it would make a source create (law H; `kafka/fetcher.py`)."""
+        return "__consumer_offsets" in self._admin.topic_names()
+
+    def _land_live(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> bool:
+        """Land by a long-lived task until `stop` is set, or with `once` up to where the source ends now.
+
+        Returns:
+            Whether it came to the end; otherwise the source is to be looked at again.
 
         Raises:
             SourceChanged: topics or leaders are not as they were at the start.
@@ -271,6 +287,7 @@ class Lander:
             start={self._current[tp]: offset for tp, offset in start.items()},
             topic_ids={tp.topic: known[tp.topic].topic_id for tp in start},
             epochs={tp: known[tp.topic].epochs.get(tp.partition, -1) for tp in start},
+            ends=self._admin.latest(start) if once else None,
             landed_until=self._landed_until,
             pace_s=max(PACE_S, self._settings.trigger.total_seconds()),
             most_records=self._settings.max_records_per_batch,
@@ -283,11 +300,15 @@ class Lander:
             return {name: (state.topic_id, state.partitions) for name, state in states.items()}
 
         tick = partial(self._account_now_and_then, None)
-        for answer in run_task(self._session, task, stop, topics=topics, tick=tick, settle=self._hear_of_task):
+        answers = run_task(self._session, task, stop, topics=topics, tick=tick, settle=self._hear_of_task)
+        for answer in answers:
+            if answer.kind == DRAINED:
+                continue
             log.warning("land.ended source=%s what=%s why=%s", alias, answer.kind, answer.body.decode())
             if answer.kind == CHANGED:
                 raise SourceChanged
             self._may_live = answer.kind != UNREADABLE
+        return any(answer.kind == DRAINED for answer in answers)
 
     def _hear_of_task(self) -> None:
         newest = self._writer.newest_of_mine()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # What a task says when it ends by itself.
-CHANGED, UNREADABLE = "changed", "unreadable"
+CHANGED, UNREADABLE, DRAINED = "changed", "unreadable", "drained"
 # A turn is as long as this where little comes: half of it is the price in latency, and each turn costs 40 ms of CPU.
 PACE_S = 0.25
 # Of a backlog a turn takes more, so that files are larger: up to 64 MiB, which a task holds about three times.
@@ -48,7 +48,8 @@ class LandTask:
     """What a task needs to land one source.
 
     `start` is the life of each partition and the offset to begin at, `topic_ids` and `epochs` are what the source said of
-    its topics and leaders when those were looked up. No time of a batch is before `landed_until`.
+    its topics and leaders when those were looked up. No time of a batch is before `landed_until`. A task with `ends` is done
+    where it has come to all of them.
     """
 
     seat: Seat
@@ -58,6 +59,7 @@ class LandTask:
     start: Mapping[SourcePartition, int]
     topic_ids: Mapping[str, str]
     epochs: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int] | None = None
     landed_until: datetime | None = None
     pace_s: float = PACE_S
     most_records: int = 2_000_000
@@ -97,7 +99,7 @@ def run_task(
 
 
 def land_live(task: LandTask) -> Iterator[TaskAnswer]:
-    """Land until the task is asked to end, or the source has changed."""
+    """Land until the task is asked to end, has come to its ends, or the source has changed."""
     lives = {TopicPartition(source.topic, source.partition): source for source in task.start}
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
     tables, admin = FolderTables(), ClusterAdmin(task.seat.alias, task.options)
@@ -105,8 +107,9 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
     progress.plan(batch, {})
     progress.done(batch)
     spent, memory = 0.0, BacklogMemory()
+    left = None if task.ends is None else {tp: end for tp, end in task.ends.items() if start[tp] < end}
     with Fetcher(task.seat.alias, task.options, start) as fetcher:
-        while task.goes_on():
+        while task.goes_on() and (left is None or left):
             try:
                 wait_s = max(0.02, task.pace_s - spent)
                 fetched = fetcher.fetch(
@@ -131,8 +134,11 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
                     task.seat.append(tables, files, batch, landed_at)
                     landed_until = landed_at
                 progress.done(batch)
+                left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
             memory.worked(sum(map(len, fetched.rows.values())))
             spent = time.monotonic() - began
+    if left is not None and not left:
+        yield TaskAnswer(DRAINED)
 
 
 def _changed(task: LandTask, admin: ClusterAdmin, partitions: Iterable[TopicPartition]) -> str:
