@@ -55,6 +55,7 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
 
     # A zombie: its workers have written a batch's files; before it commits them another lander takes over and goes on.
     pair.produce(100, seed=3)
+    by_batches = pair.mirror(pair.flow(), fed, east={"land": {"live": False}})
     commit = FolderTables.commit
 
     def late(tables: FolderTables, path: str, files: Any, **options: Any) -> None:
@@ -62,14 +63,14 @@ def test_law_f_of_two_landers_the_older_one_writes_nothing(pair: Pair, monkeypat
             monkeypatch.setattr(FolderTables, "commit", commit)
             # Its clock is hours before that of the first one, and nothing of it was sampled since.
             earlier = Mirror(
-                mirror.config, spark=mirror.spark, now=lambda: datetime.now(timezone.utc) - timedelta(hours=5)
+                by_batches.config, spark=mirror.spark, now=lambda: datetime.now(timezone.utc) - timedelta(hours=5)
             )
             assert earlier.land("east", once=True, rebuild_checkpoint=True).records == 100
         commit(tables, path, files, **options)
 
     monkeypatch.setattr(FolderTables, "commit", late)
     with pytest.raises(LanderReplaced):
-        mirror.land("east", once=True)
+        by_batches.land("east", once=True)
     assert held(mirror, topic) == {1: 400}
 
     # A relay that holds records twice, from a release without a fence: in files that lie over one another, out of order.
