@@ -109,7 +109,10 @@ class LakeUpkeep:
         files = [file for file in kept_files(table.live()) if file.landed_by < now - HOT]
         expiries, held = plan_expiry(files, cluster.retention_of, guards, now)
         if not plan:
-            removals.expire(expiries, now)
+            left = removals.expire(expiries, now)
+            if left:
+                log.info("maintenance.expired source=%s records=%s", alias, sum(one.records for one in left))
+            _warn(alias, held)
         return Expired(
             records=sum(one.records for one in expiries),
             files=sum(len(one.files) for one in expiries),
@@ -196,3 +199,13 @@ class LakeUpkeep:
             "delta.enableExpiredLogCleanup": "false",
             "delta.logRetentionDuration": f"interval {max(1, round(minutes))} minutes",
         }
+
+
+def _warn(alias: str, held: Sequence[HeldBack]) -> None:
+    """Say who keeps a relay from shrinking: it grows for as long as that lasts."""
+    for name in sorted({one.held_by for one in held} - {"landing"}):
+        mine = [one for one in held if one.held_by == name]
+        size = sum(one.bytes for one in mine)
+        log.warning(
+            "maintenance.held source=%s by=%s bytes=%s why=%s next=%s", alias, name, size, mine[0].why, mine[0].remedy
+        )

@@ -240,12 +240,17 @@ class _Gone:
     def _leave(self, places: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
         offsets = places.column("offset").to_numpy()
         leaves = np.zeros(len(offsets), bool)
-        for source in {*self._until, *self._firsts}:
+        for source in self._sources(places):
             mine = np.ones(len(offsets), bool)
             for key in SOURCE_KEY:
                 mine &= pc.equal(places.column(key), getattr(source, key)).to_numpy()
             leaves |= mine & ((offsets <= self._until.get(source, -1)) | self._erased(source, offsets))
         return leaves
+
+    def _sources(self, places: pa.Table) -> set[SourcePartition]:
+        """Name the source partitions of these rows that lose a record."""
+        held = places.group_by(list(SOURCE_KEY)).aggregate([]).to_pylist()
+        return {SourcePartition(**one) for one in held} & (self._until.keys() | self._firsts.keys())
 
     def _erased(self, source: SourcePartition, offsets: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         if source not in self._firsts:

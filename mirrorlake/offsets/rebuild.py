@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake import Lake
+from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.offsets.clusters import Clusters
 from mirrorlake.offsets.known_map import KnownMaps, known_maps, recorded_maps
@@ -69,7 +69,8 @@ class RebuildPartition:
 class RebuildPlan(JsonShown):
     """What a rebuild would send; looked at first, then applied (law G).
 
-    `flows` are pairs of a flow and the one whose order it repeats.
+    `flows` are pairs of a flow and the one whose order it repeats. `gone` says what of the recorded order left the relay since:
+    it is not sent, and nothing takes its place.
     """
 
     like: str
@@ -77,6 +78,7 @@ class RebuildPlan(JsonShown):
     flows: tuple[tuple[str, str], ...]
     partitions: tuple[RebuildPartition, ...]
     stretches: tuple[Stretch, ...] = ()
+    gone: tuple[str, ...] = ()
     json_without: ClassVar[tuple[str, ...]] = ("stretches",)
 
     @property
@@ -94,6 +96,7 @@ class RebuildPlan(JsonShown):
             parts=(
                 *([table("", columns, self.partitions)] if self.partitions else []),
                 *(f"{flow} repeats {reference}" for flow, reference in self.flows),
+                *self.gone,
             ),
         )
 
@@ -215,7 +218,21 @@ def make_rebuild_plan(lake: Lake, clusters: Clusters, *, like: str, target: str,
             for tp, mine in sorted(by_target.items())
         ),
         stretches=tuple(left),
+        gone=tuple(_gone(lake, flows, left)),
     )
+
+
+def _gone(lake: Lake, flows: Mapping[str, FlowConfig], left: Iterable[Stretch]) -> Iterator[str]:
+    """Say what of the stretches the relay does not hold any more (law E)."""
+    first: dict[tuple[str, SourcePartition], int] = {}
+    for one in left:
+        place = flows[one.flow].source, one.source
+        first[place] = min(one.first_upstream, first.get(place, one.first_upstream))
+    for alias in sorted({alias for alias, _ in first}):
+        for act in removed_from(lake, alias):
+            if (alias, act.source) in first and act.last_offset >= first[alias, act.source]:
+                what = f"{plural(act.records, 'record')} of {alias} {act.source} from {act.first_offset} to {act.last_offset}"
+                yield f"{what} left the relay ({act.kind}): those that were to be sent are not"
 
 
 def _refuse_ahead(flows: Mapping[str, FlowConfig], maps: KnownMaps, sent: Sent, left: Iterable[Stretch]) -> None:
