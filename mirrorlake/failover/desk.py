@@ -7,14 +7,16 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.failover.journal import Journal, Operation
 from mirrorlake.failover.loss import NOWHERE, reached_by
+from mirrorlake.kafka import RecordReader
 from mirrorlake.lake import Control, Lake, landed_positions, newest_topics
-from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition, transactional_id
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.remotes import HeldTopic
 from mirrorlake.model.verify import VerifyReport
@@ -23,7 +25,7 @@ from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.rules import View
 
 # A running mirror looks at the table `control` every 3 s, and ends the batch under way.
-HEARD_S = 6.0
+_HEARD_S = 8.0
 # A lander elsewhere lands every second or so, a flow sends as often; what has not moved for so long is not there.
 _MOVES_WITHIN_S = 5.0
 _LOOK_S = 0.5
@@ -66,7 +68,10 @@ class Hands(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What an operation on one flow works with; `seam` and `wait` are for tests."""
+    """What an operation on one flow works with; `seam` and `wait` are for tests.
+
+    `lost` says why the flow's source is taken for lost, in a rehearsal; empty where it is asked.
+    """
 
     flow: FlowConfig
     lake: Lake
@@ -75,6 +80,8 @@ class Desk:
     journal: Journal
     hands: Hands
     now: Callable[[], datetime]
+    reader: Callable[[str], RecordReader]
+    lost: str = ""
     seam: Seam = lambda _, __: None
     wait: Callable[[float], None] = time.sleep
 
@@ -89,6 +96,8 @@ class Desk:
 
     def why_silent(self, alias: str) -> str:
         """Say why a cluster cannot be asked; empty where it can."""
+        if self.lost and alias == self.flow.source:
+            return self.lost
         if (pause := self.control.state().of_cluster(alias)) is not None:
             return f"{alias} is paused by {pause.who}, and was not asked"
         try:
@@ -104,8 +113,7 @@ class Desk:
 
     def topics(self, flow: FlowConfig) -> list[str]:
         """List the topics of a flow's source that were there when landing looked last."""
-        known = newest_topics(self.lake, flow.source, "source", missing_ok=True)
-        return sorted(name for name, topic in known.items() if topic.present and flow.carries(name))
+        return carried(self.lake, flow)
 
     def ends(self, flow: FlowConfig) -> dict[SourcePartition, int]:
         """Read the ends of a flow's source, in the life of each partition that landing knows.
@@ -131,7 +139,24 @@ class Desk:
         rows = self.lake.ask(text, flow=flow.name, missing_ok=True)
         return bool(rows and rows[0].at is not None and self.now() - rows[0].at < 3 * every)
 
+    def is_live(self, flow: FlowConfig) -> bool:
+        """Tell whether long-lived tasks send a flow; they leave their sign when they end, and one that was killed does not."""
+        if self.lake.relay_log(flow.source) is None:
+            return False
+        folder = Path(self.lake.checkpoint_root(), "live", f"republish.{transactional_id(flow.name, 0)}")
+        return folder.is_dir() and any(folder.iterdir())
+
     # -- acts -----------------------------------------------------------------------------------------------------
+
+    def wait_until_heard(self, flow: FlowConfig) -> None:
+        """Wait until a mirror that runs has heard of a pause, at most some seconds.
+
+        Who took the flow over before that would be safe, too, and leave it parked there.
+        """
+        is_live, until = self.is_live(flow), time.monotonic() + _HEARD_S
+        if is_live or self.is_watched(flow):
+            while time.monotonic() < until and (not is_live or self.is_live(flow)):
+                self.wait(_LOOK_S)
 
     def land_to(self, flow: FlowConfig, ends: Mapping[SourcePartition, int]) -> int:
         """Wait until a flow's source is landed up to some ends; land it here where nobody else does.
@@ -147,7 +172,9 @@ class Desk:
 
     def send_to_end(self, flow: FlowConfig) -> int:
         """Wait until all that is landed of a flow is sent; send it here where no mirror that runs does."""
-        if self.is_watched(flow) and self.control.state().of_stream(flow.name, flow.target) is None:
+        if (self.is_live(flow) or self.is_watched(flow)) and self.control.state().of_stream(
+            flow.name, flow.target
+        ) is None:
 
             def left() -> int:
                 return sum(position for _, position in self.behind(flow, self.sent(flow)))
@@ -181,6 +208,12 @@ class Desk:
             if (now := left()) != waiting:
                 waiting, moved = now, time.monotonic()
         return waiting
+
+
+def carried(lake: Lake, flow: FlowConfig) -> list[str]:
+    """List the topics that a flow carries of those that were there when landing looked last."""
+    known = newest_topics(lake, flow.source, "source", missing_ok=True)
+    return sorted(name for name, topic in known.items() if topic.present and flow.carries(name))
 
 
 def as_rows(positions: Mapping[SourcePartition, int]) -> list[dict[str, Any]]:

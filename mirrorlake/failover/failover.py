@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
-from mirrorlake.failover.desk import HEARD_S, Desk, GroupsOf, as_rows, of_rows
+from mirrorlake.failover.desk import Desk, GroupsOf, as_rows, of_rows
 from mirrorlake.failover.fence import Fence, fence_plan
 from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, Operation, failed_over
 from mirrorlake.failover.loss import NOWHERE, Reach, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
+from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, Proof, StepTaken, objectives_of
 from mirrorlake.lake import landed_positions
 from mirrorlake.model.control import Subject
@@ -39,11 +41,12 @@ FENCE_PLAN, FENCE = "fence_plan", "fence"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverOptions:
-    """What a person asks of a failover; `groups` is None for all."""
+    """What a person asks of a failover; `groups` is None for all, `reports` reads what never arrived where the source answers."""
 
     groups: tuple[str, ...] | None = None
     unproven: bool = False
     fence: Fence | None = None
+    reports: bool = False
 
 
 class Failover:
@@ -73,6 +76,13 @@ class Failover:
         held = failed_over(desk.journal.operations())
         if held is not None:
             return self._again(held, dry_run=dry_run)
+        if self._options.reports:
+            raise UsageError(
+                f"{flow.name} was not failed over",
+                consequence="there is nothing to report, and nothing was done",
+                remedy=f"mirrorlake failover --flow '{flow.name}' --dry-run",
+                flow=flow.name,
+            )
         self._silent = desk.why_silent(flow.source)
         operation = desk.journal.last(FAILOVER)
         if operation is not None and operation.is_done:
@@ -84,7 +94,9 @@ class Failover:
         if refusals:
             raise self._refused(refusals)
         if operation is None:
-            operation = desk.journal.begin(FAILOVER, before=document(self._options), after={"silent": self._silent})
+            operation = desk.journal.begin(
+                FAILOVER, before=document(self._options), after={"silent": self._silent, "adds_hops": flow.adds_hops}
+            )
             desk.seam(BEGIN, "written")
         for step, carry_out in self._steps().items():
             if operation.step(step) is None:
@@ -104,7 +116,24 @@ class Failover:
         if self._options.fence and not dry_run and held.step(FENCE) is None:
             fenced = self._fence(held).step(FENCE)
             report = replace(report, fence=tuple(fenced.after if fenced is not None else ()))
+        if self._options.reports and not self._desk.why_silent(self._flow.source):
+            report = replace(report, lost=self._lost(held))
         return replace(report, is_repeat=True)
+
+    def _lost(self, held: Operation) -> tuple[TailRecord, ...]:
+        """Read the records that the source holds past where the flow stopped; the first ones of very many."""
+        desk, flow, cut = self._desk, self._flow, positions_of(held)
+        found: list[TailRecord] = []
+        with desk.reader(flow.source) as reader:
+            for source, end in sorted(desk.ends(flow).items()):
+                first = cut.get(source, 0)
+                if first < end and len(found) < MOST_READ:
+                    records = reader.read(source.topic, source.partition, first)
+                    found += [raw_record(source, record) for record in islice(records, MOST_READ - len(found))]
+        if flow.adds_hops:
+            # Where clusters mirror each other, what has been on the target came from there.
+            found = [one for one in found if flow.target not in one.been_on]
+        return tuple(found)
 
     # -- what forbids it ------------------------------------------------------------------------------------------
 
@@ -151,9 +180,8 @@ class Failover:
         subject = Subject(kind="flow", name=flow.name)
         pause = settings_in_force.pause(desk.control, subject, reason=f"failover {operation.id}")
         ends = {} if self._silent else desk.ends(flow)
-        if was is None and desk.is_watched(flow):
-            # A running mirror ends the batch under way; who takes the flow from it before that would only park it there.
-            desk.wait(HEARD_S)
+        if was is None:
+            desk.wait_until_heard(flow)
         after = {"since": pause.since.isoformat(), "ends": as_rows(ends), "at": desk.now().isoformat()}
         return desk.write(operation, FREEZE, before={"paused": was is not None}, after=after)
 
@@ -243,7 +271,9 @@ class Failover:
             if placed is not None
             else tuple(GroupPlaced.of(position) for position in plan or ())
         )
-        note = f"{flow.source}: {silent}" if silent else f"{flow.source} answers: it was landed up to its end"
+        note = (
+            f"{flow.source}: {silent}" if silent else f"{flow.source} answers: it was landed up to its end at that time"
+        )
         if not silent and state == "planned":
             note = f"{flow.source} answers: what it holds is landed and sent first"
         return FailoverReport(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover.loss import PartitionLoss
+from mirrorlake.failover.records import TailRecord, records_table
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, duration, plural, table
@@ -109,7 +110,8 @@ class FailoverReport(JsonShown):
 
     `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `rto_s` are the seconds from the command's
     first step to its last one, whatever lay between. `source_note` says how the source was found. `refusals` are the reasons why
-    a planned failover would be refused.
+    a planned failover would be refused. `lost` are the records of the source that never arrived, where
+    it answers again and they were asked for: at most a thousand, with coordinates and content.
     """
 
     flow: str
@@ -129,6 +131,7 @@ class FailoverReport(JsonShown):
     groups: tuple[GroupPlaced, ...] = ()
     topics: tuple[OpenTopic, ...] = ()
     fence: tuple[str, ...] = ()
+    lost: tuple[TailRecord, ...] = ()
     rpo_s: float | None = None
     rto_s: float | None = None
     objective_rpo_s: float | None = None
@@ -166,8 +169,9 @@ class FailoverReport(JsonShown):
         parts += [self.source_note] if self.source_note else []
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [_losses(self.partitions)] if self.partitions else []
+        parts += [records_table("records that never arrived", self.lost)] if self.lost else []
         parts += [groups_table(self.groups)] if self.groups else ["no group has a position on this flow's topics"]
-        parts += [_topics(self.topics, self.target)] if self.topics else []
+        parts += [open_topics_table(self.topics, self.target)] if self.topics else []
         parts += [f"fence on {self.source}: {line}" for line in self.fence]
         parts += [steps_table(self.steps)]
         return Sheet(
@@ -227,7 +231,8 @@ def groups_table(rows: Iterable[GroupPlaced]) -> Table:
     return table("groups", columns, found)
 
 
-def _topics(rows: Iterable[OpenTopic], target: str) -> Table:
+def open_topics_table(rows: Iterable[OpenTopic], target: str) -> Table:
+    """Show where producers write and consumers read."""
     columns = ["topic", f"producers write to ({target})", "consumers read", "goes back by"]
     found = [(one.topic, one.write_to, ", ".join(one.read_from), one.goes_back_by) for one in rows]
     return table("topics that are open", columns, found)

@@ -75,6 +75,7 @@ from mirrorlake.lake.samples import tidy as tidy
 from mirrorlake.lake.samples import write as write
 from mirrorlake.lake.schema import AUDIT as AUDIT
 from mirrorlake.lake.schema import CHECKPOINTS as CHECKPOINTS
+from mirrorlake.lake.schema import DIVERGENT as DIVERGENT
 from mirrorlake.lake.schema import GAPS as GAPS
 from mirrorlake.lake.schema import METADATA as METADATA
 from mirrorlake.lake.schema import OFFSET_MAP as OFFSET_MAP

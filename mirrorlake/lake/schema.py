@@ -383,6 +383,25 @@ CONTROL = TableSchema(
     },
 )
 
+DIVERGENT = TableSchema(
+    name="divergent",
+    comment="Records of an old source that never arrived on the target before it was failed over, kept when it is failed back",
+    columns={
+        "failover": ("string", "Id of the failover; the table audit holds its steps and what was chosen"),
+        "flow": ("string", "Flow that was failed over"),
+        "source": ("string", "Alias of the old source"),
+        "topic": ("string", "Source topic"),
+        "generation": ("int", "Life of the topic"),
+        "partition": ("int", "Source partition"),
+        "offset": ("bigint", "Upstream offset"),
+        "timestamp": ("timestamp", "Record timestamp"),
+        "key": ("binary", "Key bytes"),
+        "value": ("binary", "Value bytes"),
+        "headers": (_HEADERS, "Headers"),
+        "kept_at": ("timestamp", "Time at which the record was copied here"),
+    },
+)
+
 SIDE_TABLES = (
     OFFSET_MAP,
     WITHHELD,
@@ -390,6 +409,7 @@ SIDE_TABLES = (
     GAPS,
     REMOVED,
     PROOFS,
+    DIVERGENT,
     CHECKPOINTS,
     HEARTBEATS,
     POSITIONS,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake import QUARANTINE, Lake, accounted_positions
+from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, accounted_positions
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.removal import Removals, quarantined_by
@@ -154,7 +154,7 @@ class Eraser:
             if chosen:
                 found.files += 1
                 found.bytes += size
-        self._find_quarantined(topic, selector, found)
+        self._find_copies(topic, selector, found)
         found.offsets = {source: offsets for source, offsets in found.offsets.items() if offsets}
         if not is_known and not found.offsets:
             raise UsageError(
@@ -181,18 +181,19 @@ class Eraser:
             for batch in parquet.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
                 yield from _matches(batch, topic, selector, found)
 
-    def _find_quarantined(self, topic: str, selector: Selector, found: _Found) -> None:
-        table = self._lake.upkeep(self._lake.meta_location(QUARANTINE))
-        files = [] if table is None else table.live().column("path").to_pylist()
-        for path in files:
-            assert table is not None  # noqa: S101  there were files
-            rows = read_side_files(table, [path])
-            mine = pc.is_in(rows.column("flow"), pa.array(self._names, pa.string()))
-            for batch in rows.filter(mine).combine_chunks().to_batches():
-                for source, offsets in _matches(batch, topic, selector, found):
-                    found.quarantined += len(offsets)
-                    # The relay's copy may have left by its retention.
-                    found.offsets.setdefault(source, set()).update(offsets)
+    def _find_copies(self, topic: str, selector: Selector, found: _Found) -> None:
+        """Find the records in side tables, too: the relay's copy may have left by its retention."""
+        for schema, column, names in ((QUARANTINE, "flow", self._names), (DIVERGENT, "source", [self._alias])):
+            table = self._lake.upkeep(self._lake.meta_location(schema))
+            files = [] if table is None else table.live().column("path").to_pylist()
+            for path in files:
+                assert table is not None  # noqa: S101  there were files
+                rows = read_side_files(table, [path])
+                mine = pc.is_in(rows.column(column), pa.array(names, pa.string()))
+                for batch in rows.filter(mine).combine_chunks().to_batches():
+                    for source, offsets in _matches(batch, topic, selector, found):
+                        found.quarantined += len(offsets) if schema is QUARANTINE else 0
+                        found.offsets.setdefault(source, set()).update(offsets)
 
     def _refuse_streams(self, found: _Found) -> None:
         for standing in self._flows:

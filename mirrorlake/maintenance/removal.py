@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import StoreError
 from mirrorlake.lake import (
+    DIVERGENT,
     QUARANTINE,
     RELAY_ROWS,
     Lake,
@@ -93,6 +94,7 @@ class Removals:
         if erased:
             evidence["deleted_files"] = purge(self._table, erased)
             evidence["quarantined"] = self._out_of_quarantine(erased)
+            evidence["divergent"] = self._out_of_divergent(erased)
         done = [
             replace(one, relay_version=version, evidence={**one.evidence, **(evidence if one.kind == ERASED else {})})
             for one in removals
@@ -106,6 +108,11 @@ class Removals:
         return (
             0 if table is None else out_of_side_table(table, QUARANTINE, partial(gone.quarantined, flows=self._flows))
         )
+
+    def _out_of_divergent(self, gone: _Gone) -> int:
+        """Take copies of erased records out of `divergent`, which failbacks keep; count them."""
+        table = self._lake.upkeep(self._lake.meta_location(DIVERGENT))
+        return 0 if table is None else out_of_side_table(table, DIVERGENT, partial(gone.diverged, alias=self._alias))
 
     def _commit(self, gone: _Gone, why: str) -> int:
         """Take the records out of every live file; return the version from which on none of them is there."""
@@ -194,6 +201,12 @@ class _Gone:
     def quarantined(self, rows: pa.Table, *, flows: Collection[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Tell which rows of `quarantine` are copies of these records."""
         mine = pc.is_in(rows.column("flow"), pa.array(sorted(flows), pa.string())).to_numpy()
+        found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
+        return found
+
+    def diverged(self, rows: pa.Table, *, alias: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Tell which rows of `divergent` are copies of these records of a source."""
+        mine = pc.equal(rows.column("source"), alias).to_numpy()
         found: np.ndarray[Any, np.dtype[np.bool_]] = self._leave(rows) & mine
         return found
 

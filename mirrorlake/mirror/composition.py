@@ -13,6 +13,7 @@ from mirrorlake.mirror.services.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from mirrorlake.mirror.runner import Runner
+    from mirrorlake.mirror.services.drills import Drills
     from mirrorlake.mirror.services.recovery import Recovery
     from mirrorlake.mirror.services.replaying import Replaying
 
@@ -42,8 +43,15 @@ class Services:
         return Runner(self.connections, self.streams, self.checks, self.upkeep)
 
     @cached_property
+    def drills(self) -> Drills:
+        """What rehearses failovers."""
+        from mirrorlake.mirror.services.drills import Drills
+
+        return Drills(self.connections, self.checks)
+
+    @cached_property
     def recovery(self) -> Recovery:
         """What fails flows over, and back."""
         from mirrorlake.mirror.services.recovery import Recovery
 
-        return Recovery(self.connections, self.streams, self.checks)
+        return Recovery(self.connections, self.streams, self.checks, self.changes)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-    from mirrorlake.failover import FailoverReport
+    from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
     from mirrorlake.mm2 import OtherMirror, TakeoverPlan
     from mirrorlake.republish import Quarantine
     from mirrorlake.topics import RulesShown, RuleTrial
@@ -203,6 +203,7 @@ class FlowHandle(Shown):
         dry_run: bool = False,
         unproven: bool = False,
         fence_source: str | None = None,
+        report: bool = False,
     ) -> FailoverReport:
         """Fail this flow over: freeze, drain, prove, place the groups, report; a second call returns the same report.
 
@@ -214,6 +215,7 @@ class FlowHandle(Shown):
             dry_run: only say what would be done, and what forbids it.
             unproven: place groups although not everything was compared.
             fence_source: keep producers off the old source, by `acl` or by a setting of each `topic` (law H).
+            report: of a flow that was failed over, read the records that never arrived, where its source answers again.
 
         Raises:
             FailoverRefused: a group has members on the target, or what is landed could not be sent or proven; all reasons.
@@ -225,8 +227,85 @@ class FlowHandle(Shown):
             ()
         """
         return self._services.recovery.failover(
-            self.name, groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source
+            self.name, groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
         )
+
+    def failback(
+        self,
+        *,
+        tail: str | None = None,
+        groups: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unproven: bool = False,
+    ) -> FailbackReport:
+        """Fail this flow back: what came since goes home, groups return, and the flow runs again.
+
+        Records of the source that never arrived on the target are kept in the table `divergent`. Law H: the source's groups are
+        set, and a fence of the failover is taken down. Law F: killed, the next call goes on with the first step that is not done.
+
+        Args:
+            tail: what becomes of records that never arrived: `restore` sends them to the target, `keep` leaves them on the
+                source alone, `drop` does, too, and groups go on after them. Without a choice, a failback that finds some stops.
+            groups: only these consumer groups.
+            dry_run: only say what would be done, and what forbids it.
+            unproven: place groups without any verification.
+
+        Raises:
+            FailoverRefused: a group has members, the tail waits for a choice, or what came since has no way back; all reasons.
+            UsageError: the flow was not failed over.
+            ClusterError: the source or the target does not answer.
+
+        Example:
+            >>> mirror["east->central"].failback(tail="restore").tail_records  # doctest: +SKIP
+            7
+        """
+        return self._services.recovery.failback(self.name, tail=tail, groups=groups, dry_run=dry_run, unproven=unproven)
+
+    def cutover(self, *, commit: bool = False, back: bool = False) -> CutoverReport:
+        """Go on with the cutover of this flow: a checklist that each call looks at, does what it can of, and returns.
+
+        Topics, groups and records are compared, then consumers are moved by their people, then producers: the question whether
+        all that was produced to the source is mirrored is answered by a verification at its frozen end. Nothing but positions
+        of groups without members is changed before the commit.
+
+        Args:
+            commit: end it, and pause the flow.
+            back: bring the consumers home instead, each exactly where it stands.
+
+        Raises:
+            FailoverRefused: the commit is asked for and a line is open; or consumers still run while they are brought home.
+            UsageError: no cutover is under way that could be taken back.
+            ClusterError: a cluster does not answer.
+
+        Example:
+            >>> mirror["east->central"].cutover().state  # doctest: +SKIP
+            'open'
+        """
+        return self._services.recovery.cutover(self.name, commit=commit, back=back)
+
+    def drill(self, *, into: str | None = None) -> DrillReport:
+        """Rehearse a failover of this flow into a scratch cluster, from the relay, while the mirror runs.
+
+        The source is taken for lost and not read. The report says pass or fail for each objective, with RPO and RTO in seconds,
+        and how the live flow's time lag fared; it goes to `audit` and, where runs are logged, to MLflow.
+
+        Args:
+            into: the alias of a cluster of the settings that no flow uses; a sandbox of this machine without it.
+
+        Raises:
+            SafetyError: the scratch cluster is one that flows use.
+            FailoverRefused: it holds a remote topic's name already, or the rehearsal found what would forbid a failover.
+            SandboxError: no broker can be started on this machine.
+
+        Example:
+            >>> mirror["east->central"].drill().passed  # doctest: +SKIP
+            True
+        """
+        return self._services.drills.run(self.name, into=into)
+
+    def drills(self) -> list[DrillReport]:
+        """List the drills of this flow, newest first."""
+        return self._services.drills.history(self.name)
 
     # -- check ----------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from mirrorlake.config.edit import FlowPreview
     from mirrorlake.doctor import Findings
-    from mirrorlake.failover import FailoverReport
+    from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
     from mirrorlake.mm2 import OtherMirror, TakeoverPlan
     from mirrorlake.offsets import MovedPositions, RebuildPlan
     from mirrorlake.publish import LakeProducer, Published
@@ -170,9 +170,44 @@ class Mirror(Shown):
         dry_run: bool = False,
         unproven: bool = False,
         fence_source: str | None = None,
+        report: bool = False,
     ) -> FailoverReport:
         """Fail a flow over (see `FlowHandle.failover`)."""
-        return self[flow].failover(groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source)
+        return self[flow].failover(
+            groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
+        )
+
+    def failback(
+        self,
+        flow: str,
+        *,
+        tail: str | None = None,
+        groups: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unproven: bool = False,
+    ) -> FailbackReport:
+        """Fail a flow back (see `FlowHandle.failback`)."""
+        return self[flow].failback(tail=tail, groups=groups, dry_run=dry_run, unproven=unproven)
+
+    def cutover(self, flow: str, *, commit: bool = False, back: bool = False) -> CutoverReport:
+        """Go on with the cutover of a flow (see `FlowHandle.cutover`)."""
+        return self[flow].cutover(commit=commit, back=back)
+
+    def drill(
+        self,
+        flow: str,
+        *,
+        into: str | None = None,
+        every: str | timedelta | None = None,
+        stop: threading.Event | None = None,
+        tell: Callable[[DrillReport], None] = lambda _: None,
+    ) -> DrillReport | None:
+        """Rehearse a failover of a flow (see `FlowHandle.drill`), with `every` again and again until `stop` is set."""
+        if every is None:
+            return self[flow].drill(into=into)
+        length_s = length_of(every).total_seconds()
+        self._services.drills.every(flow, length_s, into=into, stop=stop or threading.Event(), tell=tell)
+        return None
 
     def plan_rebuild(self, *, like: str, target: str, recorded: bool = False) -> RebuildPlan:
         """Plan how to give `target` the merged topics of `like` in their recorded order, without changing anything (law G).

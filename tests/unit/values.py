@@ -8,6 +8,13 @@ from typing import Any
 from mirrorlake.config.edit.flow_preview import FlowPreview, TopicPreview
 from mirrorlake.doctor.checks import Finding, Findings
 from mirrorlake.doctor.trial import Tried
+from mirrorlake.failover.cutover import Check, CutoverReport
+from mirrorlake.failover.drill import DrillReport, LiveLag
+from mirrorlake.failover.failback import FailbackReport
+from mirrorlake.failover.loss import PartitionLoss
+from mirrorlake.failover.records import TailRecord
+from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, Proof, StepTaken
+from mirrorlake.failover.tail import TailPart
 from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
@@ -135,6 +142,42 @@ def report_page(text: str) -> Report:
     )
 
 
+def failed_over(text: str) -> FailoverReport:
+    """Return a failover with one row of everything."""
+    return FailoverReport(
+        flow=text,
+        source=text,
+        target=text,
+        state="done",
+        began_at=NOON,
+        source_note=text,
+        refusals=(text,),
+        steps=(StepTaken(name=text, at=NOON, said=text),),
+        partitions=(PartitionLoss(topic=text, generation=1, partition=0, landed=5, republished=5, seen_end=7),),
+        proof=Proof(verified=9, differences=(text,)),
+        groups=(GroupPlaced.of(group_position(text, "hold", reason=text)),),
+        topics=(OpenTopic(topic=text, write_to=text, read_from=(text, text), goes_back_by=text),),
+        fence=(text,),
+    )
+
+
+def failed_back(text: str) -> FailbackReport:
+    """Return a failback with one row of everything."""
+    return FailbackReport(
+        flow=text,
+        source=text,
+        target=text,
+        state="done",
+        refusals=(text,),
+        tail=(TailPart(topic=text, generation=1, partition=0, first=5, end=7, records=2),),
+        records=(TailRecord(topic=text, generation=1, partition=0, offset=5, value=text.encode(), headers=text),),
+        choice="drop",
+        back={text: 3},
+        groups=(GroupPlaced.of(group_position(text, "hold", reason=text)),),
+        unfenced=(text,),
+    )
+
+
 def every(text: str) -> list[Shown]:
     """Return one value of each kind, with `text` wherever text may come from others."""
     place, pause = (
@@ -154,7 +197,22 @@ def every(text: str) -> list[Shown]:
     reason = TrialReason(kind="filtered", rule=text, version=text, reason=text, records=3)
     shown = RuleShown(rule=text, version=text, topics=(text,), does=text, on_error="drop", framed=None, definition={})
     landing, sending = Landing(text, 1234, (pause,)), Republishing(text, 5)
+    drilled = DrillReport(
+        flow=text,
+        scratch=text,
+        began_at=NOON,
+        ended_at=NOON,
+        records=9,
+        fill_s=1.0,
+        failover=failed_over(text),
+        lag=LiveLag(before_ms=1.0, while_ms=2.0),
+    )
+    check = Check(name=text, state="open", said=text, next=text)
     return [
+        failed_over(text),
+        failed_back(text),
+        CutoverReport(flow=text, source=text, target=text, state="open", checks=(check,)),
+        drilled,
         Plan(tuple(changes), (Note(where=text, kind="topic", name=text, reason=text),)),
         status(text),
         Status(flows=(status(text),), observed_at=NOON),

@@ -1,4 +1,4 @@
-"""Fail over: go on at the target, with every group where it was."""
+"""Fail over and back: go on at the target, with every group where it was, and at the source again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Annotated
 import typer
 
 from mirrorlake.cli.command import Invocation, OneFlow, command
+from mirrorlake.cli.stopping import in_background
 
 Groups = Annotated[
     list[str] | None, typer.Option("--group", help="This group only; may be given several times. All without it.")
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what forbids it.")]
+Unproven = Annotated[bool, typer.Option("--unproven", help="Place groups without proving that nothing is missing.")]
 
 
 @command()
@@ -30,8 +33,71 @@ def failover(
             "--fence-source", help="Keep producers off the old source: acl (deny to write) or topic (a topic setting)."
         ),
     ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Of a flow that was failed over: the records that never arrived.")
+    ] = False,
 ) -> int:
     """Fail a flow over: freeze, drain, prove, place the groups, report; killed, it goes on when it is given again."""
-    done = cli.mirror.failover(flow, groups=group, dry_run=dry_run, unproven=unproven, fence_source=fence_source)
+    done = cli.mirror.failover(
+        flow, groups=group, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
+    )
     cli.answer(done)
     return 3 if done.refusals else 0
+
+
+@command()
+def failback(
+    cli: Invocation,
+    flow: OneFlow,
+    tail: Annotated[
+        str | None,
+        typer.Option(
+            "--tail",
+            help="What becomes of records of the source that never arrived: restore (send them), keep, or drop (groups skip them).",
+        ),
+    ] = None,
+    group: Groups = None,
+    dry_run: DryRun = False,
+    unproven: Unproven = False,
+) -> int:
+    """Fail a flow back: what came since goes home, groups return, and the flow runs again; killed, it goes on."""
+    done = cli.mirror.failback(flow, tail=tail, groups=group, dry_run=dry_run, unproven=unproven)
+    cli.answer(done)
+    return 3 if done.refusals else 0
+
+
+@command()
+def cutover(
+    cli: Invocation,
+    flow: OneFlow,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="End it when every line is fine, and pause the flow.")
+    ] = False,
+    back: Annotated[
+        bool, typer.Option("--back", help="Bring the consumers home, each exactly where it stands.")
+    ] = False,
+) -> int:
+    """Go on with a cutover: a checklist from topics to producers, left and resumed at will; exit 1 while a line is open."""
+    done = cli.mirror.cutover(flow, commit=commit, back=back)
+    cli.answer(done)
+    return 1 if done.state == "open" else 0
+
+
+@command()
+def drill(
+    cli: Invocation,
+    flow: OneFlow,
+    into: Annotated[
+        str | None,
+        typer.Option("--into", help="A cluster of the file that no flow uses; a sandbox of this machine without it."),
+    ] = None,
+    every: Annotated[str | None, typer.Option("--every", help="Again and again, e.g. 1w, until SIGTERM.")] = None,
+) -> int:
+    """Rehearse a failover into a scratch cluster, from the relay, while the mirror runs; exit 1 where an objective is missed."""
+    mirror = cli.mirror
+    if every is not None:
+        in_background(lambda stop: mirror.drill(flow, into=into, every=every, stop=stop, tell=cli.answer))
+        return 0
+    done = mirror[flow].drill(into=into)
+    cli.answer(done)
+    return 0 if done.passed else 1

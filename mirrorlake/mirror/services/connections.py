@@ -126,6 +126,10 @@ class Connections:
                 self._publishers[alias] = publish.Publisher(alias, self.config.cluster(alias), self.lake, now=self.now)
             return self._publishers[alias]
 
+    @staticmethod
+    def no_display() -> None:
+        """Show no progress, for work beside other work."""
+
     def board(self) -> Board:
         """Open a board for the progress of one call's work; a context manager for the thread that waits for it."""
         return Board(self._display(), clock=time.monotonic)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mirrorlake import failover
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.failover import Desk, FailoverOptions, FailoverReport, Journal, Seam
+from mirrorlake.failover import CutoverReport, Desk, FailbackReport, FailoverOptions, FailoverReport, Journal, Seam
 from mirrorlake.groups import GroupSync
 from mirrorlake.lake import who
+from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
@@ -22,12 +24,13 @@ from mirrorlake.rules import View
 
 
 class Recovery:
-    """Fail flows of one mirror over."""
+    """Fail flows of one mirror over and back, and cut over."""
 
-    def __init__(self, connections: Connections, streams: Streams, checks: Checks) -> None:
+    def __init__(self, connections: Connections, streams: Streams, checks: Checks, changes: Changes) -> None:
         self._connections = connections
         self._streams = streams
         self._checks = checks
+        self._changes = changes
 
     def failover(
         self,
@@ -37,6 +40,7 @@ class Recovery:
         dry_run: bool = False,
         unproven: bool = False,
         fence_source: str | None = None,
+        report: bool = False,
         seam: Seam | None = None,
     ) -> FailoverReport:
         """Fail a flow over (see `FlowHandle.failover`); `seam` hears of each step, for tests."""
@@ -47,8 +51,45 @@ class Recovery:
                 consequence="nothing was changed",
                 remedy=f"name one of: {', '.join(failover.FENCES)}",
             )
-        options = FailoverOptions(groups=tuple(groups) if groups else None, unproven=unproven, fence=fence)
+        options = FailoverOptions(
+            groups=tuple(groups) if groups else None, unproven=unproven, fence=fence, reports=report
+        )
         return failover.Failover(self._desk(flow, seam), options).run(dry_run=dry_run)
+
+    def rehearse(self, flow: str, options: FailoverOptions, *, silent: str) -> FailoverReport:
+        """Fail a flow over as if its source were lost; `silent` says so in the report."""
+        return failover.Failover(replace(self._desk(flow, None), lost=silent), options).run()
+
+    def failback(
+        self,
+        flow: str,
+        *,
+        tail: str | None = None,
+        groups: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unproven: bool = False,
+        seam: Seam | None = None,
+    ) -> FailbackReport:
+        """Fail a flow back (see `FlowHandle.failback`); `seam` hears of each step, for tests."""
+        choice = next((one for one in failover.TAIL_CHOICES if one == tail), None)
+        if tail is not None and choice is None:
+            raise UsageError(
+                f"'{tail}' is not what a tail can be settled by",
+                consequence="nothing was changed",
+                remedy=f"name one of: {', '.join(failover.TAIL_CHOICES)}",
+            )
+        only = tuple(groups) if groups else None
+        work = failover.Failback(self._desk(flow, seam), tail=choice, groups=only, unproven=unproven)
+        return work.run(dry_run=dry_run)
+
+    def cutover(
+        self, flow: str, *, commit: bool = False, back: bool = False, seam: Seam | None = None
+    ) -> CutoverReport:
+        """Go on with the cutover of a flow (see `FlowHandle.cutover`); `seam` hears of each step, for tests."""
+        if commit and back:
+            raise UsageError("commit and back exclude each other", remedy="name one of them")
+        work = failover.Cutover(self._desk(flow, seam), plan=partial(self._changes.plan, flow))
+        return work.back() if back else work.run(commit=commit)
 
     def _desk(self, flow: str, seam: Seam | None) -> Desk:
         connections, settings = self._connections, self._connections.config.flow(flow)
@@ -61,6 +102,7 @@ class Recovery:
             journal=Journal(connections.lake, flow=settings.name, where=settings.target, now=connections.now),
             hands=self,
             now=connections.now,
+            reader=connections.reader,
         )
         return desk if seam is None else replace(desk, seam=seam)
 

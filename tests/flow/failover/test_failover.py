@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from mirrorlake.errors import FailoverRefused
 from mirrorlake.mirror import Mirror
@@ -21,7 +23,9 @@ from tests.flow.kit import (
     committed,
     consume,
     create_topic,
+    delete_topic,
     produce,
+    staying_on,
     topic_name,
     wait_until,
 )
@@ -152,6 +156,9 @@ def test_law_f_a_failover_that_is_killed_between_all_steps(world: World) -> None
     mirror.run(once=True)
     # Still to be drained.
     produce(world.east, world.topics[1], 20, prefix="more")
+    assert run_cli("failover", "--flow", FLOW, "--report", "--conf", world.conf).returncode == 2, (
+        "nothing was failed over"
+    )
     planned = mirror[FLOW].failover(dry_run=True)
     assert (planned.state, planned.refusals, planned.source_answers) == ("planned", (), True)
     assert len(planned.groups) == len(world.groups) * len(world.topics) * PARTITIONS
@@ -183,3 +190,239 @@ def test_what_cannot_be_sent_is_not_failed_over(world: World) -> None:
     mirror.resume(flow=FLOW, topic=world.topics[2])
     assert mirror[FLOW].failover().missing == 0
     assert_equal_topics(consume(world.east, world.topics[2]), consume(world.central, f"east.{world.topics[2]}"))
+
+
+@pytest.mark.law("F")
+def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
+    back = {"source": "central", "target": "east"}
+    mirror = world.mirror(back)
+    mirror.run(once=True)
+    assert mirror[FLOW].failover().missing == 0
+    # Producers that know of nothing go on on east: the divergent tail.
+    produce(world.east, world.topics[0], 10, prefix="tail")
+    # Producers that moved write to central's own topic, and consumers go on there.
+    create_topic(world.central, world.topics[1], PARTITIONS)
+    produce(world.central, world.topics[1], 12, prefix="since")
+    reader, local = f"none-{world.tag}", f"all-{world.tag}"
+    for topic in world.topics:
+        commit(world.central, reader, f"east.{topic}", dict.fromkeys(range(PARTITIONS), 20))
+    commit(world.central, local, world.topics[1], dict.fromkeys(range(PARTITIONS), 4))
+
+    told = mirror[FLOW].failover(report=True)
+    assert sorted(record.value or b"" for record in told.lost) == values_of(world.east, world.topics[0])[-10:]
+    planned = mirror[FLOW].failback(dry_run=True)
+    assert (planned.refusals, planned.tail_records) == ((), 10)
+    unsettled = run_cli("failback", "--flow", FLOW, "--conf", world.conf, "--json")
+    assert unsettled.returncode == 3, unsettled.stderr
+    assert "10 records of orders" in json.loads(unsettled.stdout)["cause"]
+    assert run_cli("failback", "--flow", FLOW, "--tail", "burn", "--conf", world.conf).returncode == 2
+
+    killing = Killing()
+    recovery = mirror._services.recovery
+    done = killing.until_done(lambda seam: recovery.failback(FLOW, tail="restore", seam=seam))
+    assert [step for step, when in killing.points if when == "written"] == [
+        "settle", "back", "prove", "groups", "resume", "done",
+    ]  # fmt: skip
+    assert (done.tail_records, done.choice, done.held) == (10, "restore", 0)
+    assert done.back == {"central->east": 12}
+    assert {record.topic for record in done.records} == {world.topics[0]}
+    assert mirror.lake.ask("SELECT count(*) AS number FROM {divergent}")[0].number == 10
+    for topic in world.topics:
+        assert_equal_topics(consume(world.east, topic), consume(world.central, f"east.{topic}"))
+    assert_equal_topics(consume(world.central, world.topics[1]), consume(world.east, f"central.{world.topics[1]}"))
+    # Exactly what was read on central: 20 of the first group, and of the others what they had read before.
+    world.groups[reader] = 20
+    world.assert_groups_stand(world.east, prefix="")
+    assert committed(world.east, local, f"central.{world.topics[1]}", PARTITIONS) == {0: 4, 1: 4}
+    produce(world.east, world.topics[2], 6, prefix="after")
+    assert mirror.run(once=True).republished[0].records == 6, "the former direction runs again"
+    assert run_cli("failback", "--flow", FLOW, "--conf", world.conf, "--json").returncode == 0
+
+
+def test_a_dropped_tail_is_accounted_for_and_skipped(world: World) -> None:
+    mirror = world.mirror()
+    mirror.run(once=True)
+    assert run_cli("failback", "--flow", FLOW, "--conf", world.conf).returncode == 2, "it was not failed over"
+    mirror[FLOW].failover(unproven=True)
+    produce(world.east, world.topics[0], 10, prefix="tail")
+    # Somebody wrote to central, and no flow leads back.
+    create_topic(world.central, world.topics[1], PARTITIONS)
+    produce(world.central, world.topics[1], 4, prefix="since")
+    with pytest.raises(FailoverRefused, match="add these lines"):
+        mirror[FLOW].failback(tail="drop")
+    delete_topic(world.central, world.topics[1])
+    done = mirror[FLOW].failback(tail="drop")
+    assert done.choice == "drop"
+    kept = mirror.lake.ask("SELECT sum(record_count) AS number FROM {withheld} WHERE rule = 'failback'")
+    assert int(kept[0].number) == 10, "law E: each of them is explained"
+    assert mirror.run(once=True).republished[0].records == 0
+    at = {group: committed(world.east, group, world.topics[0], PARTITIONS) for group in world.groups}
+    assert at[f"all-{world.tag}"] == {0: 55, 1: 55}, "a group that had read all before it goes on after it"
+    assert at[f"most-{world.tag}"] == {0: 49, 1: 49}, "law A: no unread record that arrived is skipped"
+    assert mirror[FLOW].verify().equal
+
+
+def values_of(where: KafkaCluster, topic: str) -> list[bytes | None]:
+    return sorted(record.value or b"" for records in consume(where, topic).values() for record in records)
+
+
+@pytest.mark.law("A")
+def test_two_clusters_with_the_same_topics_come_together_again(world: World) -> None:
+    back = {"source": "central", "target": "east", "policy": "identity"}
+    mirror = world.mirror(back, policy="identity")
+    mirror.run(once=True)
+    world.assert_groups_stand(world.central, prefix="")
+    mirror[FLOW].failover()
+    produce(world.east, world.topics[0], 10, prefix="tail")
+    produce(world.central, world.topics[0], 8, prefix="since")
+    reader = f"all-{world.tag}"
+    for topic in world.topics:
+        ends = {p: max(record.offset for record in rows) + 1 for p, rows in consume(world.central, topic).items()}
+        commit(world.central, reader, topic, ends)
+    done = mirror[FLOW].failback(tail="restore")
+    assert done.tail_records == 10, "what came from central is not of the tail"
+    mirror.run(once=True)
+    for topic, count in zip(world.topics, (EACH + 18, EACH, EACH), strict=True):
+        assert values_of(world.east, topic) == values_of(world.central, topic)
+        assert len(values_of(world.east, topic)) == count, "every record on both sides once"
+    at = committed(world.east, reader, world.topics[0], PARTITIONS)
+    assert at == {0: 50, 1: 50}, "law A: the tail is the first that it has not read"
+
+
+def test_a_cutover_is_a_checklist_that_is_left_and_resumed(world: World) -> None:
+    mirror = world.mirror()
+    mirror.run(once=True)
+    produce(world.east, world.topics[0], 10, prefix="new")
+    moving = f"half-{world.tag}"
+    member = Consumer(
+        {"bootstrap.servers": world.east.bootstrap_servers, "group.id": moving, "enable.auto.commit": False}
+    )
+    member.subscribe(world.topics)
+    wait_until(lambda: member.poll(0.2) is None and member.assignment(), "the group has a member")
+    first = run_cli("cutover", "--flow", FLOW, "--conf", world.conf, "--json")
+    assert first.returncode == 1, first.stderr
+    found = {line["name"]: line for line in json.loads(first.stdout)["checks"]}
+    assert (found["topics"]["state"], found["consumers"]["state"], found["producers"]["state"]) == (
+        "ok",
+        "open",
+        "waits",
+    )
+    assert moving in found["consumers"]["said"]
+    assert run_cli("cutover", "--flow", FLOW, "--commit", "--conf", world.conf).returncode == 3
+    member.close()
+
+    # The consumers read on at the target, and come home again.
+    for topic in world.topics:
+        commit(world.central, moving, f"east.{topic}", dict.fromkeys(range(PARTITIONS), 40))
+    assert mirror[FLOW].cutover(back=True).state == "back"
+    world.groups[moving] = 40
+    world.assert_groups_stand(world.east, prefix="")
+
+    ready = mirror[FLOW].cutover()
+    assert (ready.state, ready.mirrored) == ("ready", True), str(ready)
+    for topic in world.topics:
+        assert_equal_topics(consume(world.east, topic), consume(world.central, f"east.{topic}"))
+    produce(world.east, world.topics[0], 2, prefix="late")
+    done = mirror[FLOW].cutover(commit=True)
+    assert done.state == "committed"
+    # By another client: what a late producer wrote is there, too.
+    assert_equal_topics(consume(world.east, world.topics[0]), consume(world.central, f"east.{world.topics[0]}"))
+    assert mirror[FLOW].cutover().is_repeat
+    assert mirror.run(once=True).republished[0].paused
+
+
+def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(world: World) -> None:
+    mirror = world.mirror()
+    mirror.run(once=True)
+    mirror.sample(once=True)
+    before = mirror.status(FLOW)[FLOW]
+    refused = run_cli("drill", "--flow", FLOW, "--into", "central", "--conf", world.conf)
+    assert refused.returncode == 3, "a cluster of the file is no scratch cluster"
+    drilled = run_cli("drill", "--flow", FLOW, "--conf", world.conf, "--json")
+    assert drilled.returncode == 0, drilled.stdout + drilled.stderr
+    found = json.loads(drilled.stdout)
+    assert found["passed"]
+    assert found["records"] == found["failover"]["proof"]["verified"] == 3 * EACH
+    assert found["rto_s"] > 0
+    assert {row["group"] for row in found["failover"]["groups"]} == set(world.groups)
+    assert found["failover"]["records_again"] == 0
+    after = mirror.status(FLOW)[FLOW]
+    assert list(after) == list(before), "the live flow stands where it stood"
+    assert not mirror.lake.ask("SELECT * FROM {audit} WHERE command = 'failover' AND flow = :flow", flow=FLOW)
+    [kept] = mirror[FLOW].drills()
+    assert kept.records == 3 * EACH
+    assert mirror[FLOW].failover(dry_run=True).state == "planned", "a drill fails nothing over"
+
+
+@contextmanager
+def producing(where: KafkaCluster, topics: list[str], prefix: str) -> Iterator[list[bytes]]:
+    """Write to topics until the block ends; gives the values that were confirmed."""
+    stop, written = threading.Event(), []
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": where.bootstrap_servers, "enable.idempotence": True})
+
+        def confirmed(error: object, message: Any) -> None:
+            assert error is None
+            written.append(message.value())
+
+        number = 0
+        while not stop.wait(0.05):
+            for topic in topics:
+                value = f"{prefix}-{topic}-{number}".encode()
+                producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=confirmed)
+            number += 1
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield written
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.law("F")
+def test_law_f_there_and_back_beside_a_running_mirror_while_producers_go_on(world: World) -> None:
+    back = {"source": "central", "target": "east", "policy": "identity"}
+    running, mirror = world.mirror(back, policy="identity"), world.mirror(back, policy="identity")
+    running.run(once=True)
+    written: list[bytes] = []
+    with staying_on(running):
+        with producing(world.east, world.topics, "before") as sent:
+            wait_until(lambda: len(sent) > 60, "producers write")
+            wait_until(lambda: b"before-" in b"".join(values_of(world.central, world.topics[0])), "the mirror runs")
+            over = mirror[FLOW].failover()
+            assert over.records_again == 0
+            assert not mirror.parked(), "the running mirror has let the flow go by itself"
+        written += sent
+        with producing(world.central, world.topics, "since") as sent:
+            wait_until(lambda: len(sent) > 60, "producers have moved")
+        written += sent
+        home = mirror[FLOW].failback(tail="restore")
+        assert home.tail_records > 0, "what was produced on east after the freeze"
+        with producing(world.east, world.topics, "after") as sent:
+            wait_until(lambda: len(sent) > 30, "producers are back")
+        written += sent
+        assert not mirror.parked()
+
+        def is_whole() -> bool:
+            return all(
+                len(values_of(place, topic)) == EACH + len(written) // 3
+                for place in (world.east, world.central)
+                for topic in world.topics
+            )
+
+        wait_until(is_whole, "every record on both sides")
+    for topic in world.topics:
+        expected = sorted(value for value in written if topic.encode() in value)
+        for place in (world.east, world.central):
+            found = [
+                value
+                for value in values_of(place, topic)
+                if value and value.split(b"-")[0] in (b"before", b"since", b"after")
+            ]
+            assert found == expected, f"law F: every record on {place.alias} once"
+    assert mirror.verify().equal

@@ -1,0 +1,289 @@
+"""Move a flow's consumers and producers to the target for good: a checklist that runs, is left, and goes on.
+
+    topics      topics, partitions, settings and ACLs of the target are as the plan wants them
+    groups      each group has its place on the target
+    proven      source, relay and target hold the same records
+    consumers   no group of the flow has members on the source any more
+    producers   the source does not grow any more, and all that was produced to it is mirrored: verified at its frozen end
+    commit      only with `commit`: the flow is paused; from here on there is no way back but a failover's
+
+Until the commit nothing is changed but positions of groups without members, and `back` brings the consumers home exactly. A
+step that was fine and is not any more is open again: every call looks at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from mirrorlake.errors import FailoverRefused, UsageError
+from mirrorlake.failover.desk import Desk, as_rows
+from mirrorlake.failover.failover import GROUPS
+from mirrorlake.failover.groups_back import plan_groups_back
+from mirrorlake.failover.journal import CUTOVER, DONE, Operation, failed_over
+from mirrorlake.failover.report import GroupPlaced, OpenTopic, Proof, groups_table, open_topics_table
+from mirrorlake.groups import apply_groups
+from mirrorlake.model.control import Subject
+from mirrorlake.model.plan import Plan
+from mirrorlake.render import JsonShown, Mood, Sheet, badge, document, plural, table
+from mirrorlake.topics import settings_in_force
+
+TOPICS, PROVEN, CONSUMERS, PRODUCERS, BACK = "topics", "proven", "consumers", "producers", "back"
+# What has not grown for so long is held to be still; the commit looks again.
+STILL_S = 5.0
+_MOODS: dict[str, Mood] = {"ok": "good", "open": "warn", "waits": "off"}
+_WORDS: dict[str, tuple[str, Mood]] = {
+    "open": ("open", "warn"),
+    "ready": ("ready to commit", "good"),
+    "committed": ("committed", "good"),
+    "back": ("taken back", "off"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the checklist: `ok`, `open` with what is to be done, or `waits` for a line before it."""
+
+    name: str
+    state: Literal["ok", "open", "waits"]
+    said: str
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CutoverReport(JsonShown):
+    """Where a cutover stands: `open`, `ready` (every line is fine), `committed`, or `back` (consumers were brought home).
+
+    `mirrored` answers whether all that was produced to the source is on the target; None until its end is frozen and compared.
+    """
+
+    flow: str
+    source: str
+    target: str
+    state: Literal["open", "ready", "committed", "back"]
+    id: str = ""
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    checks: tuple[Check, ...] = ()
+    mirrored: bool | None = None
+    topics: tuple[OpenTopic, ...] = ()
+    groups: tuple[GroupPlaced, ...] = ()
+    is_repeat: bool = False
+
+    def sheet(self) -> Sheet:
+        """Show the checklist, what is open first said by its next step."""
+        rows = [(c.name, badge(c.state, _MOODS[c.state]), c.said, c.next or None) for c in self.checks]
+        answer = {None: "not known yet", True: "yes, verified", False: "no"}[self.mirrored]
+        parts = [
+            *([table("", ["step", "state", "found", "next"], rows)] if rows else []),
+            *([open_topics_table(self.topics, self.target)] if self.topics else []),
+            *([groups_table(self.groups)] if self.groups else []),
+        ]
+        return Sheet(
+            title=f"cutover {self.flow}",
+            badge=badge(*_WORDS[self.state]),
+            facts=(f"all events produced to {self.source} are mirrored: {answer}",),
+            parts=tuple(parts),
+        )
+
+
+class Cutover:
+    """One cutover of one flow.
+
+    Args:
+        desk: what it works with.
+        plan: plans what `apply` would change for the flow.
+        still_s: how long the source may not grow to be held to be still.
+    """
+
+    def __init__(self, desk: Desk, *, plan: Callable[[], Plan], still_s: float = STILL_S) -> None:
+        self._desk = desk
+        self._flow = desk.flow
+        self._plan = plan
+        self._still_s = still_s
+
+    def run(self, *, commit: bool = False) -> CutoverReport:
+        """Look at every line of the checklist, do what it can, and with `commit` end it.
+
+        Raises:
+            FailoverRefused: the commit is asked for and a line is open.
+            UsageError: the flow comes from a lake cluster.
+            ClusterError: a cluster does not answer.
+        """
+        desk, flow = self._desk, self._flow
+        if desk.clusters.config.cluster(flow.source).is_lake:
+            raise UsageError(f"{flow.name} comes from a lake cluster", remedy="name a flow between Kafka clusters")
+        operations = desk.journal.operations()
+        if failed_over(operations) is not None:
+            raise self._refused("it was failed over", f"mirrorlake failback --flow '{flow.name}' first")
+        last = next((one for one in reversed(operations) if one.command == CUTOVER), None)
+        if last is not None and (done := last.step(DONE)) is not None and last.step(BACK) is None:
+            return replace(msgspec.convert(done.after, CutoverReport), is_repeat=True)
+        operation = last if last is not None and not last.is_done else desk.journal.begin(CUTOVER)
+        checks, mirrored = self._checks(operation)
+        report = CutoverReport(
+            flow=flow.name,
+            source=flow.source,
+            target=flow.target,
+            state="open" if any(one.state != "ok" for one in checks) else "ready",
+            id=operation.id,
+            began_at=operation.began_at,
+            checks=tuple(checks),
+            mirrored=mirrored,
+            topics=tuple(OpenTopic.of(topic, flow, desk.clusters.config.flows) for topic in desk.topics(flow)),
+        )
+        return self._commit(operation, report) if commit else report
+
+    def back(self) -> CutoverReport:
+        """Bring the consumers home: each group goes on at the source after what it has read on the target (law A).
+
+        Raises:
+            FailoverRefused: it was committed, or a group has members on either side.
+            UsageError: no cutover is under way.
+        """
+        desk, flow = self._desk, self._flow
+        operation = desk.journal.last(CUTOVER)
+        if operation is None or operation.step(BACK) is not None:
+            raise UsageError(f"no cutover of {flow.name} is under way", remedy="mirrorlake cutover begins one")
+        if operation.is_done:
+            raise self._refused("it was committed", f"mirrorlake failover and failback move {flow.name} from here on")
+        if flow.adds_hops:
+            back = next(
+                (each.name for each in desk.clusters.config.flows_to(flow.source) if each.source == flow.target), ""
+            )
+            raise self._refused("both clusters mirror each other", f"mirrorlake groups --flow '{back}' --apply does it")
+        plan = plan_groups_back(desk.lake, flow, desk.clusters)
+        named = {one.group for one in plan}
+        live = sorted(
+            named & {*desk.clusters.groups(flow.source).active(), *desk.clusters.groups(flow.target).active()}
+        )
+        if live:
+            raise self._refused(
+                f"these groups have members: {', '.join(live)}", "stop them, then give the command again"
+            )
+        placed = [GroupPlaced.of(one) for one in apply_groups(plan, target=desk.clusters.groups(flow.source))]
+        report = CutoverReport(
+            flow=flow.name,
+            source=flow.source,
+            target=flow.target,
+            state="back",
+            id=operation.id,
+            began_at=operation.began_at,
+            ended_at=desk.now(),
+            groups=tuple(
+                replace(one, reason=one.reason.replace("on the target", f"on {flow.source}")) for one in placed
+            ),
+        )
+        operation = desk.write(operation, BACK, after=document(placed))
+        desk.write(operation, DONE, after=document(report))
+        return report
+
+    def _refused(self, why: str, remedy: str) -> FailoverRefused:
+        name = self._flow.name
+        return FailoverRefused(
+            f"the cutover of {name} does not go on: {why}",
+            consequence="nothing was changed",
+            remedy=remedy,
+            flow=name,
+            reasons=(why,),
+        )
+
+    # -- the checklist --------------------------------------------------------------------------------------------
+
+    def _checks(self, operation: Operation) -> tuple[list[Check], bool | None]:
+        found = [self._topics(), self._groups()]
+        found.append(self._proven() if found[0].state == "ok" else _waits(PROVEN, "the topics"))
+        found.append(self._consumers())
+        mirrored = None
+        if found[-1].state == "ok":
+            check, mirrored = self._producers()
+            found.append(check)
+        else:
+            found.append(_waits(PRODUCERS, "the consumers"))
+        for one in found:
+            if one.state == "ok" and operation.step(one.name) is None:
+                operation = self._desk.write(operation, one.name, after={"said": one.said})
+        return found, mirrored
+
+    def _topics(self) -> Check:
+        flow = self._flow
+        plan = Plan(tuple(change for change in self._plan().changes if change.where == flow.target))
+        if plan:
+            changes = "; ".join(str(change) for change in plan.changes[:3])
+            said = f"{plural(len(plan), 'change')}: {changes}"
+            return Check(name=TOPICS, state="open", said=said, next=f"mirrorlake apply --flow '{flow.name}'")
+        left = "" if flow.sync.acls else "; ACLs are not kept in step (sync.acls)"
+        return Check(name=TOPICS, state="ok", said=f"{plural(len(self._desk.topics(flow)), 'topic')} as planned{left}")
+
+    def _groups(self) -> Check:
+        desk, flow = self._desk, self._flow
+        plan = desk.hands.groups(flow, recorded=False, only=None).apply()
+        live = desk.clusters.groups(flow.target).active()
+        held = [one for one in plan.held if one.group not in live]
+        if held:
+            said = "; ".join(sorted({f"{one.group}: {one.reason}" for one in held})[:3])
+            return Check(name=GROUPS, state="open", said=said, next=f"mirrorlake groups --flow '{flow.name}'")
+        return Check(name=GROUPS, state="ok", said=plural(len(plan), "position"))
+
+    def _proven(self) -> Check:
+        found = self._desk.hands.verify(self._flow, lost=())
+        waiting = [one for one in found.differences if one.problem == "not_republished"]
+        if len(waiting) < len(found.differences):
+            said = f"{plural(len(found.differences), 'difference')}: {'; '.join(Proof.of(found).differences[:3])}"
+            return Check(name=PROVEN, state="open", said=said, next=f"mirrorlake verify --flow '{self._flow.name}'")
+        return Check(name=PROVEN, state="ok", said=str(Proof.of(found)))
+
+    def _consumers(self) -> Check:
+        desk, flow = self._desk, self._flow
+        named = {one.group for one in desk.hands.groups(flow, recorded=False, only=None).plan()}
+        here = sorted(named & desk.clusters.groups(flow.source).active())
+        there = sorted(named & desk.clusters.groups(flow.target).active())
+        if here:
+            said = f"on {flow.source}: {', '.join(here)}"
+            return Check(name=CONSUMERS, state="open", said=said, next=f"stop them there, start them on {flow.target}")
+        rest = len(named) - len(there)
+        return Check(name=CONSUMERS, state="ok", said=f"{len(there)} run on {flow.target}, {rest} run nowhere")
+
+    def _producers(self) -> tuple[Check, bool | None]:
+        desk, flow = self._desk, self._flow
+        ends = desk.ends(flow)
+        desk.wait(self._still_s)
+        if (now := desk.ends(flow)) != ends:
+            grown = sorted(source.topic for source, end in now.items() if end != ends.get(source))
+            said = f"{flow.source} still grows: {', '.join(dict.fromkeys(grown))}"
+            return Check(
+                name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
+            ), None
+        desk.land_to(flow, ends)
+        desk.send_to_end(flow)
+        found = desk.hands.verify(flow, lost=())
+        if not found.equal:
+            said = "; ".join(Proof.of(found).differences[:3])
+            return Check(name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"), False
+        if desk.ends(flow) != ends:
+            said = f"{flow.source} grew while it was compared"
+            return Check(
+                name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
+            ), None
+        where = ", ".join(f"{row['topic']}-{row['partition']}@{row['position']}" for row in as_rows(ends)[:5])
+        return Check(name=PRODUCERS, state="ok", said=f"all up to {where}: {Proof.of(found)}"), True
+
+    def _commit(self, operation: Operation, report: CutoverReport) -> CutoverReport:
+        desk, flow = self._desk, self._flow
+        if left := [f"{one.name}: {one.said}" for one in report.checks if one.state != "ok"]:
+            raise self._refused("; ".join(left), f"mirrorlake cutover --flow '{flow.name}' shows what is next")
+        settings_in_force.pause(
+            desk.control, Subject(kind="flow", name=flow.name), reason=f"cutover {operation.id}: committed"
+        )
+        operation = desk.journal.last(CUTOVER) or operation
+        report = replace(report, state="committed", ended_at=desk.now())
+        desk.write(operation, DONE, after=document(report))
+        return report
+
+
+def _waits(name: str, what: str) -> Check:
+    return Check(name=name, state="waits", said=f"{what} come first")

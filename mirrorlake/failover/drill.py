@@ -1,0 +1,213 @@
+"""A rehearsal: a failover into a scratch cluster, from the relay, while the mirror runs; pass or fail for each objective.
+
+The source is taken for lost: nothing of it is read, groups go by the positions that the lake recorded. The scratch cluster is
+filled from the relay first; what a real failover does with a target that is in step comes after that, and is what `rto_s`
+measures.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from types import TracebackType
+from typing import ClassVar, Literal
+
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.failover.report import FailoverReport
+from mirrorlake.render import JsonShown, Mood, Sheet, badge, duration, plural, table
+from mirrorlake.tracking import FLOW, TrackedRun, html_page, json_report
+
+# The live mirror may be slowed down by so much, or by what nobody sees.
+_MOST_CHANGE, _UNSEEN_MS = 0.1, 1000.0
+_LOOK_EVERY_S = 2.0
+_MOODS: dict[str, Mood] = {"pass": "good", "fail": "bad", "not judged": "off"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One objective of a drill, and whether it was met."""
+
+    objective: str
+    result: Literal["pass", "fail", "not judged"]
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLag:
+    """The time lag of the live flow in milliseconds, at the median of the looks before, while and after; None: not known."""
+
+    before_ms: float | None = None
+    while_ms: float | None = None
+    after_ms: float | None = None
+
+    def verdict(self) -> Verdict:
+        """Judge whether the drill disturbed the mirror: by less than 10 %, or by less than a second.
+
+        >>> LiveLag(before_ms=20_000, while_ms=30_000).verdict().result
+        'fail'
+        >>> LiveLag(before_ms=200, while_ms=700).verdict().result
+        'pass'
+        """
+        said = ", ".join(
+            f"{word} {duration(value)}"
+            for word, value in (("before", self.before_ms), ("while", self.while_ms), ("after", self.after_ms))
+        )
+        if self.before_ms is None or self.while_ms is None:
+            return Verdict(objective="live lag", result="not judged", said=said)
+        most = max(self.before_ms * _MOST_CHANGE, _UNSEEN_MS)
+        result: Literal["pass", "fail"] = "pass" if self.while_ms - self.before_ms < most else "fail"
+        return Verdict(objective="live lag", result=result, said=said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DrillReport(JsonShown):
+    """What a drill found: `failover` is the report of the rehearsed failover, `fill_s` the seconds that filling took."""
+
+    flow: str
+    scratch: str
+    began_at: datetime
+    ended_at: datetime
+    records: int
+    fill_s: float
+    failover: FailoverReport
+    lag: LiveLag
+    id: str = ""
+    run_id: str | None = None
+    json_also: ClassVar[tuple[str, ...]] = ("passed", "verdicts", "rpo_s", "rto_s")
+
+    @property
+    def rpo_s(self) -> float | None:
+        """The seconds whose records might have been lost, had the source gone when the drill began."""
+        return self.failover.rpo_s
+
+    @property
+    def rto_s(self) -> float | None:
+        """The seconds of the rehearsed failover, without filling the scratch cluster."""
+        return self.failover.rto_s
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Each objective, and whether it was met."""
+        over = self.failover
+        proof = over.proof
+        proven = proof is not None and not proof.is_skipped and not proof.differences
+        again = over.records_again
+        return (
+            _against("RPO", over.rpo_s, over.objective_rpo_s),
+            _against("RTO", over.rto_s, over.objective_rto_s),
+            Verdict(objective="records", result="pass" if proven else "fail", said=str(proof)),
+            Verdict(
+                objective="groups",
+                result="fail" if over.held or again is None else "pass",
+                said=f"{plural(len(over.groups), 'position')}, {over.held} held back, records read again: "
+                + ("not known" if again is None else str(again)),
+            ),
+            self.lag.verdict(),
+        )
+
+    @property
+    def passed(self) -> bool:
+        """Whether no objective was missed."""
+        return all(one.result != "fail" for one in self.verdicts)
+
+    def sheet(self) -> Sheet:
+        """Show the verdicts first, then the rehearsed failover."""
+        rows = [(one.objective, badge(one.result, _MOODS[one.result]), one.said) for one in self.verdicts]
+        return Sheet(
+            title=f"drill {self.flow}",
+            badge=badge("passed", "good") if self.passed else badge("failed"),
+            facts=(
+                f"{plural(self.records, 'record')} into {self.scratch} in {duration(self.fill_s * 1000)}",
+                self.began_at,
+            ),
+            parts=(table("", ["objective", "result", "found"], rows), self.failover.sheet()),
+        )
+
+
+def _against(name: str, found: float | None, wanted: float | None) -> Verdict:
+    said = "not known" if found is None else duration(found * 1000)
+    if wanted is None:
+        return Verdict(objective=name, result="not judged", said=f"{said}; no objective is set")
+    met: Literal["pass", "fail"] = "pass" if found is not None and found <= wanted else "fail"
+    return Verdict(objective=name, result=met, said=f"{said}, objective {duration(wanted * 1000)}")
+
+
+class LagWatch:
+    """Look at the time lag of the live flow in the background, from the start of a `with` block to its end.
+
+    Args:
+        look: returns the time lag in milliseconds, None where it is not known.
+    """
+
+    def __init__(self, look: Callable[[], float | None], *, every_s: float = _LOOK_EVERY_S) -> None:
+        self._look = look
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._found: list[float | None] = []
+        self._thread = threading.Thread(target=self._watch, name="lag while drilling", daemon=True)
+
+    def __enter__(self) -> LagWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def typical(self) -> float | None:
+        """The median of the looks."""
+        return typical(self._found)
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            self._found.append(seen(self._look))
+            self._stop.wait(self._every_s)
+
+
+def seen(look: Callable[[], float | None]) -> float | None:
+    """Look once; a cluster that does not answer shows no lag."""
+    try:
+        return look()
+    except MirrorlakeError:
+        return None
+
+
+def typical(found: Sequence[float | None]) -> float | None:
+    """Return the median of what is known.
+
+    >>> typical([5, None, 7, 6]), typical([None])
+    (6, None)
+    """
+    known = [one for one in found if one is not None]
+    return median(known) if known else None
+
+
+def drill_run(report: DrillReport) -> TrackedRun:
+    """Make the MLflow run of a drill."""
+    figures = {"passed": float(report.passed), "records": float(report.records), "fill_seconds": report.fill_s}
+    more = {
+        "rpo_seconds": report.rpo_s,
+        "rto_seconds": report.rto_s,
+        "lag_before_ms": report.lag.before_ms,
+        "lag_while_ms": report.lag.while_ms,
+        "lag_after_ms": report.lag.after_ms,
+    }
+    return TrackedRun(
+        kind="drill",
+        name=f"drill {report.flow}",
+        began_at=report.began_at,
+        ended_at=report.ended_at,
+        parameters={"flow": report.flow, "source": report.failover.source, "scratch": report.scratch},
+        figures={**figures, **{name: value for name, value in more.items() if value is not None}},
+        reports={
+            "drill.json": json_report(report.as_dict()),
+            "drill.html": html_page(f"drill {report.flow}: {'passed' if report.passed else 'failed'}", report),
+        },
+        tags={FLOW: report.flow},
+    )

@@ -1,0 +1,227 @@
+"""The divergent tail: records of the old source that never arrived on the target before it was failed over.
+
+Law E (accounted for): they are landed as all records are, kept in the table `divergent`, and then sent, or stepped over with a
+row of `withheld` for each. None is decided about without a person.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mirrorlake.failover.records import TailRecord
+from mirrorlake.lake import DIVERGENT, Lake, RelayPart
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.loops.hops import hops
+from mirrorlake.model.withheld import FILTERED, Withheld, ranges_of
+from mirrorlake.render import headers
+from mirrorlake.rules import View, Viewed
+
+RULE = "failback"
+"""The rule under which records of a tail are withheld."""
+
+_AT_ONCE = 20_000
+# A person looks at some of them; the table holds all.
+MOST_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailPart:
+    """The tail of one source partition: the offsets from `first` to before `end`, and how many records they hold."""
+
+    topic: str
+    generation: int
+    partition: int
+    first: int
+    end: int
+    records: int
+
+    @property
+    def source(self) -> SourcePartition:
+        """The source partition."""
+        return SourcePartition(self.topic, self.generation, self.partition)
+
+
+def read_tail(
+    lake: Lake,
+    alias: str,
+    topics: Sequence[str],
+    cut: Mapping[SourcePartition, int],
+    *,
+    been_on: str | None = None,
+    at_most: int | None = None,
+) -> Iterator[list[Any]]:
+    """Yield the landed records of some topics at or past a cut, in offset order, some thousands at a time.
+
+    Where clusters mirror each other, records that have `been_on` the target came from there: they are left out.
+    """
+    positions, left = dict(cut), at_most
+    while left is None or left > 0:
+        part = RelayPart(positions)
+        rows = lake.ask(
+            _TAIL,
+            relay=alias,
+            part=part,
+            tables={"known": part.known()},
+            topics=list(topics),
+            most=_AT_ONCE if left is None else min(left, _AT_ONCE),
+        )
+        if not rows:
+            return
+        for row in rows:
+            positions[SourcePartition(row.topic, row.generation, row.partition)] = row.offset + 1
+        found = [row for row in rows if been_on is None or been_on not in _places(row.headers)]
+        yield found
+        left = None if left is None else left - len(found)
+
+
+def keep_tail(
+    lake: Lake,
+    alias: str,
+    topics: Sequence[str],
+    cut: Mapping[SourcePartition, int],
+    *,
+    flow: str,
+    failover: str,
+    been_on: str | None = None,
+    now: datetime,
+) -> tuple[TailPart, ...]:
+    """Copy the tail into the table `divergent`, and return what it is; a second call adds what is new only (law F).
+
+    `been_on` is that of `read_tail`.
+    """
+    lake.create_side_table(DIVERGENT)
+    kept = {
+        SourcePartition(row.topic, row.generation, row.partition): int(row.last) + 1
+        for row in lake.ask(_KEPT, failover=failover)
+    }
+    done = {source: max(kept.get(source, 0), cut.get(source, 0)) for source in {*kept, *cut}}
+    for rows in read_tail(lake, alias, topics, done, been_on=been_on):
+        lake.append_rows(
+            DIVERGENT,
+            [
+                {
+                    "failover": failover,
+                    "flow": flow,
+                    "source": alias,
+                    **{name: getattr(row, name) for name in _COLUMNS},
+                    "kept_at": now,
+                }
+                for row in rows
+            ],
+        )
+    return tuple(
+        TailPart(
+            topic=row.topic,
+            generation=row.generation,
+            partition=row.partition,
+            first=int(row.first),
+            end=int(row.last) + 1,
+            records=int(row.records),
+        )
+        for row in lake.ask(_KEPT, failover=failover)
+    )
+
+
+def shown_tail(
+    lake: Lake, alias: str, topics: Sequence[str], cut: Mapping[SourcePartition, int], *, been_on: str | None = None
+) -> tuple[TailRecord, ...]:
+    """Return the first records of the tail, to look at; `been_on` is that of `read_tail`."""
+    found = read_tail(lake, alias, topics, cut, been_on=been_on, at_most=MOST_SHOWN)
+    return tuple(_record(row) for rows in found for row in rows)
+
+
+def kept_tail(lake: Lake, failover: str) -> tuple[TailRecord, ...]:
+    """Return the first records of a tail that `divergent` still holds."""
+    return tuple(_record(row) for row in lake.ask(_FIRST, failover=failover, most=MOST_SHOWN, missing_ok=True))
+
+
+def _record(row: Any) -> TailRecord:
+    return TailRecord(
+        topic=row.topic,
+        generation=row.generation,
+        partition=row.partition,
+        offset=int(row.offset),
+        timestamp=row.timestamp,
+        key=row.key,
+        value=row.value,
+        headers=headers([(one["key"], one["value"]) for one in row.headers or ()]),
+    )
+
+
+@dataclass(frozen=True)
+class WithoutTail:
+    """The view of a flow that steps over a tail: these records are withheld, all others go through the flow's own view.
+
+    Picklable, because it runs in Spark's workers. `bounds` are first offset and end of the tail, by source partition.
+    """
+
+    inner: View | None
+    bounds: Mapping[SourcePartition, tuple[int, int]]
+    reason: str
+
+    @property
+    def version(self) -> str:
+        """Return the fingerprint of the flow's own view: what is sent, is sent by that."""
+        return "" if self.inner is None else self.inner.version
+
+    def __call__(self, source: SourcePartition, records: pa.RecordBatch) -> Viewed:
+        """Return the view of records of one source partition."""
+        first, end = self.bounds.get(source, (0, 0))
+        # What came from the target is in the loop's own account, so the flow's view comes first.
+        viewed = Viewed(records=records) if self.inner is None else self.inner(source, records)
+        offsets = viewed.records.column("offset").to_numpy(zero_copy_only=False)
+        is_tail = (offsets >= first) & (offsets < end)
+        if not is_tail.any():
+            return viewed
+        held = Withheld(
+            source=source,
+            kind=FILTERED,
+            rule=RULE,
+            version="",
+            ranges=ranges_of(offsets[is_tail].tolist()),
+            reason=self.reason,
+        )
+        goes = np.logical_not(is_tail)
+        return Viewed(
+            records=viewed.records.filter(pa.array(goes)),
+            withheld=(*viewed.withheld, held),
+            partitions=None if viewed.partitions is None else viewed.partitions[goes],
+        )
+
+
+def _places(pairs: Any) -> set[str]:
+    return {hop.source for hop in hops((one["key"], one["value"]) for one in pairs or ())}
+
+
+def count_by_topic(parts: Sequence[TailPart]) -> dict[str, int]:
+    """Count the records of a tail by topic."""
+    found: Counter[str] = Counter()
+    for part in parts:
+        found[part.topic] += part.records
+    return dict(sorted(found.items()))
+
+
+_COLUMNS = ("topic", "generation", "partition", "offset", "timestamp", "key", "value", "headers")
+_TAIL = """
+    SELECT r.topic, r.generation, r.partition, r.`offset`, r.timestamp, r.key, r.value, r.headers
+    FROM {relay} AS r LEFT JOIN {known} AS k
+        ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition
+    WHERE r.`offset` >= coalesce(k.position, 0) AND array_contains(:topics, r.topic)
+    ORDER BY r.topic, r.generation, r.partition, r.`offset` LIMIT :most
+"""
+_FIRST = """
+    SELECT topic, generation, partition, `offset`, timestamp, key, value, headers FROM {divergent}
+    WHERE failover = :failover ORDER BY topic, generation, partition, `offset` LIMIT :most
+"""
+_KEPT = """
+    SELECT topic, generation, partition, min(`offset`) AS first, max(`offset`) AS last, count(*) AS records
+    FROM {divergent} WHERE failover = :failover GROUP BY topic, generation, partition
+    ORDER BY topic, generation, partition
+"""

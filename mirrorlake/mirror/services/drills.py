@@ -1,0 +1,182 @@
+"""Rehearse a failover into a scratch cluster: its settings, its broker, and what is written down of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import msgspec
+
+from mirrorlake import failover
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from mirrorlake.errors import FailoverRefused, SafetyError, UsageError
+from mirrorlake.failover import DrillReport, FailoverOptions, Journal, LagWatch, LiveLag
+from mirrorlake.mirror.services.changes import Changes
+from mirrorlake.mirror.services.checks import Checks
+from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.mirror.services.recovery import Recovery
+from mirrorlake.mirror.services.streams import Streams
+from mirrorlake.model.control import Subject
+from mirrorlake.render import document
+from mirrorlake.topics import settings_in_force
+
+log = logging.getLogger(__name__)
+
+SANDBOX = "sandbox"
+_ALIAS = "mirrorlake-drill"
+_LOOKS = 3
+
+
+class Drills:
+    """Rehearse failovers of one mirror."""
+
+    def __init__(self, connections: Connections, checks: Checks) -> None:
+        self._connections = connections
+        self._checks = checks
+
+    def run(self, flow: str, *, into: str | None = None) -> DrillReport:
+        """Rehearse a failover of a flow (see `FlowHandle.drill`)."""
+        connections = self._connections
+        settings = connections.config.flow(flow)
+        if connections.config.cluster(settings.source).is_lake:
+            raise UsageError(f"{flow} comes from a lake cluster", remedy="name a flow between Kafka clusters")
+        connections.create_tables()
+        journal = Journal(connections.lake, flow=settings.name, where=settings.target, now=connections.now)
+        with self._scratch(into) as (alias, cluster):
+            operation = journal.begin(failover.DRILL, before={"into": alias})
+            report = self._rehearse(settings, alias, cluster, name=f"{settings.name}.drill-{operation.id}")
+            run_id = None
+            tracker = self._checks.tracker
+            if tracker.is_on:
+                run_id = tracker.log(failover.drill_run(report))
+            report = replace(report, id=operation.id, run_id=run_id)
+            journal.write(operation, failover.DONE, after=document(report))
+        return report
+
+    def every(
+        self, flow: str, every_s: float, *, into: str | None, stop: threading.Event, tell: Callable[[DrillReport], None]
+    ) -> None:
+        """Rehearse again and again until `stop` is set; a drill that is refused or fails is logged, and the next one comes."""
+        while not stop.is_set():
+            try:
+                tell(self.run(flow, into=into))
+            except UsageError:
+                raise
+            except Exception as error:
+                log.warning("drill.failed flow=%s why=%s", flow, error)
+            stop.wait(every_s)
+
+    def history(self, flow: str) -> list[DrillReport]:
+        """List the drills of a flow that came to their end, newest first."""
+        connections, settings = self._connections, self._connections.config.flow(flow)
+        journal = Journal(connections.lake, flow=settings.name, where=settings.target, now=connections.now)
+        done = [
+            step.after
+            for one in journal.operations()
+            if one.command == failover.DRILL and (step := one.step(failover.DONE)) is not None
+        ]
+        return [msgspec.convert(after, DrillReport) for after in reversed(done)]
+
+    # -- the scratch cluster --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _scratch(self, into: str | None) -> Iterator[tuple[str, ClusterConfig]]:
+        config = self._connections.config
+        if into is not None and into != SANDBOX:
+            cluster = config.cluster(into)
+            if into in {*config.sources, *config.targets} or cluster.is_lake:
+                raise SafetyError(
+                    f"{into} is a cluster that flows of these settings use",
+                    consequence="a drill would mix its records with theirs; nothing was done",
+                    remedy="name a scratch cluster that no flow uses, or leave --into out for a sandbox of this machine",
+                    alias=into,
+                )
+            used = {address for alias in (*config.sources, *config.targets) for address in self._servers(alias)}
+            if shared := sorted(used & set(cluster.servers().split(","))):
+                raise SafetyError(
+                    f"{into} answers at {', '.join(shared)}, as a cluster of a flow does",
+                    consequence="a drill would mix its records with theirs; nothing was done",
+                    remedy="name a scratch cluster of its own, or leave --into out for a sandbox of this machine",
+                    alias=into,
+                )
+            yield into, cluster
+            return
+        # What production runs on needs no sandbox.
+        from mirrorlake.sandbox import KafkaCluster
+
+        with KafkaCluster(_ALIAS) as broker:
+            yield _ALIAS, ClusterConfig.model_validate({"bootstrap_servers": broker.bootstrap_servers})
+            broker.kill()
+
+    def _servers(self, alias: str) -> list[str]:
+        cluster = self._connections.config.cluster(alias)
+        return [] if cluster.is_lake else cluster.servers().split(",")
+
+    def _settings(self, flow: FlowConfig, alias: str, cluster: ClusterConfig, name: str) -> MirrorConfig:
+        """Make settings in which the flow leads to the scratch cluster, and nothing else leads anywhere."""
+        config = self._connections.config
+        made = flow.model_copy(update={"name": name, "target": alias, "replication_factor": None})
+        made = made.bound_to(config.never_leave(flow.source), adds_hops=False)
+        found = config.model_copy(
+            update={
+                "clusters": {**config.clusters, alias: cluster},
+                "flows": (made,),
+                "tracking": config.tracking.model_copy(update={"enabled": False}),
+            }
+        )
+        found.read_from(config.path, config.text)
+        return found
+
+    # -- the rehearsal --------------------------------------------------------------------------------------------
+
+    def _rehearse(self, flow: FlowConfig, alias: str, cluster: ClusterConfig, *, name: str) -> DrillReport:
+        live = self._connections
+        scratch = Connections(
+            self._settings(flow, alias, cluster, name), spark=live.spark, now=live.now, display=live.no_display
+        )
+        self._require_empty(scratch, flow)
+        streams = Streams(scratch)
+        checks = Checks(scratch, streams)
+        recovery = Recovery(scratch, streams, checks, Changes(scratch, streams))
+        began_at = live.now()
+        before = [failover.seen(lambda: self._lag(flow)) for _ in range(_LOOKS)]
+        try:
+            with LagWatch(lambda: self._lag(flow)) as watch:
+                started = time.monotonic()
+                records = recovery.drain(scratch.config.flow(name))
+                fill_s = time.monotonic() - started
+                over = recovery.rehearse(name, FailoverOptions(), silent=f"{flow.source} is taken for lost")
+        finally:
+            subject = Subject(kind="flow", name=name)
+            settings_in_force.resume(scratch.control(), subject, reason="the drill has ended")
+        after = [failover.seen(lambda: self._lag(flow)) for _ in range(_LOOKS)]
+        return DrillReport(
+            flow=flow.name,
+            scratch=alias,
+            began_at=began_at,
+            ended_at=live.now(),
+            records=records,
+            fill_s=fill_s,
+            failover=over,
+            lag=LiveLag(before_ms=failover.typical(before), while_ms=watch.typical, after_ms=failover.typical(after)),
+        )
+
+    def _require_empty(self, scratch: Connections, flow: FlowConfig) -> None:
+        """Refuse a scratch cluster that holds a topic of the name of a remote one."""
+        [drilled] = scratch.config.flows
+        names = {drilled.remote_topic(topic) for topic in failover.carried(scratch.lake, drilled)}
+        if there := sorted(scratch.admin(drilled.target).describe(names)):
+            raise FailoverRefused(
+                f"{drilled.target} holds {', '.join(there[:5])} already",
+                consequence="what stands there would be taken for the mirror's; nothing was done",
+                remedy=f"delete them on {drilled.target}, or leave --into out for a sandbox of this machine",
+                flow=flow.name,
+                reasons=tuple(there),
+            )
+
+    def _lag(self, flow: FlowConfig) -> float | None:
+        return self._checks.status(flow.name)[flow.name].time_lag_ms

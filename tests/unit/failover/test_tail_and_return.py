@@ -1,0 +1,182 @@
+"""The divergent tail in a folder's tables, the view that steps over it, groups on their way home, and the verdicts of a drill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.schema.mirror import LakeConfig
+from mirrorlake.failover.cutover import Check, CutoverReport
+from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag
+from mirrorlake.failover.failback import FailbackReport, _undo
+from mirrorlake.failover.fence import deny_writes
+from mirrorlake.failover.groups_back import _resume
+from mirrorlake.failover.loss import PartitionLoss
+from mirrorlake.failover.report import FailoverReport, Proof
+from mirrorlake.failover.tail import TailPart, WithoutTail, keep_tail, kept_tail, shown_tail
+from mirrorlake.kafka import Committed
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import DIVERGENT, RELAY
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.plan import Change
+from mirrorlake.rules.view import Viewed
+from tests.builders import NOON, ORDERS, batch_of
+
+TARGET = TopicPartition("east.orders", 0)
+
+
+def no_session() -> Any:
+    raise AssertionError("a question about a folder needs no Spark")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(no_session, LakeConfig(root=str(tmp_path / "lake")))
+    FolderTables().create(lake.relay_location("east"), RELAY)
+    FolderTables().create(lake.meta_location(DIVERGENT), DIVERGENT)
+    return lake
+
+
+def land(lake: Lake, source: SourcePartition, offsets: range, **more: Any) -> None:
+    rows = [
+        {
+            "topic": source.topic,
+            "generation": source.generation,
+            "partition": source.partition,
+            "offset": offset,
+            "timestamp": NOON,
+            "timestamp_type": 0,
+            "key": None,
+            "value": b"%d" % offset,
+            "headers": None,
+            "landed_at": NOON,
+            **more,
+        }
+        for offset in offsets
+    ]
+    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, rows))
+
+
+@pytest.mark.law("F")
+def test_law_f_the_tail_is_kept_once_however_often_it_is_looked_for(lake: Lake) -> None:
+    new = SourcePartition("users", 1, 0)
+    hop = [{"key": "mirrorlake.hop", "value": b"central/orders/0/3"}]
+    land(lake, ORDERS, range(10))
+    land(lake, ORDERS, range(10, 12), headers=hop)
+    land(lake, new, range(3))
+    land(lake, SourcePartition("other", 1, 0), range(3))
+
+    def keep() -> tuple[TailPart, ...]:
+        return keep_tail(
+            lake, "east", ["orders", "users"], {ORDERS: 6}, flow="f", failover="a", been_on="central", now=NOON
+        )
+
+    first = keep()
+    assert [(part.source, part.first, part.end, part.records) for part in first] == [(ORDERS, 6, 10, 4), (new, 0, 3, 3)]
+    assert keep() == first
+    land(lake, ORDERS, range(12, 13))
+    assert keep()[0].records == 5
+    assert lake.ask("SELECT count(*) AS number FROM {divergent}")[0].number == 8
+    shown = shown_tail(lake, "east", ["orders"], {ORDERS: 6}, been_on="central")
+    assert [(record.offset, record.value) for record in shown][:2] == [(6, b"6"), (7, b"7")]
+    assert len(shown_tail(lake, "east", ["orders"], {ORDERS: 6})) == 7
+    assert [record.offset for record in kept_tail(lake, "a")] == [6, 7, 8, 9, 12, 0, 1, 2]
+
+
+@pytest.mark.law("E")
+def test_law_e_what_is_stepped_over_is_withheld_and_nothing_else() -> None:
+    batch = batch_of(range(8), values=[b"%d" % number for number in range(8)])
+    view = WithoutTail(None, {ORDERS: (2, 5)}, "failback x: drop")
+    viewed = view(ORDERS, batch)
+    assert viewed.records.column("offset").to_pylist() == [0, 1, 5, 6, 7]
+    [held] = viewed.withheld
+    assert (held.rule, held.kind, held.ranges) == ("failback", "filtered", ((2, 3),))
+    assert view(SourcePartition("orders", 2, 0), batch).withheld == ()
+    assert view.version == ""
+
+
+def test_the_flows_own_view_comes_first() -> None:
+    class Half:
+        version = "12345678"
+
+        def __call__(self, _: SourcePartition, records: Any) -> Viewed:
+            return Viewed(records=records.slice(4))
+
+    view = WithoutTail(Half(), {ORDERS: (2, 5)}, "why")
+    viewed = view(ORDERS, batch_of(range(8), values=[b""] * 8))
+    assert viewed.records.column("offset").to_pylist() == [5, 6, 7]
+    assert viewed.withheld[0].ranges == ((4, 1),), "what the flow itself left out is its own account"
+    assert view.version == "12345678"
+
+
+@pytest.mark.law("A")
+def test_law_a_a_group_goes_home_after_what_it_has_read_and_before_what_it_has_not() -> None:
+    held = {TARGET: Committed(20)}
+    home = _resume(ORDERS, [TARGET], held, {((TARGET, ORDERS), 20): (30, 35)})
+    assert (home.downstream_offset, home.exact, home.records_again) == (31, True, 0)
+    nothing = _resume(ORDERS, [TARGET], held, {})
+    assert nothing.downstream_offset is None
+    # Placed by key: it has read one partition further than the other, on which it has committed nothing.
+    second = TopicPartition("east.orders", 1)
+    uneven = _resume(
+        ORDERS, [TARGET, second], held, {((TARGET, ORDERS), 20): (30, None), ((second, ORDERS), 0): (None, 12)}
+    )
+    assert (uneven.downstream_offset, uneven.exact, uneven.records_again) == (12, False, None)
+
+
+def test_a_fence_is_taken_back_as_it_was_put_up() -> None:
+    acl = deny_writes("orders")
+    put = Change(where="east", kind="acl", name=str(acl), action="create", after=acl.as_dict())
+    taken = _undo(put)
+    assert (taken.action, taken.before) == ("delete", acl.as_dict())
+    setting = {"min.insync.replicas": None}
+    change = Change(where="east", kind="topic", name="orders", action="set_configs", before=setting, after={"a": "b"})
+    assert _undo(change).after == setting
+
+
+def drilled(**more: Any) -> DrillReport:
+    over = FailoverReport(
+        flow="f.drill",
+        source="east",
+        target="scratch",
+        state="done",
+        proof=Proof(verified=9),
+        partitions=(PartitionLoss(topic="orders", generation=1, partition=0, landed=9, republished=9),),
+        rpo_s=2.0,
+        rto_s=40.0,
+        **more,
+    )
+    lag = LiveLag(before_ms=100, while_ms=150, after_ms=90)
+    return DrillReport(
+        flow="f", scratch="scratch", began_at=NOON, ended_at=NOON, records=9, fill_s=1.0, failover=over, lag=lag
+    )
+
+
+def test_a_drill_fails_where_one_objective_is_missed() -> None:
+    assert drilled().passed
+    assert drilled(objective_rto_s=60.0).passed
+    missed = drilled(objective_rpo_s=1.0)
+    assert not missed.passed
+    assert [one.objective for one in missed.verdicts if one.result == "fail"] == ["RPO"]
+    assert "failed" in str(missed)
+    assert missed.as_dict()["rpo_s"] == 2.0
+
+
+def test_the_lag_is_watched_from_the_start_of_a_block_to_its_end() -> None:
+    with LagWatch(lambda: 5.0, every_s=0.001) as watch:
+        pass
+    assert watch.typical == 5.0
+
+
+def test_reports_show_what_is_to_be_done() -> None:
+    check = Check(name="producers", state="open", said="east still grows: orders", next="stop the producers there")
+    report = CutoverReport(flow="f", source="east", target="central", state="open", checks=(check,))
+    assert "stop the producers there" in str(report)
+    part = TailPart(topic="orders", generation=1, partition=0, first=6, end=10, records=4)
+    back = FailbackReport(flow="f", source="east", target="central", state="planned", tail=(part,))
+    assert "4 records never arrived" in str(back)
+    assert "not settled yet" in str(back)
