@@ -87,7 +87,7 @@ def length_of(value: str | timedelta) -> timedelta:
     return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
 
 
-def moment(text: str) -> datetime:
+def moment(text: str | datetime) -> datetime:
     """Return a time that a caller wrote, in UTC. Raises UsageError: it is not an ISO 8601 time, or has no zone."""
     try:
         found = _time(text)

@@ -41,7 +41,14 @@ from mirrorlake.lake.offset_map import translated_back as translated_back
 from mirrorlake.lake.offset_map import with_downstream as with_downstream
 from mirrorlake.lake.offset_map import with_fallen as with_fallen
 from mirrorlake.lake.one_writer import OneWriter as OneWriter
+from mirrorlake.lake.proofs import RELAY_TARGET as RELAY_TARGET
+from mirrorlake.lake.proofs import SOURCE_RELAY as SOURCE_RELAY
+from mirrorlake.lake.proofs import SOURCE_TARGET as SOURCE_TARGET
+from mirrorlake.lake.proofs import Proof as Proof
+from mirrorlake.lake.proofs import ProvenRange as ProvenRange
+from mirrorlake.lake.proofs import proven_ranges as proven_ranges
 from mirrorlake.lake.proofs import proven_until as proven_until
+from mirrorlake.lake.proofs import write_proofs as write_proofs
 from mirrorlake.lake.publish_log import APP as APP
 from mirrorlake.lake.publish_log import PublishLog as PublishLog
 from mirrorlake.lake.publish_log import Signature as Signature
@@ -49,6 +56,7 @@ from mirrorlake.lake.publish_log import Tail as Tail
 from mirrorlake.lake.relay_files import COLUMNS as COLUMNS
 from mirrorlake.lake.relay_files import RelayFile as RelayFile
 from mirrorlake.lake.relay_files import read_in_order as read_in_order
+from mirrorlake.lake.relay_files import read_offsets as read_offsets
 from mirrorlake.lake.relay_log import RelayLog as RelayLog
 from mirrorlake.lake.relay_part import RelayPart as RelayPart
 from mirrorlake.lake.relay_writer import WrittenFile as WrittenFile

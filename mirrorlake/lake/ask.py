@@ -25,7 +25,7 @@ def tables_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_TABLE.findall(text)))
 
 
-def answer_from_files(text: str, datasets: Mapping[str, Any], values: Mapping[str, Any]) -> list[Any]:
+def answer_from_files(text: str, datasets: Mapping[str, Any], values: Mapping[str, Any]) -> pa.Table:
     """Answer a question in Spark's SQL from datasets of Arrow."""
     with engine() as connection:
         for name, dataset in datasets.items():
@@ -33,7 +33,7 @@ def answer_from_files(text: str, datasets: Mapping[str, Any], values: Mapping[st
         try:
             # DuckDB refuses values that a text does not name.
             named = {name: values[name] for name in _VALUE.findall(text) if name in values}
-            return rows_of(connection.sql(_in_duckdb(text), params=named).to_arrow_table())
+            return connection.sql(_in_duckdb(text), params=named).to_arrow_table()
         finally:
             for name in datasets:
                 connection.unregister(name)

@@ -196,15 +196,30 @@ class Lake:
             >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
             [namespace(epoch=1795338937)]
         """
+        found = self.answer(text, relay=relay, part=part, relays=relays, tables=tables, missing_ok=missing_ok, **values)
+        return [] if found is None else rows_of(found)
+
+    def answer(
+        self,
+        text: str,
+        *,
+        relay: str = "",
+        part: RelayPart | None = None,
+        relays: Mapping[str, tuple[str, RelayPart | None]] = MappingProxyType({}),
+        tables: Mapping[str, pa.Table] = MappingProxyType({}),
+        missing_ok: bool = False,
+        **values: Any,
+    ) -> pa.Table | None:
+        """Answer a question as `ask` does, in columns: for answers of many rows. None where a table does not exist."""
         asked = self._asked(text, {RELAY.name: (relay, part), **relays}, tables)
         if missing_ok and not all(self.exists(one.place) for one in asked.values()):
-            return []
+            return None
         if all(self._needs_no_spark(one.place) for one in asked.values()):
             datasets = {
                 name: self._folder.dataset(one.place, arrow_types(one.table), one.part) for name, one in asked.items()
             }
             return answer_from_files(text, {**datasets, **tables}, values)
-        return rows_of(self.frame(text, relay=relay, part=part, relays=relays, tables=tables, **values).toArrow())
+        return self.frame(text, relay=relay, part=part, relays=relays, tables=tables, **values).toArrow()
 
     def frame(
         self,

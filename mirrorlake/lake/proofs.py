@@ -6,9 +6,10 @@ stays proven when its records leave an end; records that change afterwards are f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lake.lake import Lake
@@ -18,7 +19,7 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.policy import TopicNameError
 
 SOURCE_RELAY, RELAY_TARGET, SOURCE_TARGET = "source-relay", "relay-target", "source-target"
-FULL, SAMPLED, PRESENT, GONE = "full", "sampled", "present", "gone"
+FULL, SAMPLED, PRESENT, GONE, DIFFERENT = "full", "sampled", "present", "gone", "different"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +48,17 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenRange:
-    """Adjoining proofs of one source partition as one: upstream offsets `first..end - 1` between the two ends of `kind`."""
+    """Adjoining proofs of one source partition as one: upstream offsets `first..end - 1` between the two ends of `kind`.
+
+    `is_gone` where an end no longer held them: nothing was compared.
+    """
 
     kind: str
     partition: SourcePartition
     first: int
     end: int
     begins_at: int
+    is_gone: bool
     source_topic_id: str | None
     target_topic: str | None
     target_topic_id: str | None
@@ -72,56 +77,83 @@ def write_proofs(lake: Lake, proofs: Iterable[Proof], *, verification: str, at: 
         lake.append_rows(PROOFS, rows)
 
 
+_KEYS = ("kind", "topic", "generation", "partition", "source_topic_id", "target_topic", "target_topic_id", "is_gone")
+_KNOWN = """
+    SELECT *, how = 'gone' AS is_gone FROM (SELECT *, proven_at AS committed_at FROM {proofs}) AS proofs
+    WHERE (flow = :flow OR (flow IS NULL AND source = :source)) AND how != 'sampled' AND (flow IS NULL OR <standing>)
+"""
 # Proofs of one range, made at different times, overlap: a range begins where no one before it reaches its first offset.
-_RANGES = """
-    WITH known AS (
-        SELECT kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id, first_upstream,
-            last_upstream, begins_at, proven_at
-        FROM (SELECT *, proven_at AS committed_at FROM {proofs}) AS proofs
-        WHERE (flow = :flow OR (flow IS NULL AND source = :source)) AND how != 'sampled' AND (flow IS NULL OR <standing>)
-    ),
+_RANGES = f"""
+    WITH known AS ({_KNOWN}),
     reached AS (
         SELECT *, max(last_upstream) OVER (
-            PARTITION BY kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id
+            PARTITION BY {", ".join(_KEYS)}
             ORDER BY first_upstream, last_upstream ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS before
-        FROM known
+        FROM known WHERE how != 'different'
     ),
     numbered AS (
         SELECT *, sum(CASE WHEN before >= first_upstream - 1 THEN 0 ELSE 1 END) OVER (
-            PARTITION BY kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id
+            PARTITION BY {", ".join(_KEYS)}
             ORDER BY first_upstream, last_upstream ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         ) AS number
         FROM reached
     )
-    SELECT kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id,
-        min(first_upstream) AS first, max(last_upstream) AS last, max_by(begins_at, proven_at) AS begins_at,
-        max(proven_at) AS proven_at
-    FROM numbered
-    GROUP BY kind, topic, generation, partition, source_topic_id, target_topic, target_topic_id, number
-"""
+    SELECT {", ".join(_KEYS)}, min(first_upstream) AS first, max(last_upstream) + 1 AS end_at,
+        max_by(begins_at, proven_at) AS begins_at, max(proven_at) AS proven_at
+    FROM numbered GROUP BY {", ".join(_KEYS)}, number
+"""  # noqa: S608
+# What was found to differ since it was proven, and was not proven again after that.
+_DIFFERENT = f"""
+    WITH known AS ({_KNOWN})
+    SELECT d.kind, d.topic, d.generation, d.partition, d.first_upstream AS first, d.last_upstream + 1 AS end_at
+    FROM known AS d LEFT ANTI JOIN known AS p
+        ON p.how != 'different' AND p.proven_at > d.proven_at AND p.kind = d.kind AND p.topic = d.topic
+        AND p.generation = d.generation AND p.partition = d.partition
+        AND p.first_upstream <= d.first_upstream AND p.last_upstream >= d.last_upstream
+    WHERE d.how = 'different'
+"""  # noqa: S608
 
 
 def proven_ranges(lake: Lake, flow: FlowConfig) -> list[ProvenRange]:
     """Read what is proven of a flow, of its source and relay, too; nothing of remote topics that are gone or have another name."""
     standing = lives_of(lake, [flow]).standing_sql()
-    rows = lake.ask(_RANGES.replace("<standing>", standing), missing_ok=True, flow=flow.name, source=flow.source)
+    values: dict[str, Any] = {"flow": flow.name, "source": flow.source}
+    rows = lake.ask(_RANGES.replace("<standing>", standing), missing_ok=True, **values)
+    differing: dict[tuple[str, SourcePartition], list[tuple[int, int]]] = {}
+    for row in lake.ask(_DIFFERENT.replace("<standing>", standing), **values) if rows else ():
+        place = row.kind, SourcePartition(row.topic, row.generation, row.partition)
+        differing.setdefault(place, []).append((int(row.first), int(row.end_at)))
     found = [
         ProvenRange(
             kind=row.kind,
-            partition=SourcePartition(row.topic, row.generation, row.partition),
-            first=int(row.first),
-            end=int(row.last) + 1,
+            partition=source,
+            first=first,
+            end=end,
             begins_at=int(row.begins_at),
+            is_gone=row.is_gone,
             source_topic_id=row.source_topic_id,
             target_topic=row.target_topic,
             target_topic_id=row.target_topic_id,
             proven_at=row.proven_at,
         )
         for row in rows
+        for source in [SourcePartition(row.topic, row.generation, row.partition)]
+        for first, end in _without((int(row.first), int(row.end_at)), differing.get((row.kind, source), ()))
     ]
     remotes = {topic: _remote(flow, topic) for topic in {one.partition.topic for one in found}}
     return [one for one in found if one.target_topic in (None, remotes[one.partition.topic])]
+
+
+def _without(span: tuple[int, int], gone: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    first, end = span
+    for begin, after in sorted(gone):
+        if after > first and begin < end:
+            if first < begin:
+                yield first, begin
+            first = max(first, after)
+    if first < end:
+        yield first, end
 
 
 def proven_until(lake: Lake, flow: FlowConfig) -> Mapping[SourcePartition, int]:

@@ -5,7 +5,7 @@ Runs where Spark's Python workers run; needs pyarrow, no Spark session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import reduce
@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -39,14 +40,16 @@ class RelayFile:
     shared: bool = False
 
 
-def read_in_order(files: Iterable[RelayFile], *, position: int | None = None) -> Iterator[pa.RecordBatch]:
+def read_in_order(
+    files: Iterable[RelayFile], *, position: int | None = None, columns: Sequence[str] = COLUMNS
+) -> Iterator[pa.RecordBatch]:
     """Yield the records of one source partition, each upstream offset once and in order (law D).
 
     A relay may hold a record twice: two landers of an older release, a table that was restored or rewritten. Files that
     overlap are merged, and of two records with one offset the first counts. A file is opened when its first offset is reached.
     """
     waiting: list[tuple[int, int, pa.RecordBatch | None, Iterator[pa.RecordBatch]]] = [
-        (file.first_offset, number, None, read_records(file, position=position))
+        (file.first_offset, number, None, read_records(file, position=position, columns=columns))
         for number, file in enumerate(sorted(files))
     ]
     heapify(waiting)
@@ -76,8 +79,12 @@ def _first(batch: pa.RecordBatch) -> int:
     return int(batch.column("offset")[0].as_py())
 
 
-def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa.RecordBatch]:
+def read_records(
+    file: RelayFile, *, position: int | None = None, columns: Sequence[str] = COLUMNS
+) -> Iterator[pa.RecordBatch]:
     """Yield the file's records of its source partition in offset order, from `position` on, each offset once.
+
+    `columns` begin with `offset`.
 
     Where the file was rewritten since it was listed and is not on disk any more, those in its place are read, also from the
     middle on: what was erased is in none of them (law E: the table `removed` says so).
@@ -89,10 +96,10 @@ def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa
     except FileNotFoundError:
         if local is None:
             raise
-        yield from _read_in_its_place(file, local, position)
+        yield from _read_in_its_place(file, local, position, columns)
         return
     with opened:
-        for rows in _read_open(opened, file, position):
+        for rows in _read_open(opened, file, position, columns):
             last = int(rows.column("offset")[-1].as_py())
             yield rows
             # An open file can be read when it is deleted, for as long as a slow target takes: 2 us for 10 000 records.
@@ -101,10 +108,12 @@ def read_records(file: RelayFile, *, position: int | None = None) -> Iterator[pa
                 break
         else:
             return
-    yield from _read_in_its_place(file, local or Path(path), position)
+    yield from _read_in_its_place(file, local or Path(path), position, columns)
 
 
-def _read_in_its_place(file: RelayFile, path: Path, position: int | None) -> Iterator[pa.RecordBatch]:
+def _read_in_its_place(
+    file: RelayFile, path: Path, position: int | None, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     from mirrorlake.lake.delta_rs import FolderTables
     from mirrorlake.lake.relay_log import RelayLog
 
@@ -115,18 +124,18 @@ def _read_in_its_place(file: RelayFile, path: Path, position: int | None) -> Ite
     if any(one.uri == file.uri for one in found):
         # The table names it, and it is gone: lost, not rewritten.
         raise FileNotFoundError(path)
-    for rows in read_in_order(found, position=max(position or 0, file.first_offset)):
+    for rows in read_in_order(found, position=max(position or 0, file.first_offset), columns=columns):
         until = int(np.searchsorted(rows.column("offset").to_numpy(), file.last_offset, side="right"))
         if until:
             yield rows.slice(0, until)
 
 
-def _read_open(source: Any, file: RelayFile, position: int | None) -> Iterator[pa.RecordBatch]:
+def _read_open(source: Any, file: RelayFile, position: int | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     places = ["offset", *(SOURCE_KEY if file.shared else ())]
     parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
     # Landing writes in order. What rewrote the table may not have, and that shows in a column of 1 byte a record.
     is_ordered = _is_ordered(_mine(parquet.read(columns=places, use_threads=False), file))
-    names = [*COLUMNS, *places[1:]]
+    names = [*columns, *places[1:]]
     if is_ordered:
         batches: Iterable[pa.RecordBatch] = (
             rows
@@ -140,7 +149,17 @@ def _read_open(source: Any, file: RelayFile, position: int | None) -> Iterator[p
             offsets = rows.column("offset").to_numpy(zero_copy_only=False)
             rows = rows.slice(int(np.searchsorted(offsets, position)))
         if len(rows):
-            yield rows.select(list(COLUMNS))
+            yield rows.select(list(columns))
+
+
+def read_offsets(file: RelayFile) -> npt.NDArray[np.int64]:
+    """Read the offsets of the file's records of its source partition, as they stand there: one may come twice."""
+    filesystem, path = open_place(file.uri)
+    with filesystem.open_input_file(path) as source:
+        places = ["offset", *(SOURCE_KEY if file.shared else ())]
+        rows = _mine(pq.ParquetFile(source, pre_buffer=True).read(columns=places, use_threads=False), file)
+        offsets: npt.NDArray[np.int64] = rows.column("offset").to_numpy()
+        return offsets
 
 
 def newest_timestamp(file: RelayFile) -> datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import mm2, republish, topics
@@ -313,9 +313,16 @@ class FlowHandle(Shown):
         """Return where each partition of this flow stands (see `Mirror.status`)."""
         return self._services.checks.status(self.name)[self.name]
 
-    def verify(self) -> VerifyReport:
+    def verify(
+        self,
+        *,
+        full: bool = False,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        sample: float | None = None,
+    ) -> VerifyReport:
         """Compare source, relay and target of this flow (see `Mirror.verify`)."""
-        return self._services.checks.verify(self.name)[0]
+        return self._services.checks.verify(self.name, full=full, since=since, until=until, sample=sample)[0]
 
     @property
     def lag(self) -> Lag:

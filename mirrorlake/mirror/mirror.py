@@ -452,15 +452,36 @@ class Mirror(Shown):
         """
         return self._services.checks.status(flow)
 
-    def verify(self, flow: str | None = None) -> VerifyReports:
+    def verify(
+        self,
+        flow: str | None = None,
+        *,
+        full: bool = False,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        sample: float | None = None,
+    ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut, by count and by content.
 
-        Flows may go on running: what they land and republish meanwhile is beyond the cut and not compared.
+        What an earlier verification proved is not read again. Flows may go on running: what they land and republish meanwhile
+        is beyond the cut and not compared.
+
+        Args:
+            flow: compare this one only.
+            full: compare what is proven, too: a record that changed after its proof is found by this alone.
+            since: records with a timestamp from this time on, as ISO 8601 with a zone; None from the first.
+            until: records with a timestamp before this time; None to the last.
+            sample: percent of the records, chosen by chance; what a sample finds equal does not count as proven.
 
         Raises:
+            UsageError: a time or the sample is none.
             ClusterError: a cluster does not answer.
+
+        Example:
+            >>> mirror.verify(full=True, sample=1).equal  # doctest: +SKIP
+            True
         """
-        return self._services.checks.verify(flow)
+        return self._services.checks.verify(flow, full=full, since=since, until=until, sample=sample)
 
     def doctor(self) -> Findings:
         """Look at every layer the mirror stands on; changes nothing."""

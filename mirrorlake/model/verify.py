@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from mirrorlake.render import Badge, JsonShown, Sheet, Shown, Table, badge, plural, table
+from mirrorlake.render import Badge, JsonShown, Sheet, Shown, Table, badge, count, plural, table
 
 # More of them add nothing, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
-COUNTS = ("landed", "republished", "withheld", "verified", "not_republished", "not_compared")
+COUNTS = ("landed", "republished", "withheld", "verified", "proven_before", "not_republished", "not_compared")
 PROBLEMS = ("missing", "extra", "doubled", "altered", "out_of_order", "not_republished")
 
 
@@ -42,7 +42,8 @@ class Difference:
 class PartitionProof:
     """What was compared of one source partition: record counts that were found equal, or not.
 
-    `withheld` records were kept back by the flow's rules; `verified` is 0 where a difference was found. `not_republished`
+    `withheld` records were kept back by the flow's rules; `verified` is 0 where a difference was found. `proven_before` of the
+    verified ones were compared by an earlier verification and not read again. `not_republished`
     records wait for the flow. `not_compared` ones were sent and have left the target, were sent after the cut, or precede
     the flow's `start`.
     """
@@ -54,6 +55,7 @@ class PartitionProof:
     republished: int
     withheld: int
     verified: int
+    proven_before: int = 0
     not_republished: int = 0
     not_compared: int = 0
 
@@ -66,20 +68,25 @@ class VerifyReport(JsonShown):
         >>> proof = PartitionProof(topic="orders", generation=1, partition=0, landed=9, republished=9, withheld=0, verified=9)
         >>> print(VerifyReport(flow="east->central", equal=True, partitions=(proof,), differences=()))
         verify east->central: ✓ equal · 9 records verified · 1 partition
-          topic   generation  partition  landed  republished  withheld  verified  not republished  not compared
-          orders           1          0       9            9         0         9                0             0
+          topic   generation  partition  landed  republished  withheld  verified  proven before  not republished  not compared
+          orders           1          0       9            9         0         9              0                0             0
     """
 
     flow: str
     equal: bool
     partitions: tuple[PartitionProof, ...]
     differences: tuple[Difference, ...]
-    json_also: ClassVar[tuple[str, ...]] = ("verified", "not_compared")
+    json_also: ClassVar[tuple[str, ...]] = ("verified", "proven_before", "not_compared")
 
     @property
     def verified(self) -> int:
         """How many records stand on source, relay and target alike, in partitions without a difference."""
         return sum(proof.verified for proof in self.partitions)
+
+    @property
+    def proven_before(self) -> int:
+        """How many of the verified records an earlier verification proved; they were not read again."""
+        return sum(proof.proven_before for proof in self.partitions)
 
     @property
     def not_compared(self) -> int:
@@ -143,8 +150,11 @@ def _whole_badge(reports: Sequence[VerifyReport]) -> Badge:
 
 def _facts(reports: Sequence[VerifyReport]) -> tuple[str, ...]:
     left = sum(one.not_compared for one in reports)
-    verified = f"{plural(sum(one.verified for one in reports), 'record')} verified"
-    return (verified, f"{plural(left, 'record')} not compared") if left else (verified,)
+    before = sum(one.proven_before for one in reports)
+    facts = [f"{plural(sum(one.verified for one in reports), 'record')} verified"]
+    facts += [f"{count(before)} of them proven before"] if before else []
+    facts += [f"{plural(left, 'record')} not compared"] if left else []
+    return tuple(facts)
 
 
 def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Table, ...]:
@@ -161,10 +171,10 @@ def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Tab
         key=lambda found: found[1].verified == found[1].republished,
     )
     proofs = [
-        (*of(one), p.topic, str(p.generation), str(p.partition), *(getattr(p, count) for count in COUNTS))
+        (*of(one), p.topic, str(p.generation), str(p.partition), *(getattr(p, name) for name in COUNTS))
         for one, p in unproven_first
     ]
-    first, counts = ["flow"] if named else [], [count.replace("_", " ") for count in COUNTS]
+    first, counts = ["flow"] if named else [], [name.replace("_", " ") for name in COUNTS]
     wrong = table("differences", [*first, "where", "problem", "topic", "partition", "offset", "records"], differences)
     title = "partitions" if differences else ""
     return (

@@ -80,6 +80,11 @@ class KnownMaps:
         text, own = self._question(text)
         return self.lake.ask(text, tables={**own, **tables}, **values)
 
+    def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
+        """Answer a question as `ask` does, in columns."""
+        text, own = self._question(text)
+        return self.lake.answer(text, tables={**own, **tables}, **values)
+
     def runs_text(self) -> tuple[str, dict[str, pa.Table]]:
         """Write what stands for `{runs}` in another question, and give the tables that it names."""
         return self._question("{runs}")

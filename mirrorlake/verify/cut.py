@@ -6,106 +6,33 @@ ledgers, then the relays. What comes later is past the cut and is said to be not
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
-from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
 from mirrorlake.offsets import Clusters, KnownMaps, known_maps, settled_ends
+from mirrorlake.verify.spans import Spans
 
-SOURCE_KEY = ["topic", "generation", "partition"]
-_KEY_DDL = "topic string, generation int, partition int"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LandedCount:
-    """What the relay holds of one source partition; `rows` is more than `records` where some stand there twice."""
-
-    rows: int
-    records: int
-    first: int
-    last: int
-
-
-class Relays:
-    """The relays of some sources at one version each, whatever is landed meanwhile. Threads may share them."""
-
-    def __init__(self, lake: Lake, aliases: Iterable[str]) -> None:
-        self._lake = lake
-        self._versions = {alias: lake.version(lake.relay_location(alias)) for alias in sorted(set(aliases))}
-        self._locks = {alias: threading.Lock() for alias in self._versions}
-        self._landed: dict[str, dict[SourcePartition, LandedCount]] = {}
-        # Upkeep cleans the log of a table: a version that is looked up again after minutes may be gone from it.
-        self._frames: dict[str, DataFrame] = {}
-
-    def landed(self, alias: str) -> Mapping[SourcePartition, LandedCount]:
-        """Count what the relay holds, per source partition."""
-        with self._locks[alias]:
-            if alias not in self._landed:
-                self._landed[alias] = self._count(alias)
-            return self._landed[alias]
-
-    def records(self, alias: str) -> DataFrame:
-        """Return the records of the relay, each once: of copies the one that was landed first."""
-        frame, doubled = self._frame(alias), self._doubled(alias)
-        if doubled is None:
-            return frame
-        copies = Window.partitionBy(*SOURCE_KEY, "offset").orderBy("landed_at")
-        first = frame.join(doubled, SOURCE_KEY, "left_semi").withColumn("copy", F.row_number().over(copies))
-        return frame.join(doubled, SOURCE_KEY, "left_anti").unionByName(first.where("copy = 1").drop("copy"))
-
-    def doubles(self, alias: str, topics: Iterable[str]) -> list[Difference]:
-        """List the records of some topics that stand in the relay more than once."""
-        doubled = self._doubled(alias)
-        if doubled is None:
-            return []
-        wanted = self._frame(alias).join(doubled, SOURCE_KEY, "left_semi").where(F.col("topic").isin(sorted(topics)))
-        copies = wanted.groupBy(*SOURCE_KEY, "offset").agg(F.count("*").alias("copies")).where("copies > 1")
-        return [
-            Difference.at(row, row.offset, where="relay", problem="doubled", records=row.copies)
-            for row in copies.orderBy(*SOURCE_KEY, "offset").limit(MOST_DIFFERENCES).collect()
-        ]
-
-    def _frame(self, alias: str) -> DataFrame:
-        if alias not in self._frames:
-            self._frames[alias] = self._lake.relay(alias, version=self._versions[alias])
-        return self._frames[alias]
-
-    def _doubled(self, alias: str) -> DataFrame | None:
-        keys = [
-            (s.topic, s.generation, s.partition) for s, held in self.landed(alias).items() if held.rows > held.records
-        ]
-        return F.broadcast(self._lake.spark.createDataFrame(keys, _KEY_DDL)) if keys else None
-
-    def _count(self, alias: str) -> dict[SourcePartition, LandedCount]:
-        # A bit for each offset: to count distinct ones by grouping would send every offset through a shuffle.
-        place = F.col("offset") + 1
-        pieces = (
-            self._frame(alias)
-            .groupBy(*SOURCE_KEY, F.bitmap_bucket_number(place).alias("bucket"))
-            .agg(
-                F.count("*").alias("rows"),
-                F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(place))).alias("records"),
-                F.min("offset").alias("first"),
-                F.max("offset").alias("last"),
-            )
-        )
-        counts = [F.sum(name).alias(name) for name in ("rows", "records")]
-        found = pieces.groupBy(*SOURCE_KEY).agg(*counts, F.min("first").alias("first"), F.max("last").alias("last"))
-        return {
-            SourcePartition(row.topic, row.generation, row.partition): LandedCount(
-                rows=row["rows"], records=row.records, first=row["first"], last=row["last"]
-            )
-            for row in found.collect()
-        }
+RUN_COLUMNS = (
+    "flow, source_topic, generation, source_partition, first_upstream, last_upstream, holes, target_topic, "
+    "target_partition, first_downstream, record_count, view"
+)
+_DUE = pa.schema(
+    [
+        ("flow", pa.string()),
+        ("topic", pa.string()),
+        ("generation", pa.int32()),
+        ("partition", pa.int32()),
+        ("first", pa.int64()),
+        ("end_at", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +72,20 @@ def _remote(flow: FlowConfig, topic: str) -> str | None:
         return flow.remote_topic(topic) if flow.carries(topic) else None
     except TopicNameError:
         return None
+
+
+def runs_within(cut: FixedCut, due: Iterable[tuple[str, SourcePartition, Spans]]) -> pa.Table | None:
+    """Read the runs of flows that hold a record of some upstream offsets; None for no offsets."""
+    rows = [
+        (flow, source.topic, source.generation, source.partition, span.first, span.end)
+        for flow, source, spans in due
+        for span in spans
+    ]
+    if not rows:
+        return None
+    return cut.maps.table(
+        f"SELECT {RUN_COLUMNS} FROM {{runs}} AS r WHERE EXISTS (SELECT 1 FROM {{due}} AS d WHERE r.flow = d.flow "  # noqa: S608
+        "AND r.source_topic = d.topic AND r.generation = d.generation AND r.source_partition = d.partition "
+        "AND r.last_upstream >= d.first AND r.first_upstream < d.end_at)",
+        tables={"due": pa.Table.from_pylist([dict(zip(_DUE.names, row, strict=True)) for row in rows], schema=_DUE)},
+    )

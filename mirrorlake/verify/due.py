@@ -6,12 +6,12 @@ Law E (accounted for): every landed record is republished, withheld, or named he
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import numpy as np
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.config.schema import FlowConfig
@@ -19,11 +19,15 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
 from mirrorlake.offsets import Clusters
 from mirrorlake.republish import merged_positions, read_lanes
-from mirrorlake.verify.cut import SOURCE_KEY
+from mirrorlake.verify.cut import FixedCut
+from mirrorlake.verify.places import Places
+from mirrorlake.verify.relays import Relay
+from mirrorlake.verify.spans import Span, Spans
 
 # A flow that runs commits every few seconds; one that has not for so long stands still.
 _STANDS_STILL_MS = 20_000
 _PATIENCE_S = 60.0
+_MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,14 @@ class Waiting:
     last: int
 
 
+class Lost(NamedTuple):
+    """Records that are lost on their way, and where they lie."""
+
+    source: SourcePartition
+    span: Span
+    difference: Difference
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """Where a flow stands in one source partition: it has to send from `begins`, and has come to `position`."""
@@ -42,49 +54,128 @@ class Bounds:
     begins: int
     position: int
 
+    @property
+    def span(self) -> Spans:
+        """The offsets that it is done with."""
+        return Spans([(self.begins, self.position)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """How many records of a source partition a flow withheld, and the first of them."""
+
+    records: int
+    first: int
+
+
+def withheld_by(cut: FixedCut, flow: str) -> dict[SourcePartition, Kept]:
+    """Count the withheld records of each source partition."""
+    rows = cut.maps.ask(
+        "SELECT topic, generation, partition, sum(record_count) AS records, min(first_offset) AS first_offset "
+        "FROM {kept} WHERE flow = :flow GROUP BY topic, generation, partition",
+        flow=flow,
+    )
+    return {
+        SourcePartition(row.topic, row.generation, row.partition): Kept(
+            records=int(row.records), first=int(row.first_offset)
+        )
+        for row in rows
+    }
+
 
 def owed(
-    relay: DataFrame, bounds: Mapping[SourcePartition, Bounds], mapped: Mapping[SourcePartition, int]
-) -> tuple[list[Difference], dict[SourcePartition, Waiting]]:
+    flow: str,
+    relay: Relay,
+    bounds: Mapping[SourcePartition, Bounds],
+    cut: FixedCut,
+    mapped: Mapping[SourcePartition, int],
+    removed: Mapping[SourcePartition, Spans],
+    due: Mapping[SourcePartition, Spans],
+) -> tuple[list[Lost], dict[SourcePartition, Waiting]]:
     """Tell the landed records that are lost between relay and target from those that wait.
 
-    `relay` holds each record once; partitions that `bounds` leaves out owe nothing; `mapped` counts what was sent or withheld.
+    Partitions that `bounds` leaves out owe nothing; `mapped` counts what was sent or withheld, `removed` are offsets that left
+    the relay, `due` those that are not proven yet. Counts of files tell whether anything is lost; only then are offsets read.
     """
-    rows = [(s.topic, s.generation, s.partition, b.begins, b.position) for s, b in bounds.items()]
-    if not rows:
-        return [], {}
-    frame = relay.sparkSession.createDataFrame(
-        rows, "topic string, generation int, partition int, begins bigint, position bigint"
-    )
-    is_done = F.col("offset") < F.col("position")
-    counts = (
-        relay.join(F.broadcast(frame), SOURCE_KEY)
-        .where("offset >= begins")
-        .groupBy(*SOURCE_KEY)
-        .agg(
-            F.count_if(is_done).alias("done"),
-            F.min(F.when(is_done, F.col("offset"))).alias("first_done"),
-            F.count_if(~is_done).alias("waiting"),
-            F.min(F.when(~is_done, F.col("offset"))).alias("first"),
-            F.max("offset").alias("last"),
-        )
-        .collect()
-    )
-    lost: list[Difference] = []
+    lost: list[Lost] = []
     waiting: dict[SourcePartition, Waiting] = {}
-    for row in counts:
-        source = SourcePartition(row.topic, row.generation, row.partition)
-        if row.done != mapped.get(source, 0):
-            offset = row.first_done if row.first_done is not None else row["first"]
-            records = max(1, row.done - mapped.get(source, 0))
-            lost.append(Difference.at(source, offset, where="target", problem="missing", records=records))
-        if row.waiting:
-            waiting[source] = Waiting(records=row.waiting, first=row["first"], last=row["last"])
+    for source, one in bounds.items():
+        gone = removed.get(source, Spans()) & one.span
+        done = relay.count(source, Span(one.begins, one.position))
+        if gone:
+            # Counts say nothing where records have left; what is proven need not be looked at.
+            lost += _lost(flow, source, relay, due.get(source, Spans()) & one.span, cut, gone)
+        elif done != mapped.get(source, 0):
+            lost += _lost(flow, source, relay, one.span, cut, gone)
+        left = _waiting(relay, source, one.position)
+        if left is not None:
+            waiting[source] = left
     return lost, waiting
 
 
+def _waiting(relay: Relay, source: SourcePartition, position: int) -> Waiting | None:
+    held = relay.landed.get(source)
+    if held is None or held.last < position:
+        return None
+    span = Span(position, held.last + 1)
+    first = relay.offsets(source, span)[0]
+    return Waiting(records=relay.count(source, span), first=int(first), last=held.last)
+
+
+def _lost(flow: str, source: SourcePartition, relay: Relay, among: Spans, cut: FixedCut, gone: Spans) -> list[Lost]:
+    """Name the records that no run holds, and those that a run holds and the relay does not."""
+    if not among:
+        return []
+    held = np.unique(relay.offsets(source, Span(among.first, among.end)))
+    sent, kept = _sent(flow, source, cut), _kept(flow, source, cut)
+    owes = Places.unchanged((span, 0) for span in among).find(held)[1]
+    unknown = np.flatnonzero(owes & ~sent.find(held)[1] & ~kept.find(held)[1])
+    found = []
+    for rows in np.split(unknown, np.flatnonzero(np.diff(unknown) > 1) + 1) if len(unknown) else ():
+        span = Span(int(held[rows[0]]), int(held[rows[-1]]) + 1)
+        found.append(
+            Lost(source, span, Difference.at(source, span.first, where="target", problem="missing", records=len(rows)))
+        )
+    for span in (Spans([*_spans_of(sent), *_spans_of(kept)]) & among) - gone:
+        low, high = np.searchsorted(held, span)
+        if high - low != span.end - span.first:
+            absent = np.setdiff1d(np.arange(span.first, span.end), held[low:high])
+            missing = Difference.at(source, int(absent[0]), where="relay", problem="missing", records=len(absent))
+            found.append(Lost(source, Span(int(absent[0]), int(absent[-1]) + 1), missing))
+    return found[:_MOST_SHOWN]
+
+
+def _spans_of(places: Places) -> Iterable[tuple[int, int]]:
+    return zip(places.upstream.tolist(), (places.upstream + places.lengths).tolist(), strict=True)
+
+
+def _sent(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
+    runs = cut.maps.table(
+        "SELECT first_upstream, last_upstream, holes, first_downstream FROM {runs} WHERE flow = :flow "
+        "AND source_topic = :topic AND generation = :generation AND source_partition = :partition",
+        flow=flow,
+        topic=source.topic,
+        generation=source.generation,
+        partition=source.partition,
+    )
+    return Places.of_runs(runs, np.zeros(len(runs), np.int64))
+
+
+def _kept(flow: str, source: SourcePartition, cut: FixedCut) -> Places:
+    rows = cut.maps.ask(
+        "SELECT ranges FROM {kept} WHERE flow = :flow AND topic = :topic AND generation = :generation "
+        "AND partition = :partition",
+        flow=flow,
+        topic=source.topic,
+        generation=source.generation,
+        partition=source.partition,
+    )
+    spans = Spans((part["first"], part["first"] + part["length"]) for row in rows for part in row.ranges)
+    return Places.unchanged((span, 0) for span in spans)
+
+
 def still_waiting(
-    relay: DataFrame, waiting: Mapping[SourcePartition, Waiting], flow: FlowConfig, clusters: Clusters
+    relay: Relay, waiting: Mapping[SourcePartition, Waiting], flow: FlowConfig, clusters: Clusters
 ) -> dict[SourcePartition, Waiting]:
     """Give a flow that moves time to send what waited at the cut, and return what it has not come to by then."""
     if not waiting:
@@ -103,8 +194,9 @@ def still_waiting(
             retry=retry_if_result(lambda over: not over), stop=stop_after_delay(_PATIENCE_S), wait=wait_fixed(0.25)
         )(is_over)
     left = {source: one for source, one in waiting.items() if reached.get(source, 0) <= one.last}
-    moved = {source: reached[source] for source, one in left.items() if reached.get(source, 0) > one.first}
-    if moved:
-        bounds = {source: Bounds(begins=position, position=position) for source, position in moved.items()}
-        left |= owed(relay, bounds, {})[1]
+    for source in list(left):
+        if reached.get(source, 0) > left[source].first:
+            now = _waiting(relay, source, reached[source])
+            if now is not None:
+                left[source] = now
     return left

@@ -15,10 +15,9 @@ from pyspark.sql import functions as F
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lake import Audit, Lake, OneWriter, quote
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.plan import Change
 from mirrorlake.render import Sheet, Shown, badge, plural, table
-from mirrorlake.verify.cut import SOURCE_KEY
 
 _PLACE = [*SOURCE_KEY, "offset"]
 _CONTENT = ["timestamp", "timestamp_type", "key", "value", "headers"]

@@ -34,7 +34,7 @@ class Timed:
     ended_at: datetime
 
 
-def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, spark_version: str) -> TrackedRun:
+def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig) -> TrackedRun:
     """Make the run of one flow's verification; the settings are those it was found under."""
     found, seconds = timed.found, (timed.ended_at - timed.began_at).total_seconds()
     sums = {name: sum(getattr(proof, name) for proof in found.partitions) for name in COUNTS}
@@ -59,8 +59,8 @@ def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, sp
         "lanes": flow.lanes,
         "rules": len(flow.rules),
         "settings": identity(plain(config)),
-        "mirrorlake": _version(),
-        "spark": spark_version,
+        "mirrorlake": _version("mirrorlake"),
+        "spark": _version("pyspark"),
     }
     title = f"{flow.name}: {'equal' if found.equal else 'different'}"
     return TrackedRun(
@@ -78,11 +78,11 @@ def verification_run(timed: Timed, flow: FlowConfig, config: MirrorConfig, *, sp
     )
 
 
-def _version() -> str:
+def _version(package: str) -> str:
     try:
-        return version("mirrorlake")
+        return version(package)
     except PackageNotFoundError:
-        # Run from a folder that was never installed.
+        # Run from a folder that was never installed, or on a platform that brings its own.
         return "unknown"
 
 
@@ -95,7 +95,7 @@ def track_verification(
     """
     if not tracker.is_on:
         return None
-    run_id = tracker.log(verification_run(timed, flow, config, spark_version=lake.spark.version))
+    run_id = tracker.log(verification_run(timed, flow, config))
     if run_id is not None:
         after = {"equal": timed.found.equal, "differences": len(timed.found.differences), "run_id": run_id}
         change = Change(where="lake", kind=VERIFICATION, name=flow.name, action="logged", after=after, flow=flow.name)

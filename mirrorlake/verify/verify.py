@@ -1,7 +1,7 @@
 """Verify: source, relay and target hold the same records, by count and by content; every difference is named.
 
-What is compared is a fixed cut (`verify/cut.py`), so flows may go on running. Records that rules changed on their way are
-compared with what the rules make of the relay's; of those that older rules changed, only their presence is checked.
+What is compared is a fixed cut (`verify/cut.py`), so flows may go on running. What was proven is kept in the table `proofs` and
+not read again. Both sides of a comparison are streams in order, so no query runs: one process reads each record once a hop.
 
 Law E (accounted for): what was not compared is never called equal. Landed records that a flow has not republished are
 differences of their own, and so are records that the relay holds twice.
@@ -9,291 +9,312 @@ differences of their own, and so are records that the relay holds twice.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import numpy as np
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake import Lake
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.loops.hops import HOP_KEY
+from mirrorlake.lake import (
+    RELAY_TARGET,
+    SOURCE_RELAY,
+    SOURCE_TARGET,
+    KnownTopic,
+    Lake,
+    Proof,
+    ProvenRange,
+    newest_topics,
+    proven_ranges,
+)
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.offsets import Clusters
 from mirrorlake.progress import Tell, silent
-from mirrorlake.verify.compare import Side, compare, held_by
-from mirrorlake.verify.cut import SOURCE_KEY, FixedCut, LandedCount, Relays
-from mirrorlake.verify.due import Bounds, owed, still_waiting
-from mirrorlake.verify.expected import Views, expected_records
+from mirrorlake.rules import View
+from mirrorlake.verify.cut import FixedCut, runs_within
+from mirrorlake.verify.due import Bounds, Kept, Lost, owed, still_waiting, withheld_by
+from mirrorlake.verify.hops import Hop
+from mirrorlake.verify.places import Places
+from mirrorlake.verify.relays import LandedCount, Relays
+from mirrorlake.verify.scope import Known, Scope, removed_spans
+from mirrorlake.verify.source_side import SourceSide, against_source, dense
+from mirrorlake.verify.spans import Spans
+from mirrorlake.verify.target_side import Key, Piece, TargetHop, TargetSide, against_target, by_feed, pieces_of
 
-_PLACE = ["topic", "partition"]
-# Downstream offsets `first..end - 1` of each target partition; None where its topic does not exist.
-Spans = Mapping[TopicPartition, tuple[int, int] | None]
-
-
-def verify_flow(
-    flow: FlowConfig,
-    *,
-    lake: Lake,
-    clusters: Clusters,
-    cut: FixedCut,
-    relays: Relays,
-    views: Views,
-    lost: Collection[str] = (),
-    tell: Tell = silent,
-) -> VerifyReport:
-    """Compare the three places where a record of the flow stands; a source in `lost` is not asked.
-
-    What the source no longer holds is compared between relay and target only; of a lake cluster the relay itself is the source,
-    and its offsets are dense. `cut` is of every flow into this target, `relays` are of their sources and were taken after it.
-
-    Raises:
-        ClusterError: a cluster does not answer.
-    """
-    landed = {s: held for s, held in relays.landed(flow.source).items() if flow.carries(s.topic)}
-    carried = sorted({s.topic for s in landed})
-    relay = relays.records(flow.source).where(F.col("topic").isin(carried))
-    remotes = {flow.remote_topic(topic) for topic in carried}
-    pieces = _pieces(cut.maps.runs_frame().where(F.col("target_topic").isin(sorted(remotes))))
-    mine = [piece for piece in pieces if piece.flow == flow.name]
-    kept = _kept(cut.maps.withheld_frame().where(F.col("flow") == flow.name))
-    at_source, at_target = sum(one.records for one in landed.values()), sum(piece.records for piece in mine)
-    whole, phase = at_source + at_target, f"verify {flow.name}"
-    tell(phase, 0, whole)
-    differences = relays.doubles(flow.source, carried)
-    if clusters.config.cluster(flow.source).is_lake:
-        differences += _not_dense(landed)
-    elif flow.source not in lost:
-        differences += _against_source(lake, Side.of(flow.source, clusters), relay, landed)
-    tell(phase, at_source, whole)
-    target = Side.of(flow.target, clusters)
-    spans = _spans(target, cut, pieces)
-    differences += _against_target(lake, target, spans, cut, pieces, relays=relays, views=views)
-    sent: Counter[SourcePartition] = Counter()
-    places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in landed}
-    for piece in mine:
-        sent[piece.source] += piece.records
-        places.setdefault(piece.source, set()).add((piece.target.topic, piece.target.partition))
-    mapped = {s: sent[s] + kept.get(s, (0, 0))[0] for s in landed}
-    unsent, waiting = owed(relay, _bounds(flow, lake, cut, landed, mine, kept), mapped)
-    differences += unsent
-    left = still_waiting(relay, waiting, flow, clusters)
-    differences += [
-        Difference.at(s, one.first, where="relay", problem="not_republished", records=one.records)
-        for s, one in left.items()
-    ]
-    tell(phase, whole, whole)
-    compared = _compared(cut, spans, mine, flow.name)
-    wrong = {(d.topic, d.partition) for d in differences if d.problem != "not_republished"}
-    proofs = tuple(
-        PartitionProof(
-            topic=s.topic,
-            generation=s.generation,
-            partition=s.partition,
-            landed=one.records,
-            republished=sent[s],
-            withheld=(withheld := kept.get(s, (0, 0))[0]),
-            verified=0 if places[s] & wrong else compared[s],
-            not_republished=(owing := left[s].records if s in left else 0),
-            not_compared=max(0, one.records - withheld - compared[s] - owing),
-        )
-        for s, one in sorted(landed.items())
-    )
-    found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
-    return VerifyReport(flow=flow.name, equal=not found, partitions=proofs, differences=tuple(found))
+_LANDING_KINDS = (SOURCE_RELAY, SOURCE_TARGET)
+_SENDING_KINDS = (RELAY_TARGET, SOURCE_TARGET)
+_PHASE = "verify"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """The runs of one flow between two partitions: how many records, and the first on both ends; `end` is downstream."""
+class Verification:
+    """What was found of each flow, and what is proven by it, to be written down."""
 
-    flow: str
-    source: SourcePartition
-    target: TopicPartition
-    records: int
-    first_upstream: int
-    first: int
-    end: int
+    reports: tuple[VerifyReport, ...]
+    proofs: tuple[Proof, ...]
 
 
-def _pieces(runs: DataFrame) -> list[_Piece]:
-    rows = runs.groupBy(
-        "flow", "source_topic", "generation", "source_partition", "target_topic", "target_partition"
-    ).agg(
-        F.sum("record_count").alias("records"),
-        F.min("first_upstream").alias("first_upstream"),
-        F.min("first_downstream").alias("first"),
-        F.max(F.col("first_downstream") + F.col("record_count")).alias("end"),
-    )
-    return [
-        _Piece(
-            flow=row.flow,
-            source=SourcePartition(row.source_topic, row.generation, row.source_partition),
-            target=TopicPartition(row.target_topic, row.target_partition),
-            records=row.records,
-            first_upstream=row.first_upstream,
-            first=row["first"],
-            end=row.end,
-        )
-        for row in rows.collect()
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stand:
+    """Where a flow stands at the cut: what was landed, sent and withheld of it, and what is proven of it."""
 
+    flow: FlowConfig
+    landed: Mapping[SourcePartition, LandedCount]
+    bounds: Mapping[SourcePartition, Bounds]
+    mine: Sequence[Piece]
+    kept: Mapping[SourcePartition, Kept]
+    ranges: Sequence[ProvenRange]
+    due: Mapping[SourcePartition, Spans]
+    unproven: Mapping[SourcePartition, Spans]
 
-def _kept(withheld: DataFrame) -> dict[SourcePartition, tuple[int, int]]:
-    """Count the withheld records of each source partition, and find the first offset."""
-    rows = withheld.groupBy(*SOURCE_KEY).agg(
-        F.sum("record_count").alias("records"), F.min("first_offset").alias("first")
-    )
-    return {
-        SourcePartition(row.topic, row.generation, row.partition): (row.records, row["first"]) for row in rows.collect()
-    }
-
-
-def _against_source(
-    lake: Lake, source: Side, relay: DataFrame, landed: Mapping[SourcePartition, LandedCount]
-) -> list[Difference]:
-    newest: dict[TopicPartition, SourcePartition] = {}
-    for key in landed:
-        tp = TopicPartition(key.topic, key.partition)
-        if tp not in newest or newest[tp].generation < key.generation:
-            newest[tp] = key
-    existing = source.admin.describe({tp.topic for tp in newest})
-    newest = {tp: key for tp, key in newest.items() if tp.topic in existing}
-    earliest, ends = source.admin.earliest(newest), source.admin.latest(newest)
-    # A log that went back ends before what was landed: of the rest only relay and target are left to compare.
-    ranges = {
-        tp: (max(earliest[tp], landed[key].first), min(landed[key].last + 1, ends[tp])) for tp, key in newest.items()
-    }
-    held = held_by(lake, source, ranges)
-    if held is None:
-        return []
-    rows = [(tp.topic, newest[tp].generation, tp.partition, low, end) for tp, (low, end) in ranges.items() if low < end]
-    spans = lake.spark.createDataFrame(rows, "topic string, generation int, partition int, low bigint, end bigint")
-    mine = relay.join(F.broadcast(spans), SOURCE_KEY).where("offset >= low and offset < end").drop("low", "end")
-    held = held.join(F.broadcast(spans.select(*SOURCE_KEY)), _PLACE)
-    return compare(held, mine, keys=SOURCE_KEY, where="relay")
-
-
-def _not_dense(landed: Mapping[SourcePartition, LandedCount]) -> list[Difference]:
-    """Name the published partitions whose offsets are not 0, 1, 2, ..."""
-    return [
-        Difference.at(key, held.first, where="relay", problem="missing")
-        for key, held in landed.items()
-        if held.records != held.last + 1
-    ]
-
-
-def _spans(target: Side, cut: FixedCut, pieces: Iterable[_Piece]) -> Spans:
-    firsts: dict[TopicPartition, int] = {}
-    mapped: dict[TopicPartition, int] = {}
-    for piece in pieces:
-        firsts[piece.target] = min(firsts.get(piece.target, piece.first), piece.first)
-        mapped[piece.target] = max(mapped.get(piece.target, piece.end), piece.end)
-    existing = target.admin.describe({tp.topic for tp in firsts})
-    earliest = target.admin.earliest([tp for tp in firsts if tp.topic in existing])
-    return {
-        tp: (max(earliest[tp], first), cut.ends.get(tp, mapped[tp])) if tp.topic in existing else None
-        for tp, first in firsts.items()
-    }
-
-
-def _against_target(
-    lake: Lake,
-    target: Side,
-    spans: Spans,
-    cut: FixedCut,
-    pieces: Iterable[_Piece],
-    *,
-    relays: Relays,
-    views: Views,
-) -> list[Difference]:
-    gone = [Difference.at(tp, -1, where="target", problem="missing") for tp, span in spans.items() if span is None]
-    ranges = {tp: span for tp, span in spans.items() if span is not None and span[0] < span[1]}
-    held = held_by(lake, target, ranges)
-    runs = cut.maps.runs_frame().where(F.col("target_topic").isin(sorted({tp.topic for tp in ranges})))
-    expected = None if held is None else expected_records(relays, runs, views)
-    if held is None or expected is None:
-        return gone
-    bounds = F.broadcast(
-        lake.spark.createDataFrame(
-            [(tp.topic, tp.partition, low, end) for tp, (low, end) in ranges.items()],
-            "topic string, partition int, low bigint, end bigint",
-        )
-    )
-
-    def within(frame: DataFrame) -> DataFrame:
-        return frame.join(bounds, _PLACE).where("offset >= low and offset < end").drop("low", "end")
-
-    place = [*_PLACE, "offset"]
-    wanted = within(expected.records)
-    placed = None if expected.placed is None else within(expected.placed)
-    shared = _with_own_records(cut, pieces)
-    if shared:
-        known = wanted.select(*place) if placed is None else wanted.select(*place).unionByName(placed.select(*place))
-        is_ours = _by_a_flow(shared)
-        held = held.where(is_ours).unionByName(
-            held.where(~is_ours).join(known, place, "left_semi").select(*held.columns)
-        )
-    if placed is not None:
-        lost = placed.join(held, place, "left_anti").orderBy(*place).limit(MOST_DIFFERENCES)
-        gone += [Difference.at(row, row.offset, where="target", problem="missing") for row in lost.collect()]
-        held = held.join(placed, place, "left_anti")
-    return gone + compare(wanted, held, keys=_PLACE, where="target")
-
-
-def _with_own_records(cut: FixedCut, pieces: Iterable[_Piece]) -> dict[str, list[str]]:
-    """Find the remote topics that the target itself may write to, each with the aliases that its flows come from.
-
-    Every record that such a flow writes says so in its last hop (`model/loops/hops.py`); one without is not the flow's.
-    """
-    writers: dict[str, set[str]] = {}
-    for piece in pieces:
-        writers.setdefault(piece.target.topic, set()).add(piece.flow)
-    return {
-        topic: sorted({cut.flows[name].source for name in names})
-        for topic, names in writers.items()
-        if all(cut.flows[name].adds_hops for name in names)
-    }
-
-
-def _by_a_flow(shared: Mapping[str, Iterable[str]]) -> Column:
-    """Tell whether a record is a flow's: its topic is nobody else's, or its last hop names a source of its flows."""
-    hops = F.filter("headers", lambda header: header["key"] == HOP_KEY)
-    alias = F.split_part(F.try_element_at(hops, F.lit(-1))["value"].cast("string"), F.lit("/"), F.lit(1))
-    is_ours = ~F.col("topic").isin(sorted(shared))
-    for topic, aliases in sorted(shared.items()):
-        is_ours |= (F.col("topic") == topic) & F.coalesce(alias.isin(list(aliases)), F.lit(False))
-    return is_ours
-
-
-def _compared(cut: FixedCut, spans: Spans, mine: Iterable[_Piece], flow: str) -> Counter[SourcePartition]:
-    """Count the records of each source partition that were compared on the target: what it still holds, up to the cut."""
-    bounds = {tp: span or (0, 0) for tp, span in spans.items()}
-    counts: Counter[SourcePartition] = Counter()
-    clipped = []
-    for piece in mine:
-        low, end = bounds[piece.target]
-        if low <= piece.first and piece.end <= end:
-            counts[piece.source] += piece.records
-        else:
-            s, target = piece.source, piece.target
-            clipped.append((s.topic, s.generation, s.partition, target.topic, target.partition, low, end))
-    if not clipped:
+    @property
+    def sent(self) -> Counter[SourcePartition]:
+        """Count the records that were sent."""
+        counts: Counter[SourcePartition] = Counter()
+        for piece in self.mine:
+            counts[piece.key.source] += piece.records
         return counts
-    keys = ["source_topic", "generation", "source_partition", "target_topic", "target_partition"]
-    frame = cut.maps.lake.spark.createDataFrame(
-        clipped,
-        "source_topic string, generation int, source_partition int, target_topic string, target_partition int, "
-        "low bigint, end bigint",
-    )
-    upto = F.least(F.col("first_downstream") + F.col("record_count"), "end")
-    held = F.greatest(F.lit(0), upto - F.greatest("first_downstream", "low"))
-    runs = cut.maps.runs_frame().where(F.col("flow") == flow).join(F.broadcast(frame), keys)
-    for row in runs.groupBy(*keys[:3]).agg(F.sum(held).alias("records")).collect():
-        counts[SourcePartition(row.source_topic, row.generation, row.source_partition)] += row.records
-    return counts
+
+
+class Verifier:
+    """Compare flows at a cut; the relays were looked at after it.
+
+    Args:
+        flows: those to compare.
+        cuts: of every target, with all flows into it.
+        relays: those of all sources of these flows.
+        views: what the rules make of records, by flow.
+        options: of consumers, by cluster.
+        lost: sources that are not asked: of their flows, relay and target are compared.
+    """
+
+    def __init__(
+        self,
+        flows: Iterable[FlowConfig],
+        *,
+        lake: Lake,
+        clusters: Clusters,
+        cuts: Mapping[str, FixedCut],
+        relays: Relays,
+        views: Mapping[str, View],
+        options: Callable[[str], Mapping[str, str]],
+        scope: Scope,
+        lost: Collection[str] = (),
+        tell: Tell = silent,
+    ) -> None:
+        self._flows = tuple(flows)
+        self._lake = lake
+        self._clusters = clusters
+        self._cuts = cuts
+        self._relays = relays
+        self._views = views
+        self._options = options
+        self._scope = scope
+        self._lost = frozenset(lost)
+        self._tell = tell
+        self._recorded: dict[str, dict[str, KnownTopic]] = {}
+        self._removed: dict[str, dict[SourcePartition, Spans]] = {}
+        self._done = 0
+        self._whole = 0
+        self._lock = threading.Lock()
+
+    def run(self) -> Verification:
+        """Compare both hops of all flows.
+
+        Raises:
+            ClusterError: a cluster does not answer.
+        """
+        aliases = {flow.source for cut in self._cuts.values() for flow in cut.flows.values()}
+        for alias in sorted(aliases):
+            self._recorded[alias] = newest_topics(self._lake, alias, "source")
+            self._removed[alias] = removed_spans(self._lake, alias)
+        ranges = {flow.name: proven_ranges(self._lake, flow) for flow in self._flows}
+        pieces = self._pieces()
+        stands = [self._stand(flow, ranges[flow.name], pieces[flow.target]) for flow in self._flows]
+        self._whole = self._count_due(stands)
+        self._tell(_PHASE, 0, self._whole)
+        landing = {alias: self._landing(alias, stands) for alias in sorted({flow.source for flow in self._flows})}
+        sending = {
+            target: self._sending(target, stands, pieces[target]) for target in sorted({f.target for f in self._flows})
+        }
+        proofs = [proof for hop in (*landing.values(), *sending.values()) for proof in hop.proofs]
+        reports = []
+        for stand in stands:
+            report, lost = self._report(stand, landing[stand.flow.source], sending[stand.flow.target])
+            reports.append(report)
+            proofs += [self._differs(stand, one) for one in lost]
+        self._tell(_PHASE, self._whole, self._whole)
+        return Verification(reports=tuple(reports), proofs=tuple(proofs))
+
+    def _pieces(self) -> dict[str, list[Piece]]:
+        found = {}
+        for target, cut in self._cuts.items():
+            remotes = {
+                flow.remote_topic(source.topic)
+                for flow in self._flows
+                if flow.target == target
+                for source in self._relays[flow.source].landed
+                if flow.carries(source.topic)
+            }
+            found[target] = pieces_of(cut, remotes) if remotes else []
+        return found
+
+    def _stand(self, flow: FlowConfig, ranges: Sequence[ProvenRange], pieces: Sequence[Piece]) -> _Stand:
+        cut = self._cuts[flow.target]
+        landed = {s: held for s, held in self._relays[flow.source].landed.items() if flow.carries(s.topic)}
+        mine = [piece for piece in pieces if piece.key.flow == flow.name]
+        kept = withheld_by(cut, flow.name)
+        # What has left the relay altogether is still the flow's.
+        known = {*landed, *(piece.key.source for piece in mine)}
+        bounds = _bounds(flow, self._lake, cut, known, mine, kept)
+        remotes = {flow.remote_topic(topic) for topic in {s.topic for s in known}}
+        states = self._clusters.admin(flow.target).describe(remotes)
+        proven = Known.of(
+            ranges,
+            _SENDING_KINDS,
+            sources=self._ids(flow.source),
+            targets={name: known_id(state.topic_id) for name, state in states.items()},
+        )
+        unproven = {s: one.span - proven.proven.get(s, Spans()) for s, one in bounds.items()}
+        due = {s: self._scope.of(flow.source, s, proven.left(s, one.span, self._scope)) for s, one in bounds.items()}
+        return _Stand(
+            flow=flow,
+            landed=landed,
+            bounds=bounds,
+            mine=mine,
+            kept=kept,
+            ranges=ranges,
+            due={s: spans for s, spans in due.items() if spans},
+            unproven=unproven,
+        )
+
+    def _count_due(self, stands: Sequence[_Stand]) -> int:
+        landed = {(stand.flow.source, s): held.records for stand in stands for s, held in stand.landed.items()}
+        return sum(landed.values()) + sum(sum(stand.sent.values()) for stand in stands)
+
+    def _ids(self, alias: str) -> dict[str, str]:
+        return {name: topic.topic_id for name, topic in self._recorded[alias].items()}
+
+    def _more(self, records: int) -> None:
+        with self._lock:
+            self._done = min(self._whole, self._done + records)
+            self._tell(_PHASE, self._done, self._whole)
+
+    def _landing(self, alias: str, stands: Sequence[_Stand]) -> Hop:
+        mine = [stand for stand in stands if stand.flow.source == alias]
+        # Proofs of this hop are the same for every flow from the source.
+        known = Known.of(mine[0].ranges, _LANDING_KINDS, sources=self._ids(alias), targets={})
+        side = SourceSide(
+            alias=alias,
+            relay=self._relays[alias],
+            topics=frozenset(s.topic for stand in mine for s in stand.landed),
+            known=known,
+            recorded=self._recorded[alias],
+            removed=self._removed[alias],
+            options=self._options(alias),
+        )
+        if self._clusters.config.cluster(alias).is_lake:
+            hop = dense(side, self._scope)
+        elif alias in self._lost:
+            hop = Hop()
+        else:
+            hop = against_source(side, self._clusters.admin(alias), self._scope, self._more)
+        hop.differences += self._relays.doubles(alias, side.topics)
+        return hop
+
+    def _sending(self, target: str, stands: Sequence[_Stand], pieces: Sequence[Piece]) -> TargetHop:
+        mine = [stand for stand in stands if stand.flow.target == target]
+        side = TargetSide(
+            alias=target,
+            cut=self._cuts[target],
+            relays=self._relays,
+            views=self._views,
+            pieces=pieces,
+            due={Key(stand.flow.name, s): spans for stand in mine for s, spans in stand.due.items()},
+            begins={Key(stand.flow.name, s): one.begins for stand in mine for s, one in stand.bounds.items()},
+            chosen=frozenset(stand.flow.name for stand in mine),
+            removed=self._removed,
+            source_ids={alias: self._ids(alias) for alias in self._recorded},
+            options=self._options(target),
+        )
+        return against_target(side, self._clusters.admin(target), self._scope, self._more)
+
+    def _report(self, stand: _Stand, landing: Hop, sending: TargetHop) -> tuple[VerifyReport, list[Lost]]:
+        flow, relay, cut = stand.flow, self._relays[stand.flow.source], self._cuts[stand.flow.target]
+        sent, removed = stand.sent, self._removed[flow.source]
+        mapped = {s: sent[s] + (stand.kept[s].records if s in stand.kept else 0) for s in stand.bounds}
+        lost, waiting = owed(flow.name, relay, stand.bounds, cut, mapped, removed, stand.unproven)
+        left = still_waiting(relay, waiting, flow, self._clusters)
+        places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in stand.landed}
+        for piece in stand.mine:
+            places.setdefault(piece.key.source, set()).add((piece.target.topic, piece.target.partition))
+        remotes = {flow.remote_topic(s.topic) for s in places}
+        differences = [d for d in landing.differences if flow.carries(d.topic)]
+        differences += [d for d in sending.differences if d.topic in remotes]
+        differences += [one.difference for one in lost]
+        wrong = {(d.topic, d.partition) for d in differences}
+        differences += [
+            Difference.at(s, one.first, where="relay", problem="not_republished", records=one.records)
+            for s, one in left.items()
+        ]
+        before = self._proven_before(stand, sent)
+        partitions = []
+        for s in sorted(places):
+            held = stand.landed[s].records if s in stand.landed else 0
+            withheld = stand.kept[s].records if s in stand.kept else 0
+            verified = before[s] + sending.verified[Key(flow.name, s)]
+            owing = left[s].records if s in left else 0
+            partitions.append(
+                PartitionProof(
+                    topic=s.topic,
+                    generation=s.generation,
+                    partition=s.partition,
+                    landed=held,
+                    republished=sent[s],
+                    withheld=withheld,
+                    verified=0 if places[s] & wrong else verified,
+                    proven_before=0 if places[s] & wrong else before[s],
+                    not_republished=owing,
+                    not_compared=max(0, held - withheld - verified - owing),
+                )
+            )
+        found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
+        report = VerifyReport(flow=flow.name, equal=not found, partitions=tuple(partitions), differences=tuple(found))
+        return report, lost
+
+    def _proven_before(self, stand: _Stand, sent: Mapping[SourcePartition, int]) -> Counter[SourcePartition]:
+        """Count the records that earlier verifications proved and that this one did not read again."""
+        if self._scope.full:
+            return Counter()
+        missing: Counter[SourcePartition] = Counter()
+        name = stand.flow.name
+        runs = runs_within(
+            self._cuts[stand.flow.target], ((name, s, spans) for s, spans in stand.unproven.items() if sent[s])
+        )
+        for key, mine in by_feed(runs) if runs is not None else ():
+            places = Places.of_runs(mine, np.zeros(len(mine), np.int64))
+            missing[key.source] = places.upstream_within(stand.unproven[key.source]).records
+        return Counter({s: count - missing[s] for s, count in sent.items() if s in stand.bounds and count > missing[s]})
+
+    def _differs(self, stand: _Stand, lost: Lost) -> Proof:
+        flow = stand.flow
+        return Proof(
+            kind=RELAY_TARGET,
+            source=flow.source,
+            flow=flow.name,
+            partition=lost.source,
+            first_upstream=lost.span.first,
+            last_upstream=lost.span.end - 1,
+            begins_at=stand.bounds[lost.source].begins,
+            how="different",
+            records=0,
+            target_topic=flow.remote_topic(lost.source.topic),
+            relay_version=self._relays[flow.source].version,
+            source_topic_id=self._ids(flow.source).get(lost.source.topic),
+        )
 
 
 def _bounds(
@@ -301,8 +322,8 @@ def _bounds(
     lake: Lake,
     cut: FixedCut,
     landed: Iterable[SourcePartition],
-    mine: Iterable[_Piece],
-    kept: Mapping[SourcePartition, tuple[int, int]],
+    mine: Iterable[Piece],
+    kept: Mapping[SourcePartition, Kept],
 ) -> dict[SourcePartition, Bounds]:
     """Find where the flow stands in each source partition that it owes something of.
 
@@ -310,9 +331,10 @@ def _bounds(
     another mirror, unless a run before it says that the takeover never came about. What precedes the place at which a remote
     topic was accepted empty stood in a topic that was deleted.
     """
-    firsts = {s: first for s, (_, first) in kept.items()}
+    firsts = {s: one.first for s, one in kept.items()}
     for piece in mine:
-        firsts[piece.source] = min(firsts.get(piece.source, piece.first_upstream), piece.first_upstream)
+        s = piece.key.source
+        firsts[s] = min(firsts.get(s, piece.first_upstream), piece.first_upstream)
     positions = cut.maps.positions[flow.name]
     taken_over = {**_taken_over(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
     found = {}

@@ -14,9 +14,22 @@ _COLUMNS = ("began_at", "name", "equal", "verified", "differences", "seconds", "
 
 
 @command()
-def verify(cli: Invocation, flow: Flow = None) -> int:
-    """Compare source, relay and target, by count and by content, and list every difference."""
-    found = cli.mirror.verify(flow)
+def verify(
+    cli: Invocation,
+    flow: Flow = None,
+    full: Annotated[bool, typer.Option("--full", help="Compare what is proven already, too.")] = False,
+    since: Annotated[str | None, typer.Option("--since", help="Records from this time on, ISO 8601.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Records before this time, ISO 8601.")] = None,
+    sample: Annotated[
+        float | None,
+        typer.Option("--sample", help="Percent of the records, chosen by chance; proves nothing for later."),
+    ] = None,
+) -> int:
+    """Compare source, relay and target, by count and by content, and list every difference.
+
+    What was proven before is not read again.
+    """
+    found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample)
     cli.answer(found)
     return 0 if found.equal else 1
 

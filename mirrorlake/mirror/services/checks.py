@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
@@ -11,10 +12,12 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from mirrorlake import tracking, verify
-from mirrorlake.config import identity, plain
+from mirrorlake.config import identity, moment, plain
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import UsageError
 from mirrorlake.kafka import Groups
 from mirrorlake.lag import Lag, Report, Retention, SampledMoment, Sampler, SampleSites, Status, make_report, read_status
+from mirrorlake.lake import write_proofs
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.verify import VerifyReport, VerifyReports
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mirrorlake.tracking import Tracker
-    from mirrorlake.verify import Timed
 
 # The time between two looks where neither the settings nor the command give one.
 _SAMPLE_S = 30.0
@@ -156,50 +158,67 @@ class Checks:
 
     # -- verification ---------------------------------------------------------------------------------------------
 
-    def verify(self, flow: str | None, *, lost: Collection[str] = ()) -> VerifyReports:
+    def verify(
+        self,
+        flow: str | None,
+        *,
+        full: bool = False,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        sample: float | None = None,
+        lost: Collection[str] = (),
+    ) -> VerifyReports:
         """Compare source, relay and target of each flow at a fixed cut (see `Mirror.verify`).
 
         Sources in `lost` are not asked: of their flows, relay and target are compared.
         """
         connections = self._connections
         chosen = connections.chosen(flow)
+        first, last = (None if text is None else moment(text) for text in (since, until))
+        if sample is not None and not 0 < sample <= 100:
+            raise UsageError(f"a sample of {sample} percent is none", remedy="mirrorlake verify --sample 5")
         into = {
             target: self._with_redrives(target, connections.config.flows_to(target))
             for target in {f.target for f in chosen}
         }
         sources = {each.source for flows in into.values() for each in flows}
         connections.lake.create_all(sources)
+        began_at, verification = connections.now(), uuid.uuid4().hex
         cuts = {target: verify.take_cut(connections.lake, flows, connections) for target, flows in into.items()}
-        relays, views = verify.Relays(connections.lake, sources), self._views()
-
-        def compare(each: FlowConfig) -> Timed:
-            began_at = connections.now()
-            found = verify.verify_flow(
-                each,
+        relays = verify.Relays(connections.lake, sources)
+        scope = verify.Scope(
+            full=full,
+            between=None if first is last is None else verify.between(connections.lake, sources, first, last),
+            sample=None if sample is None else sample / 100,
+            seed=verification,
+        )
+        with connections.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
+            work = verify.Verifier(
+                chosen,
                 lake=connections.lake,
                 clusters=connections,
-                cut=cuts[each.target],
+                cuts=cuts,
                 relays=relays,
-                views=views,
+                views=self._views(),
+                options=connections.reader_options,
+                scope=scope,
                 lost=lost,
                 tell=board.tell,
             )
-            return verify.Timed(found=found, began_at=began_at, ended_at=connections.now())
-
-        self.tracker.warm_up()
-        # Much of a small comparison is planning and waiting, which several flows can do side by side.
-        with connections.board() as board, ThreadPoolExecutor(4, thread_name_prefix="verify") as pool:
-            calls = [pool.submit(compare, each) for each in chosen]
-            while wait(calls, timeout=DRAW_EVERY_S).not_done:
+            self.tracker.warm_up()
+            call = pool.submit(work.run)
+            while wait([call], timeout=DRAW_EVERY_S).not_done:
                 board.tick()
-            results = [one.result() for one in calls]
-        for each, timed in zip(chosen, results, strict=True):
+            found = call.result()
+        ended_at = connections.now()
+        write_proofs(connections.lake, found.proofs, verification=verification, at=began_at)
+        for each, report in zip(chosen, found.reports, strict=True):
+            timed = verify.Timed(found=report, began_at=began_at, ended_at=ended_at)
             verify.track_verification(
                 timed, each, connections.config, tracker=self.tracker, lake=connections.lake, now=connections.now
             )
-        verified_at = connections.now()
-        self._verified |= {timed.found.flow: (timed.found, verified_at) for timed in results}
-        return VerifyReports(timed.found for timed in results)
+        self._verified |= {report.flow: (report, ended_at) for report in found.reports}
+        return VerifyReports(found.reports)
 
     def _with_redrives(self, target: str, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows into a target, and the flows that sent quarantined records of theirs again."""

@@ -71,6 +71,12 @@ def test_law_e_proven_is_what_both_hops_prove_without_a_gap(lake: Lake) -> None:
     assert proven_until(lake, FLOW) == {ORDERS: 100}, "law E: the relay was not compared with the source"
     prove(lake, landed(100, 149, how="gone"), minutes=5)
     assert proven_until(lake, FLOW) == {ORDERS: 150}
+    prove(lake, sent(70, 70, how="different"), minutes=6)
+    assert proven_until(lake, FLOW) == {ORDERS: 150}, "another kind proves it"
+    prove(lake, sent(45, 45, how="different"), sent(120, 120, how="different"), minutes=7)
+    assert proven_until(lake, FLOW) == {ORDERS: 45}, "law E: what is known to differ counts as proven"
+    prove(lake, sent(40, 50), minutes=8)
+    assert proven_until(lake, FLOW) == {ORDERS: 120}
 
 
 def test_a_flow_and_landing_begin_where_they_begin(lake: Lake) -> None:

@@ -195,7 +195,14 @@ def found() -> Timed:
     difference = Difference(where="target", problem="missing", topic="<script>", partition=0, offset=7)
     proofs = tuple(
         PartitionProof(
-            topic="orders", generation=1, partition=p, landed=60, republished=50, withheld=5, verified=50 * p
+            topic="orders",
+            generation=1,
+            partition=p,
+            landed=60,
+            republished=50,
+            withheld=5,
+            verified=50 * p,
+            proven_before=20 * p,
         )
         for p in (0, 1)
     )
@@ -205,13 +212,14 @@ def found() -> Timed:
 
 def test_a_verification_becomes_figures_that_can_be_compared() -> None:
     config = settings()
-    run = verification_run(found(), config.flow("east->central"), config, spark_version="4.0.5")
+    run = verification_run(found(), config.flow("east->central"), config)
     assert run.figures == {
         "equal": 0.0,
         "landed": 120,
         "republished": 100,
         "withheld": 10,
         "verified": 50,
+        "proven_before": 20,
         "not_republished": 0,
         "not_compared": 0,
         "offset_lag": 10,
@@ -233,12 +241,12 @@ def test_a_verification_becomes_figures_that_can_be_compared() -> None:
 
 def test_a_run_holds_no_secret_and_no_markup_of_a_topic() -> None:
     config = settings()
-    run = verification_run(found(), config.flow("east->central"), config, spark_version="4.0.5")
+    run = verification_run(found(), config.flow("east->central"), config)
     assert "hunter2" not in repr(run)
     assert "east:9092" not in repr(run), "settings are a fingerprint only"
     assert "<script>" not in run.reports["verification.html"]
     other = settings().model_copy(update={"lake": settings(root="/lakes/two").lake})
-    again = verification_run(found(), other.flow("east->central"), other, spark_version="4.0.5")
+    again = verification_run(found(), other.flow("east->central"), other)
     assert run.parameters["settings"] != again.parameters["settings"]
 
 

@@ -1,0 +1,179 @@
+"""The content of records as columns: equal or not, which of them differ, and a digest that does not know of chunks.
+
+Law C (bytes): null and empty are different, headers count in their order with their duplicates; a record without headers has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrorlake.lake import RELAY, arrow_type
+
+Flags = npt.NDArray[np.bool_]
+Offsets = npt.NDArray[np.int64]
+
+_HEADERS = arrow_type(RELAY.columns["headers"][0])
+# Times as microseconds since 1970, as the relay has them.
+CONTENT = pa.schema(
+    [
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+        ("kind", pa.int32()),
+    ]
+)
+_NO_KIND = -2
+_MS = 1000
+_BLOBS = ("key", "value")
+
+
+def content_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Give columns of the relay, or of a fetch, the types of `CONTENT`; `kind` is the timestamp's type, where there is one."""
+    names = rows.schema.names
+    kind = rows.column("timestamp_type") if "timestamp_type" in names else _no_kinds(len(rows))
+    columns = [rows.column(name) for name in ("timestamp", "key", "value", "headers")]
+    stamps = columns[0].cast(pa.timestamp("us", columns[0].type.tz)).cast(pa.int64())
+    others = [
+        column if column.type == CONTENT.field(name).type else column.cast(CONTENT.field(name).type)
+        for name, column in zip(("key", "value", "headers"), columns[1:], strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([stamps, *others, kind], schema=CONTENT)
+
+
+def without_kind(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Forget the timestamps' types: a target has its own."""
+    return rows.set_column(rows.schema.get_field_index("kind"), "kind", _no_kinds(len(rows)))
+
+
+def _no_kinds(count: int) -> pa.Array:
+    return pa.array(np.full(count, _NO_KIND, np.int32))
+
+
+def joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Put contents one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays([part.column(index) for part in parts]) for index in range(len(CONTENT))], schema=CONTENT
+    )
+
+
+def are_same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
+    """Tell whether two contents of as many records are equal."""
+    if not all(left.column(name).equals(right.column(name)) for name in ("timestamp", "kind", *_BLOBS)):
+        return False
+    one, other = left.column("headers"), right.column("headers")
+    if one.null_count == len(one) and other.null_count == len(other):
+        return True
+    if not np.array_equal(_counts(one), _counts(other)):
+        return False
+    here, there = one.flatten(), other.flatten()
+    return all(here.field(index).equals(there.field(index)) for index in (0, 1))
+
+
+def differing(left: pa.RecordBatch, right: pa.RecordBatch) -> Flags:
+    """Flag the records that differ between two contents of as many records."""
+    found = np.zeros(len(left), np.bool_)
+    for name in ("timestamp", "kind"):
+        found |= left.column(name).to_numpy() != right.column(name).to_numpy()
+    for name in _BLOBS:
+        one, other = left.column(name), right.column(name)
+        if one.equals(other):
+            continue
+        equal = pc.fill_null(pc.equal(one, other), False).to_numpy(zero_copy_only=False)
+        both_null = _flags(one.is_null()) & _flags(other.is_null())
+        found |= ~(equal | both_null)
+    one, other = left.column("headers"), right.column("headers")
+    counts, others = _counts(one), _counts(other)
+    found |= counts != others
+    # The rest has as many headers on both sides: what is flattened lies side by side.
+    alike = np.flatnonzero((counts == others) & (counts > 0))
+    if len(alike):
+        here, there = one.take(pa.array(alike)).flatten(), other.take(pa.array(alike)).flatten()
+        parents = np.repeat(alike, counts[alike])
+        for index in (0, 1):
+            mine, theirs = here.field(index), there.field(index)
+            equal = pc.fill_null(pc.equal(mine, theirs), False).to_numpy(zero_copy_only=False)
+            found[parents[~(equal | (_flags(mine.is_null()) & _flags(theirs.is_null())))]] = True
+    return found
+
+
+def values_of(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    """Return each record's content as a value that can be a key of a dictionary."""
+    return [
+        (row["timestamp"], row["key"], row["value"], tuple((h["key"], h["value"]) for h in row["headers"] or ()))
+        for row in rows.to_pylist()
+    ]
+
+
+def _flags(column: pa.Array) -> Flags:
+    flags: Flags = column.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _counts(headers: pa.ListArray) -> npt.NDArray[np.int32]:
+    if headers.null_count == len(headers):
+        return np.zeros(len(headers), np.int32)
+    counts: npt.NDArray[np.int32] = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+    return counts.astype(np.int32)
+
+
+class Digest:
+    """A digest of records in upstream order, the same however they come in chunks.
+
+    Eleven SHA-256 run side by side, numbers little-endian: `offset` (the upstream one) and `timestamp` (ms since 1970) as
+    int64; for `key` and `value` the lengths as int32, -1 for null, and the bytes one after another; of headers the count of
+    each record as int32, then lengths and bytes of the names, lengths and bytes of the values. The digest is the SHA-256 of
+    the eleven, in this order: offset, timestamp, key lengths, key bytes, value lengths, value bytes, header counts, name
+    lengths, name bytes, header value lengths, header value bytes. An unchanged record has the same digest on every hop.
+
+    Example:
+        >>> rows = pa.record_batch({"timestamp": pa.array([0], pa.timestamp("us", "UTC")), "key": pa.array([None], pa.binary()),
+        ...                         "value": [b"v"], "headers": pa.array([None], CONTENT.field("headers").type)})
+        >>> digest = Digest()
+        >>> digest.add(np.array([7]), content_of(rows))
+        >>> digest.text()[:16]
+        'sha256:ec4ede873'
+    """
+
+    def __init__(self) -> None:
+        self._streams = [hashlib.sha256() for _ in range(11)]
+        self.records = 0
+
+    def add(self, upstream: Offsets, rows: pa.RecordBatch) -> None:
+        """Go on with records."""
+        self.records += len(rows)
+        self._streams[0].update(np.ascontiguousarray(upstream, "<i8").data)
+        self._streams[1].update(np.ascontiguousarray(rows.column("timestamp").to_numpy() // _MS, "<i8").data)
+        self._add_blobs(2, rows.column("key"))
+        self._add_blobs(4, rows.column("value"))
+        headers = rows.column("headers")
+        counts = _counts(headers)
+        self._streams[6].update(np.ascontiguousarray(counts, "<i4").data)
+        if counts.any():
+            flat = headers.flatten()
+            self._add_blobs(7, flat.field(0))
+            self._add_blobs(9, flat.field(1))
+
+    def text(self) -> str:
+        """Return the digest as it is kept."""
+        whole = hashlib.sha256(b"".join(stream.digest() for stream in self._streams))
+        return f"sha256:{whole.hexdigest()}"
+
+    def _add_blobs(self, stream: int, column: pa.Array) -> None:
+        lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False)
+        self._streams[stream].update(np.ascontiguousarray(lengths, "<i4").data)
+        if column.null_count:
+            # A null may cover bytes.
+            column = pc.fill_null(column, "" if pa.types.is_string(column.type) else b"")
+        ends, data = column.buffers()[1:]
+        if data is not None and len(column):
+            at = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
+            self._streams[stream + 1].update(memoryview(data)[at[0] : at[-1]])

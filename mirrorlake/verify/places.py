@@ -1,0 +1,121 @@
+"""Runs of the offset map as columns: where each upstream offset stands on the target, and the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrorlake.verify.content import Flags, Offsets
+from mirrorlake.verify.spans import Span, Spans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Stretches without a break on either end, in upstream order; `labels` says what the caller wants to know of each."""
+
+    upstream: Offsets
+    downstream: Offsets
+    lengths: Offsets
+    labels: Offsets
+
+    @classmethod
+    def of_runs(cls, runs: pa.Table, labels: Offsets) -> Places:
+        """Take runs apart at their holes: columns `first_upstream, last_upstream, first_downstream, holes` of `offset_map`."""
+        first, last, down = (
+            runs.column(name).to_numpy().astype(np.int64)
+            for name in ("first_upstream", "last_upstream", "first_downstream")
+        )
+        holes = runs.column("holes").combine_chunks()
+        holes = holes.chunk(0) if isinstance(holes, pa.ChunkedArray) else holes
+        counts = pc.fill_null(pc.list_value_length(holes), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        flat = holes.flatten()
+        hole, length = (flat.field(index).to_numpy(zero_copy_only=False).astype(np.int64) for index in (0, 1))
+        # A run with n holes has n + 1 stretches.
+        ends = np.cumsum(counts + 1)
+        begins = ends - counts - 1
+        starts = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
+        lasts = np.empty_like(starts)
+        is_first, is_last = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
+        is_first[begins], is_last[ends - 1] = True, True
+        starts[is_first], starts[~is_first] = first, hole + length
+        lasts[is_last], lasts[~is_last] = last, hole - 1
+        lengths = lasts - starts + 1
+        before = np.cumsum(lengths) - lengths
+        of_run = np.repeat(np.arange(len(first)), counts + 1)
+        downstream = down[of_run] + before - before[begins][of_run]
+        return cls(upstream=starts, downstream=downstream, lengths=lengths, labels=labels[of_run]).where(lengths > 0)
+
+    @classmethod
+    def unchanged(cls, spans: Iterable[tuple[Span, int]]) -> Places:
+        """Make places that are the upstream offsets themselves, of some ranges, each with its label."""
+        spans = list(spans)
+        first = np.array([span.first for span, _ in spans], np.int64)
+        lengths = np.array([span.end - span.first for span, _ in spans], np.int64)
+        labels = np.array([label for _, label in spans], np.int64)
+        return cls(upstream=first, downstream=first, lengths=lengths, labels=labels).where(lengths > 0)
+
+    def __len__(self) -> int:
+        return len(self.upstream)
+
+    @property
+    def records(self) -> int:
+        """How many offsets have a place."""
+        return int(self.lengths.sum())
+
+    def where(self, flags: Flags) -> Places:
+        """Keep the flagged stretches, in upstream order."""
+        chosen = np.flatnonzero(flags)
+        order = chosen[np.argsort(self.upstream[chosen], kind="stable")]
+        return Places(
+            upstream=self.upstream[order],
+            downstream=self.downstream[order],
+            lengths=self.lengths[order],
+            labels=self.labels[order],
+        )
+
+    def downstream_within(self, first: int, end: int) -> Places:
+        """Keep the places `first..end - 1` on the target."""
+        cut_front = np.maximum(0, first - self.downstream)
+        cut_back = np.maximum(0, self.downstream + self.lengths - end)
+        return self._trimmed(cut_front, cut_back)
+
+    def upstream_within(self, spans: Spans) -> Places:
+        """Keep the places of upstream offsets in some ranges."""
+        parts = []
+        for span in spans:
+            cut_front = np.maximum(0, span.first - self.upstream)
+            cut_back = np.maximum(0, self.upstream + self.lengths - span.end)
+            parts.append(self._trimmed(cut_front, cut_back))
+        return joined_places(parts)
+
+    def find(self, offsets: Offsets) -> tuple[Offsets, Flags]:
+        """Find the stretch that holds each upstream offset: its number, and whether there is one."""
+        if not len(self.upstream):
+            return np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.bool_)
+        index = np.searchsorted(self.upstream, offsets, side="right") - 1
+        held = (index >= 0) & (offsets < self.upstream[index] + self.lengths[index])
+        return np.maximum(index, 0), held
+
+    def _trimmed(self, front: Offsets, back: Offsets) -> Places:
+        lengths = self.lengths - front - back
+        return Places(
+            upstream=self.upstream + front, downstream=self.downstream + front, lengths=lengths, labels=self.labels
+        ).where(lengths > 0)
+
+
+def joined_places(parts: Iterable[Places]) -> Places:
+    """Put places together, in upstream order."""
+    parts = list(parts)
+    if not parts:
+        return Places.unchanged(())
+    whole = Places(
+        upstream=np.concatenate([part.upstream for part in parts]),
+        downstream=np.concatenate([part.downstream for part in parts]),
+        lengths=np.concatenate([part.lengths for part in parts]),
+        labels=np.concatenate([part.labels for part in parts]),
+    )
+    return whole.where(np.ones(len(whole), np.bool_))

@@ -1,0 +1,254 @@
+"""The relays of some sources at one version each: what they hold of each source partition, and their rows in order.
+
+Where a relay is a folder of this machine, its log tells most of it and no session is asked (`FolderRelay`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from mirrorlake.lake import COLUMNS, Lake, RelayFile, RelayLog, quote, read_in_order, read_offsets
+from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
+from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
+from mirrorlake.verify.content import Offsets
+from mirrorlake.verify.spans import Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ALL_COLUMNS = (*COLUMNS, "timestamp_type")
+# Offsets that one query of the session reads: rows of 1 KB are 200 MB then.
+_AT_ONCE = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedCount:
+    """What the relay holds of one source partition; `rows` is more than `records` where some stand there twice."""
+
+    rows: int
+    records: int
+    first: int
+    last: int
+
+    @property
+    def span(self) -> Span:
+        """The offsets from the first to the last."""
+        return Span(self.first, self.last + 1)
+
+
+class Relay(Protocol):
+    """One relay at one version."""
+
+    version: int
+
+    @property
+    def landed(self) -> Mapping[SourcePartition, LandedCount]:
+        """Count what it holds, per source partition."""
+
+    def offsets(self, source: SourcePartition, span: Span) -> Offsets:
+        """Read the offsets in a range, ascending; a record that stands there twice comes twice."""
+
+    def count(self, source: SourcePartition, span: Span) -> int:
+        """Count the records in a range, each once."""
+
+    def files(self, source: SourcePartition, span: Span) -> tuple[RelayFile, ...] | None:
+        """List the files that hold a range; None where only the session may read them."""
+
+    def rows(self, source: SourcePartition, span: Span) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range in offset order, each offset once."""
+
+    def doubled(self) -> Iterable[SourcePartition]:
+        """List the partitions that hold a record more than once."""
+
+
+class Relays:
+    """The relays of some sources at one version each, whatever is landed meanwhile. Threads may share them."""
+
+    def __init__(self, lake: Lake, aliases: Iterable[str]) -> None:
+        self._relays: dict[str, Relay] = {}
+        for alias in sorted(set(aliases)):
+            log = lake.relay_log(alias)
+            self._relays[alias] = SessionRelay(lake, alias) if log is None else FolderRelay(log)
+
+    def __getitem__(self, alias: str) -> Relay:
+        return self._relays[alias]
+
+    def doubles(self, alias: str, topics: Iterable[str]) -> list[Difference]:
+        """List the records of some topics that stand in a relay more than once."""
+        relay, wanted = self._relays[alias], set(topics)
+        found: list[Difference] = []
+        for source in sorted(relay.doubled()):
+            if source.topic not in wanted or len(found) >= MOST_DIFFERENCES:
+                continue
+            offsets, copies = np.unique(relay.offsets(source, relay.landed[source].span), return_counts=True)
+            several = np.flatnonzero(copies > 1)[:MOST_DIFFERENCES]
+            found += [
+                Difference.at(source, int(offsets[at]), where="relay", problem="doubled", records=int(copies[at]))
+                for at in several
+            ]
+        return found
+
+
+class FolderRelay:
+    """A relay in a folder of this machine, by the files that its log names."""
+
+    def __init__(self, log: RelayLog) -> None:
+        self._files: dict[SourcePartition, list[RelayFile]] = {}
+        for file in sorted(log.files({})):
+            self._files.setdefault(file.source, []).append(file)
+        self.version = log.version
+        self._lock = threading.Lock()
+
+    @property
+    def landed(self) -> Mapping[SourcePartition, LandedCount]:
+        """Count what it holds; where files lie over one another, by their offsets."""
+        with self._lock:
+            return self._landed
+
+    @cached_property
+    def _landed(self) -> dict[SourcePartition, LandedCount]:
+        found = {}
+        for source, files in self._files.items():
+            rows = sum(file.records for file in files)
+            whole = Span(files[0].first_offset, max(file.last_offset for file in files) + 1)
+            found[source] = LandedCount(
+                rows=rows, records=self.count(source, whole), first=whole.first, last=whole.end - 1
+            )
+        return found
+
+    def offsets(self, source: SourcePartition, span: Span) -> Offsets:
+        """Read the offsets in a range."""
+        parts = [read_offsets(file) for file in self.files(source, span)]
+        offsets = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+        low, high = np.searchsorted(offsets, span)
+        return offsets[low:high]
+
+    def count(self, source: SourcePartition, span: Span) -> int:
+        """Count the records in a range; files are opened where they cross its ends, overlap, or hold more than fits."""
+        count = 0
+        for stretch in _stretches(self.files(source, span)):
+            first, last = stretch[0].first_offset, max(file.last_offset for file in stretch)
+            rows = sum(file.records for file in stretch)
+            if len(stretch) == 1 and first >= span.first and last < span.end and rows <= last - first + 1:
+                count += rows
+            else:
+                offsets = np.unique(np.concatenate([read_offsets(file) for file in stretch]))
+                count += int(np.diff(np.searchsorted(offsets, span))[0])
+        return count
+
+    def files(self, source: SourcePartition, span: Span) -> tuple[RelayFile, ...]:
+        """List the files that hold a range."""
+        return tuple(
+            file
+            for file in self._files.get(source, ())
+            if file.last_offset >= span.first and file.first_offset < span.end
+        )
+
+    def rows(self, source: SourcePartition, span: Span) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range."""
+        return rows_of_files(self.files(source, span), span)
+
+    def doubled(self) -> Iterable[SourcePartition]:
+        """List the partitions that hold a record more than once."""
+        return [source for source, held in self.landed.items() if held.rows > held.records]
+
+
+def rows_of_files(files: Sequence[RelayFile], span: Span) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range of one source partition from its files, each offset once and in order (law D)."""
+    for rows in read_in_order(files, position=span.first, columns=ALL_COLUMNS):
+        low, high = np.searchsorted(rows.column("offset").to_numpy(), span)
+        if low < high:
+            yield rows.slice(low, high - low)
+        if high < len(rows):
+            return
+
+
+def _stretches(files: Iterable[RelayFile]) -> Iterator[list[RelayFile]]:
+    held: list[RelayFile] = []
+    reached = -1
+    for file in files:
+        if held and file.first_offset > reached:
+            yield held
+            held = []
+        held.append(file)
+        reached = max(reached, file.last_offset)
+    if held:
+        yield held
+
+
+class SessionRelay:
+    """A relay in a catalog or an object store, read through the session."""
+
+    def __init__(self, lake: Lake, alias: str) -> None:
+        self.version = lake.version(lake.relay_location(alias))
+        # Upkeep cleans the log of a table: a version that is looked up again after minutes may be gone from it.
+        self._frame = lake.relay(alias, version=self.version)
+        self._lock = threading.Lock()
+
+    @property
+    def landed(self) -> Mapping[SourcePartition, LandedCount]:
+        """Count what it holds."""
+        with self._lock:
+            return self._landed
+
+    @cached_property
+    def _landed(self) -> dict[SourcePartition, LandedCount]:
+        from pyspark.sql import functions as F
+
+        # A bit for each offset: to count distinct ones by grouping would send every offset through a shuffle.
+        place = F.col("offset") + 1
+        pieces = self._frame.groupBy(*SOURCE_KEY, F.bitmap_bucket_number(place).alias("bucket")).agg(
+            F.count("*").alias("rows"),
+            F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(place))).alias("records"),
+            F.min("offset").alias("first"),
+            F.max("offset").alias("last"),
+        )
+        counts = [F.sum(name).alias(name) for name in ("rows", "records")]
+        found = pieces.groupBy(*SOURCE_KEY).agg(*counts, F.min("first").alias("first"), F.max("last").alias("last"))
+        return {
+            SourcePartition(row.topic, row.generation, row.partition): LandedCount(
+                rows=row["rows"], records=row.records, first=row["first"], last=row["last"]
+            )
+            for row in found.collect()
+        }
+
+    def offsets(self, source: SourcePartition, span: Span) -> Offsets:
+        """Read the offsets in a range."""
+        offsets: Offsets = np.sort(self._part(source, span).select("offset").toArrow().column(0).to_numpy())
+        return offsets
+
+    def count(self, source: SourcePartition, span: Span) -> int:
+        """Count the records in a range."""
+        held = self.landed.get(source)
+        if held is not None and span.first <= held.first and held.last < span.end:
+            return held.records
+        return int(self._part(source, span).select("offset").distinct().count())
+
+    def files(self, source: SourcePartition, span: Span) -> None:
+        """Leave the files to the session."""
+
+    def rows(self, source: SourcePartition, span: Span) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range, some at a time."""
+        for first in range(span.first, span.end, _AT_ONCE):
+            part = self._part(source, Span(first, min(first + _AT_ONCE, span.end)))
+            rows = part.sort("offset", "landed_at").select(*ALL_COLUMNS).toArrow().combine_chunks()
+            offsets = rows.column("offset").to_numpy()
+            fresh = np.concatenate(([True], np.diff(offsets) > 0))[: len(offsets)]
+            yield from (rows if fresh.all() else rows.filter(pa.array(fresh)).combine_chunks()).to_batches()
+
+    def doubled(self) -> Iterable[SourcePartition]:
+        """List the partitions that hold a record more than once."""
+        return [source for source, held in self.landed.items() if held.rows > held.records]
+
+    def _part(self, source: SourcePartition, span: Span) -> DataFrame:
+        return self._frame.where(
+            f"topic = {quote(source.topic)} AND generation = {source.generation} AND partition = {source.partition} "
+            f"AND `offset` >= {span.first} AND `offset` < {span.end}"
+        )

@@ -1,0 +1,126 @@
+"""What a verification is about: what is not proven yet, all of it, a stretch of time, or a sample."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mirrorlake.lake import Lake, ProvenRange, RelayPart, left_before, micros, removed_from
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.remotes import is_other
+from mirrorlake.verify.spans import Span, Spans
+
+# A sample is taken in stretches: single records would cost a request each.
+_STRETCH = 2_000
+_EVER = 2**62
+
+_BETWEEN = """
+    SELECT topic, generation, partition, min(`offset`) AS first, max(`offset`) + 1 AS end_at
+    FROM {relay} WHERE unix_micros(timestamp) >= :since AND unix_micros(timestamp) < :until
+    GROUP BY topic, generation, partition
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What to compare; without any choice what is not proven yet.
+
+    Attributes:
+        full: what is proven, too.
+        between: the upstream offsets of a stretch of time, by source; None for all.
+        sample: the share of the records, 0 to 1; None for all.
+        seed: decides which records a sample takes.
+    """
+
+    full: bool = False
+    between: Mapping[str, Mapping[SourcePartition, Span]] | None = None
+    sample: float | None = None
+    seed: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is looked at that is not proven."""
+        return self.between is None and self.sample is None
+
+    def of(self, alias: str, source: SourcePartition, due: Spans) -> Spans:
+        """Choose from what is due of a source partition."""
+        if self.between is not None:
+            span = self.between.get(alias, {}).get(source)
+            due &= Spans([span] if span else [])
+        return due if self.sample is None else Spans(self._sampled(source, due, self.sample))
+
+    def _sampled(self, source: SourcePartition, due: Spans, share: float) -> Iterable[Span]:
+        for span in due:
+            for first in range(span.first - span.first % _STRETCH, span.end, _STRETCH):
+                text = f"{self.seed}/{source}/{first}"
+                if int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) < share * 2**32:
+                    yield Span(max(first, span.first), min(first + _STRETCH, span.end))
+
+
+def between(
+    lake: Lake, aliases: Iterable[str], since: datetime | None, until: datetime | None
+) -> dict[str, dict[SourcePartition, Span]]:
+    """Find the upstream offsets of records with a timestamp from `since` on, before `until`, by source."""
+    found: dict[str, dict[SourcePartition, Span]] = {}
+    for alias in aliases:
+        rows = lake.ask(
+            _BETWEEN,
+            relay=alias,
+            part=RelayPart({}),
+            since=-_EVER if since is None else micros(since),
+            until=_EVER if until is None else micros(until),
+        )
+        found[alias] = {
+            SourcePartition(row.topic, row.generation, row.partition): Span(int(row.first), int(row.end_at))
+            for row in rows
+        }
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is proven of one hop, by source partition, and what could not be compared."""
+
+    proven: Mapping[SourcePartition, Spans] = field(default_factory=dict)
+    gone: Mapping[SourcePartition, Spans] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        ranges: Iterable[ProvenRange],
+        kinds: Iterable[str],
+        *,
+        sources: Mapping[str, str],
+        targets: Mapping[str, str],
+    ) -> Known:
+        """Take the ranges of a hop that were made of the present topics (their ids by name)."""
+        kinds = set(kinds)
+        found: dict[bool, dict[SourcePartition, list[tuple[int, int]]]] = {False: {}, True: {}}
+        for one in ranges:
+            ends = (
+                (one.source_topic_id, sources.get(one.partition.topic)),
+                (one.target_topic_id, targets.get(one.target_topic or "")),
+            )
+            if one.kind in kinds and not any(is_other(then or "", now or "") for then, now in ends):
+                found[one.is_gone].setdefault(one.partition, []).append((one.first, one.end))
+        proven, gone = ({source: Spans(spans) for source, spans in found[which].items()} for which in (False, True))
+        return cls(proven=proven, gone=gone)
+
+    def left(self, source: SourcePartition, whole: Spans, scope: Scope) -> Spans:
+        """Leave out of offsets what need not be compared."""
+        if scope.full:
+            return whole
+        return whole - self.proven.get(source, Spans()) - self.gone.get(source, Spans())
+
+
+def removed_spans(lake: Lake, alias: str) -> dict[SourcePartition, Spans]:
+    """Read which offsets left the relay of a source, explained (law E)."""
+    found: dict[SourcePartition, list[tuple[int, int]]] = {
+        source: [(0, position)] for source, position in left_before(lake, alias).items()
+    }
+    for one in removed_from(lake, alias):
+        ranges = [(first, first + length) for first, length in one.ranges]
+        found.setdefault(one.source, []).extend(ranges or [(one.first_offset, one.last_offset + 1)])
+    return {source: Spans(spans) for source, spans in found.items()}

@@ -1,0 +1,194 @@
+"""The first hop: the relay holds what the source gives to a `read_committed` consumer, record by record.
+
+What the source no longer holds cannot be compared any more; it is said to be gone, once, and not asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import SOURCE_RELAY, KnownTopic, Proof
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.remotes import is_other, known_id
+from mirrorlake.model.verify import Difference
+from mirrorlake.verify.hops import Hop, claims, compared, passes
+from mirrorlake.verify.merge import Fetched, Way
+from mirrorlake.verify.places import Places
+from mirrorlake.verify.relays import Relay
+from mirrorlake.verify.scope import Known, Scope
+from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.unit import Compared, FeedWork, Unit, bundles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSide:
+    """A source and its relay: which topics are compared, and what is known of them."""
+
+    alias: str
+    relay: Relay
+    topics: frozenset[str]
+    known: Known
+    recorded: Mapping[str, KnownTopic]
+    removed: Mapping[SourcePartition, Spans]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The recorded ids of the topics."""
+        return {name: topic.topic_id for name, topic in self.recorded.items()}
+
+
+def dense(side: SourceSide, scope: Scope) -> Hop:
+    """Check the relay of a lake cluster: it is the source itself, and its offsets are 0, 1, 2, ..."""
+    hop = Hop()
+    for source, held in side.relay.landed.items():
+        if source.topic not in side.topics:
+            continue
+        gone = side.removed.get(source, Spans()) & Spans([(0, held.last + 1)])
+        if held.records + gone.size != held.last + 1:
+            hop.differences.append(Difference.at(source, held.first, where="relay", problem="missing"))
+        else:
+            due = scope.of(side.alias, source, side.known.left(source, Spans([(0, held.last + 1)]), scope))
+            hop.proofs += [
+                _proof(side, source, span, held.first, records=span.end - span.first, how=_how(scope)) for span in due
+            ]
+    return hop
+
+
+def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Callable[[int], None]) -> Hop:
+    """Compare what is due of the relay with the source.
+
+    Raises:
+        ClusterError: the source does not answer.
+    """
+    landed = {source: held for source, held in side.relay.landed.items() if source.topic in side.topics}
+    states = admin.describe({source.topic for source in landed})
+    newest: dict[TopicPartition, SourcePartition] = {}
+    for source in landed:
+        tp = TopicPartition(source.topic, source.partition)
+        newest[tp] = max(source, newest.get(tp, source))
+    # A topic that was deleted and created again holds other records than those that were landed.
+    newest = {
+        tp: source
+        for tp, source in newest.items()
+        if tp.topic in states
+        and tp.partition < states[tp.topic].partitions
+        and not is_other(side.ids.get(tp.topic, ""), known_id(states[tp.topic].topic_id))
+    }
+    earliest, ends = admin.earliest(newest), admin.latest(newest)
+    due = {
+        source: scope.of(side.alias, source, side.known.left(source, Spans([held.span]), scope))
+        for source, held in landed.items()
+    }
+    # A log that went back ends before what was landed.
+    held = {source: Spans([(earliest[tp], ends[tp])]) for tp, source in newest.items()}
+    hop = Hop()
+    for source, spans in due.items():
+        gone = spans - held.get(source, Spans())
+        hop.proofs += [
+            _proof(side, source, span, landed[source].first, records=0, how="gone") for span in gone if scope.is_whole
+        ]
+    for chosen in passes({source: spans & held[source] for source, spans in due.items() if source in held}):
+        units = _units(side, chosen)
+        results = compared(units, rows=lambda feed: side.relay.rows(feed.source, feed.span), admin=admin, tell=tell)
+        hop.add(results, where="relay")
+        for result in results:
+            hop.proofs += _proofs(side, result, due, landed, scope)
+    return hop
+
+
+def _units(side: SourceSide, chosen: Mapping[SourcePartition, Span]) -> list[Unit]:
+    order = sorted(chosen)
+    units = []
+    for numbers in bundles((frozenset([source]), number) for number, source in enumerate(order)):
+        sources = [order[number] for number in numbers]
+        units.append(
+            Unit(
+                alias=side.alias,
+                options=side.options,
+                partitions=tuple(TopicPartition(source.topic, source.partition) for source in sources),
+                fetched=tuple(
+                    Fetched(span=chosen[source], compacts=_compacts(side.recorded.get(source.topic)))
+                    for source in sources
+                ),
+                feeds=tuple(
+                    FeedWork(
+                        key=source,
+                        source=source,
+                        places=Places.unchanged([(chosen[source], 0)]),
+                        ways=(Way(target=number),),
+                        files=side.relay.files(source, chosen[source]),
+                        removed=side.removed.get(source, Spans()),
+                    )
+                    for number, source in enumerate(sources)
+                ),
+                fed_is_source=False,
+            )
+        )
+    return units
+
+
+def _compacts(topic: KnownTopic | None) -> bool:
+    return topic is not None and "compact" in topic.configs.get("cleanup.policy", "")
+
+
+def _proofs(
+    side: SourceSide,
+    result: Compared,
+    due: Mapping[SourcePartition, Spans],
+    landed: Mapping[SourcePartition, Any],
+    scope: Scope,
+) -> Iterable[Proof]:
+    for number, feed in enumerate(result.unit.feeds):
+        doubts = result.doubts[number]
+        span = result.unit.fetched[number].span
+        mine = due[feed.source] & Spans([span])
+        proven = claims(mine, doubts=doubts.offsets, end=doubts.end, gone=Spans())
+        digests = {one.feed: one for one in result.proven}
+        whole = digests.get(number) if len(proven) == 1 and not doubts.offsets else None
+        begins = landed[feed.source].first
+        for part in proven:
+            records = whole.records if whole else side.relay.count(feed.source, part)
+            yield _proof(
+                side,
+                feed.source,
+                part,
+                begins,
+                records=records,
+                how=_how(scope),
+                digest=whole.digest if whole else None,
+            )
+        for differing in doubts.spans(span.end):
+            yield _proof(side, feed.source, differing, begins, records=0, how="different")
+
+
+def _how(scope: Scope) -> str:
+    return "full" if scope.sample is None else "sampled"
+
+
+def _proof(
+    side: SourceSide,
+    source: SourcePartition,
+    span: Span,
+    begins: int,
+    *,
+    records: int,
+    how: str,
+    digest: str | None = None,
+) -> Proof:
+    return Proof(
+        kind=SOURCE_RELAY,
+        source=side.alias,
+        partition=source,
+        first_upstream=span.first,
+        last_upstream=span.end - 1,
+        begins_at=begins,
+        how=how,
+        records=records,
+        digest=digest,
+        relay_version=side.relay.version,
+        source_topic_id=side.ids.get(source.topic),
+    )

@@ -1,0 +1,258 @@
+"""One piece of a comparison: partitions of a cluster that are fetched, and the feeds that lead to them.
+
+It runs in a thread of this process, or as a Spark task, and says what it found as a value.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import Fetcher, PositionGone
+from mirrorlake.lake import RelayFile
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.verify.content import content_of, values_of
+from mirrorlake.verify.merge import Doubts, Feed, Fetched, Found, Merge, Way
+from mirrorlake.verify.places import Places, joined_places
+from mirrorlake.verify.relays import rows_of_files
+from mirrorlake.verify.spans import Span, Spans
+
+_WAIT_S = 0.1
+_AT_MOST_S = 5.0
+_MOST_BYTES = 32 << 20
+_MOST_RECORDS = 50_000
+_PATIENCE_S = 60.0
+# One consumer for so many partitions: more of them cost memory, fewer of them connections.
+_TOGETHER = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedWork:
+    """A feed as a task gets it: `key` is the caller's, `files` hold its rows, None where the caller reads them."""
+
+    key: Any
+    source: SourcePartition
+    places: Places
+    ways: tuple[Way, ...]
+    files: tuple[RelayFile, ...] | None = None
+    removed: Spans = field(default_factory=Spans)
+
+    @property
+    def span(self) -> Span:
+        """The upstream offsets that are read."""
+        if not len(self.places):
+            return Span(0, 0)
+        last = self.places.upstream + self.places.lengths
+        return Span(int(self.places.upstream[0]), int(last.max()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What is compared at once: partitions of the cluster `alias`, each one range of offsets, and the feeds of all of them."""
+
+    alias: str
+    options: Mapping[str, Any]
+    partitions: tuple[TopicPartition, ...]
+    fetched: tuple[Fetched, ...]
+    feeds: tuple[FeedWork, ...]
+    fed_is_source: bool
+
+    @property
+    def records(self) -> int:
+        """About how many records are compared."""
+        return sum(feed.places.records for feed in self.feeds)
+
+    def clipped(self, earliest: Mapping[TopicPartition, int]) -> Unit:
+        """Leave out what has left the cluster meanwhile."""
+        fetched = tuple(
+            replace(one, span=Span(max(one.span.first, earliest.get(tp, one.span.end)), one.span.end))
+            for tp, one in zip(self.partitions, self.fetched, strict=True)
+        )
+        feeds = tuple(replace(feed, places=_within(feed, fetched)) for feed in self.feeds)
+        return replace(self, fetched=fetched, feeds=feeds)
+
+
+def _within(feed: FeedWork, fetched: tuple[Fetched, ...]) -> Places:
+    targets = np.array([way.target for way in feed.ways])[feed.places.labels]
+    return joined_places(
+        feed.places.where(targets == number).downstream_within(*one.span) for number, one in enumerate(fetched)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvenWay:
+    """Records of one feed that were found equal in one fetched partition, under one version of the rules."""
+
+    feed: int
+    target: int
+    version: str | None
+    is_comparable: bool
+    records: int
+    first: int
+    last: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What a unit found; `copies` are places of `found` whose record stands elsewhere in the same partition, too."""
+
+    unit: Unit
+    found: tuple[Found, ...]
+    beyond: int
+    copies: frozenset[tuple[int, int]]
+    proven: tuple[ProvenWay, ...]
+    doubts: tuple[Doubts, ...]
+    explained: tuple[Counter[str], ...]
+    matched: tuple[int, ...]
+
+
+Rows = Callable[[FeedWork], Iterator[pa.RecordBatch]]
+Earliest = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
+
+
+def rows_of(feed: FeedWork) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a feed from its files."""
+    return rows_of_files(feed.files or (), feed.span)
+
+
+def compare_unit(
+    unit: Unit, *, rows: Rows = rows_of, earliest: Earliest, tell: Callable[[int], None] = lambda _: None
+) -> Compared:
+    """Fetch and compare a unit; where records leave the cluster meanwhile, again without them.
+
+    Raises:
+        ClusterError: the cluster does not answer, or a partition does not come to its end.
+    """
+    for attempt in count(1):
+        try:
+            return _compare(unit, rows, tell)
+        except PositionGone as error:
+            if attempt == 3:
+                raise ClusterError(
+                    f"{unit.alias} drops records faster than they are read: {error}",
+                    consequence="they were not compared",
+                    remedy="run `mirrorlake verify` again",
+                ) from error
+            unit = unit.clipped(earliest(unit.partitions))
+    raise AssertionError
+
+
+def _compare(unit: Unit, rows: Rows, tell: Callable[[int], None]) -> Compared:
+    feeds = [
+        Feed(source=feed.source, places=feed.places, ways=feed.ways, batches=rows(feed), removed=feed.removed)
+        for feed in unit.feeds
+    ]
+    merge = Merge(feeds, unit.fetched, fed_is_source=unit.fed_is_source)
+    numbers = {
+        tp: number
+        for number, (tp, one) in enumerate(zip(unit.partitions, unit.fetched, strict=True))
+        if one.span.first < one.span.end
+    }
+    if numbers:
+        _fetch(unit, merge, numbers, tell)
+    merge.finish()
+    return Compared(
+        unit=unit,
+        found=tuple(merge.found),
+        beyond=merge.beyond,
+        copies=_copies(unit, merge.found, rows),
+        proven=tuple(
+            ProvenWay(
+                feed=feed,
+                target=unit.feeds[feed].ways[way].target,
+                version=unit.feeds[feed].ways[way].version,
+                is_comparable=unit.feeds[feed].ways[way].is_comparable,
+                records=one.records,
+                first=one.first,
+                last=one.last,
+                digest=one.digest.text(),
+            )
+            for (feed, way), one in sorted(merge.proven.items())
+        ),
+        doubts=tuple(merge.doubts),
+        explained=tuple(merge.explained),
+        matched=tuple(merge.matched),
+    )
+
+
+def _fetch(unit: Unit, merge: Merge, numbers: Mapping[TopicPartition, int], tell: Callable[[int], None]) -> None:
+    moved_at = time.monotonic()
+    with Fetcher(unit.alias, unit.options, {tp: unit.fetched[n].span.first for tp, n in numbers.items()}) as fetcher:
+        while not merge.is_over:
+            got = fetcher.fetch(_WAIT_S, at_most_s=_AT_MOST_S, most_bytes=_MOST_BYTES, most_records=_MOST_RECORDS)
+            before = sum(merge.matched)
+            for tp, read_to in got.read_to.items():
+                merge.take(numbers[tp], got.rows.get(tp), read_to)
+            tell(sum(merge.matched) - before)
+            if got.read_to:
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at > _PATIENCE_S:
+                names = ", ".join(str(tp) for tp in numbers)
+                raise ClusterError(
+                    f"{unit.alias} gave nothing more of {names} for {_PATIENCE_S:.0f} s, short of the end that it named",
+                    consequence="the rest was not compared",
+                    remedy="run `mirrorlake doctor`, then `mirrorlake verify` again",
+                )
+
+
+def _copies(unit: Unit, found: Iterable[Found], rows: Rows) -> frozenset[tuple[int, int]]:
+    """Find which records that nothing is fed for are copies of one that is fed: read again what was compared."""
+    extra: dict[Any, list[tuple[int, int]]] = {}
+    for one in found:
+        if one.fed is None:
+            extra.setdefault(one.fetched, []).append((one.target, one.offset))
+    if not extra or not unit.fed_is_source:
+        return frozenset()
+    times = pa.array(sorted({content[0] for content in extra}), pa.int64())
+    copies: set[tuple[int, int]] = set()
+    for feed in unit.feeds:
+        targets = {way.target for way in feed.ways}
+        for content in _with_times(feed, rows, times):
+            copies |= {place for place in extra.get(content, ()) if place[0] in targets}
+    return frozenset(copies)
+
+
+def _with_times(feed: FeedWork, rows: Rows, times: pa.Array) -> Iterator[Any]:
+    import pyarrow.compute as pc
+
+    views = {way.version: way.view for way in feed.ways if way.is_comparable}
+    for batch in rows(feed):
+        stamps = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        near = batch.filter(pc.is_in(stamps, value_set=times))
+        if len(near):
+            for view in views.values():
+                seen = near if view is None else view(feed.source, near.select(list(near.schema.names[:5]))).records
+                yield from values_of(content_of(seen))
+
+
+def bundles(parts: Iterable[tuple[frozenset[Any], int]]) -> list[list[int]]:
+    """Group partitions by what they share with others, and small groups with one another.
+
+    Takes, of each partition, the feeds that lead to it and its number; partitions with a feed in common stay together.
+
+    Example:
+        >>> bundles([(frozenset("a"), 0), (frozenset("bc"), 1), (frozenset("c"), 2)])
+        [[1, 2, 0]]
+    """
+    groups: list[tuple[set[Any], list[int]]] = []
+    for keys, number in parts:
+        mine = [group for group in groups if group[0] & keys]
+        rest = [group for group in groups if not group[0] & keys]
+        joined = (set(keys).union(*(k for k, _ in mine)), [n for _, numbers in mine for n in numbers] + [number])
+        groups = [*rest, joined]
+    found: list[list[int]] = []
+    for _, numbers in sorted(groups, key=lambda group: -len(group[1])):
+        if found and len(found[-1]) + len(numbers) <= _TOGETHER:
+            found[-1] += numbers
+        else:
+            found.append(list(numbers))
+    return found

@@ -1,0 +1,248 @@
+"""Two streams of records in order, compared: random runs, holes, chunks and faults; no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrorlake.kafka.fetcher import _SCHEMA
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.verify.content import Digest, content_of
+from mirrorlake.verify.merge import Feed, Fetched, Merge, Way
+from mirrorlake.verify.places import Places
+from mirrorlake.verify.spans import Span, Spans
+
+Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...] | None]
+_BLOBS = st.sampled_from([None, b"", b"a", b"bb", b"\x00" * 9])
+_HEADERS = st.sampled_from(
+    [None, (("h", None),), (("h", b""),), (("h", b"1"), ("h", b"1")), (("h", b"1"), ("g", None))]
+)
+
+
+def batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns: list[Any] = [[row[at] for row in rows] for at in range(4)]
+    headers = [None if row[4] is None else [{"key": k, "value": v} for k, v in row[4]] for row in rows]
+    offsets, stamps, keys, values = columns
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(offsets, pa.int64()),
+            pa.array([stamp * 1000 for stamp in stamps], pa.int64()).cast(_SCHEMA.field("timestamp").type),
+            pa.array([0] * len(rows), pa.int32()),
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array(headers, _SCHEMA.field("headers").type),
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def chunks(rows: Sequence[Row], sizes: Sequence[int]) -> Iterator[list[Row]]:
+    at, number = 0, 0
+    while at < len(rows):
+        size = sizes[number % len(sizes)]
+        yield list(rows[at : at + size])
+        at, number = at + size, number + 1
+
+
+@dataclass
+class World:
+    """Two source partitions in some target partitions: who stands where, and how both sides come in chunks."""
+
+    relay: list[list[Row]]
+    target: list[list[Row]]
+    places: list[Places]
+    ends: list[int]
+    fed_sizes: list[int]
+    fetched_sizes: list[int]
+    where: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    def merge(self, *, removed: Spans | None = None) -> Merge:
+        feeds = [
+            Feed(
+                source=SourcePartition("t", 1, number),
+                places=places,
+                ways=tuple(Way(target=target) for target in range(len(self.target))),
+                batches=map(batch, chunks(rows, self.fed_sizes)),
+                removed=removed or Spans(),
+            )
+            for number, (rows, places) in enumerate(zip(self.relay, self.places, strict=True))
+        ]
+        merge = Merge(feeds, [Fetched(span=Span(0, end)) for end in self.ends], fed_is_source=True)
+        streams = [list(chunks(rows, self.fetched_sizes)) for rows in self.target]
+        while any(streams):
+            for number, parts in enumerate(streams):
+                if parts:
+                    part = parts.pop(0)
+                    merge.take(number, batch(part), part[-1][0] + 1)
+        for number, end in enumerate(self.ends):
+            merge.take(number, None, end)
+        merge.finish()
+        assert merge.is_over
+        return merge
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Draw records, spread by chance over target partitions in transactions, with markers and aborted records between."""
+    targets = draw(st.integers(1, 3))
+    relay: list[list[Row]] = []
+    for _ in range(draw(st.integers(1, 2))):
+        count = draw(st.integers(0, 40))
+        holes = draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))
+        offsets = np.cumsum(holes).tolist()
+        rows = [(o, 5, draw(_BLOBS), b"%d" % o if draw(st.booleans()) else None, draw(_HEADERS)) for o in offsets]
+        relay.append(rows)
+    ends, target = [0] * targets, [[] for _ in range(targets)]  # type: ignore[var-annotated]
+    stretches: list[list[tuple[int, int, int]]] = [[] for _ in relay]
+    where: dict[tuple[int, int], tuple[int, int]] = {}
+    left = [list(rows) for rows in relay]
+    while any(left):
+        number = draw(st.sampled_from([n for n, rows in enumerate(left) if rows]))
+        size = draw(st.integers(1, 12))
+        taken, left[number] = left[number][:size], left[number][size:]
+        for row in taken:
+            if draw(st.integers(0, 9)) == 0:
+                continue  # filtered
+            to = draw(st.integers(0, targets - 1))
+            stretches[number].append((row[0], ends[to], to))
+            where[to, ends[to]] = (number, row[0])
+            target[to].append((ends[to], *row[1:]))
+            ends[to] += 1
+        ends = [end + draw(st.integers(0, 2)) for end in ends]
+    places = [
+        Places(
+            upstream=np.array([u for u, _, _ in several], np.int64),
+            downstream=np.array([d for _, d, _ in several], np.int64),
+            lengths=np.ones(len(several), np.int64),
+            labels=np.array([to for _, _, to in several], np.int64),
+        )
+        for several in stretches
+    ]
+    sizes = st.lists(st.integers(1, 17), min_size=1, max_size=4)
+    return World(relay, target, places, ends, draw(sizes), draw(sizes), where)
+
+
+@pytest.mark.law("C")
+@settings(max_examples=150, deadline=None)
+@given(worlds())
+def test_law_c_what_is_equal_is_proven_whatever_the_chunks(world: World) -> None:
+    merge = world.merge()
+    assert (merge.found, merge.beyond) == ([], 0)
+    assert sum(merge.matched) == sum(map(len, world.target))
+    assert all(not doubts.offsets for doubts in merge.doubts)
+    for (feed, way), proven in merge.proven.items():
+        whole = Digest()
+        upstream = sorted(u for (to, _), (number, u) in world.where.items() if (number, to) == (feed, way))
+        rows = {row[0]: row for row in world.relay[feed]}
+        whole.add(np.array(upstream), content_of(batch([rows[u] for u in upstream])))
+        assert proven.digest.text() == whole.text(), "the digest knows of chunks"
+        assert proven.records == len(upstream)
+
+
+@pytest.mark.law("E")
+@settings(max_examples=150, deadline=None)
+@given(worlds(), st.data())
+def test_law_e_each_fault_is_found_where_it_is_and_nothing_else(world: World, data: st.DataObject) -> None:
+    full = [number for number, rows in enumerate(world.target) if rows]
+    if not full:
+        return
+    to = data.draw(st.sampled_from(full))
+    rows = world.target[to]
+    at = data.draw(st.integers(0, len(rows) - 1))
+    fault = data.draw(st.sampled_from(["dropped", "altered", "null", "swapped", "strange"]))
+    offset = rows[at][0]
+    expected = {(to, offset)}
+    if fault == "dropped":
+        del rows[at]
+    elif fault == "altered":
+        rows[at] = (offset, 5, rows[at][2], b"other", rows[at][4])
+    elif fault == "null":
+        rows[at] = (offset, 5, b"" if rows[at][2] is None else None, *rows[at][3:])
+    elif fault == "swapped":
+        if at + 1 == len(rows) or rows[at][1:] == rows[at + 1][1:]:
+            return
+        other = rows[at + 1][0]
+        rows[at], rows[at + 1] = (offset, *rows[at + 1][1:]), (other, *rows[at][1:])
+        expected.add((to, other))
+    else:
+        taken = {row[0] for row in rows}
+        free = [o for o in range(rows[0][0], world.ends[to]) if o not in taken]
+        if not free:
+            return
+        offset = data.draw(st.sampled_from(free))
+        rows.append((offset, 5, b"stranger", None, None))
+        rows.sort(key=lambda row: row[0])
+        expected = {(to, offset)}
+    merge = world.merge()
+    assert {(found.target, found.offset) for found in merge.found} == expected, fault
+    assert len(merge.found) == len(expected)
+    if fault != "strange":
+        doubted = {(number, o) for number, doubts in enumerate(merge.doubts) for o in doubts.offsets}
+        assert doubted == {world.where[place] for place in expected}, "law E: the record counts as proven"
+
+
+def test_what_left_the_relay_is_explained() -> None:
+    rows: list[Row] = [(o, 5, b"k", b"%d" % o, None) for o in range(20)]
+    places = Places.unchanged([(Span(0, 20), 0)])
+    world = World([rows[10:]], [rows], [places], [20], [7], [6])
+    assert [found.offset for found in world.merge().found] == list(range(10)), "nothing explains them"
+    merge = world.merge(removed=Spans([(0, 10)]))
+    assert (merge.found, merge.explained[0]["removed"], merge.matched) == ([], 10, [10])
+
+
+def test_a_compacted_log_may_lack_what_a_later_record_replaces() -> None:
+    rows: list[Row] = [(o, 5, b"%d" % (o % 3), None if o == 4 else b"%d" % o, None) for o in range(9)]
+    source, places = SourcePartition("t", 1, 0), Places.unchanged([(Span(0, 9), 0)])
+    feeds = [Feed(source=source, places=places, ways=(Way(target=0),), batches=iter([batch(rows)]))]
+    merge = Merge(feeds, [Fetched(span=Span(0, 9), compacts=True)], fed_is_source=True)
+    # Of key 0 the newest is there, of key 1 nothing is, of key 2 the newest is not.
+    merge.take(0, batch([rows[5], rows[6]]), 9)
+    merge.finish()
+    assert [found.offset for found in merge.found] == [1, 7, 8]
+    assert merge.explained[0]["compacted"] == 4
+
+
+def test_a_record_in_doubt_lies_after_what_nothing_stands_for() -> None:
+    rows: list[Row] = [(o, 5, b"k", b"%d" % o, None) for o in range(6)]
+    runs = pa.table(
+        {
+            "first_upstream": [0, 3],
+            "last_upstream": [2, 5],
+            "first_downstream": [0, 4],
+            "holes": pa.array([[], []], pa.list_(pa.struct([("first", pa.int64()), ("length", pa.int64())]))),
+        }
+    )
+    places = Places.of_runs(runs, np.zeros(2, np.int64))
+    target = [*rows[:3], (3, 5, b"x", b"x", None), *((o + 1, *row) for o, *row in rows[3:])]
+    world = World([rows], [target], [places], [7], [4], [4])  # type: ignore[list-item]
+    merge = world.merge()
+    assert [found.offset for found in merge.found] == [3]
+    assert merge.doubts[0].offsets == {3}, "the next verification looks there again"
+
+
+def test_runs_are_taken_apart_at_their_holes() -> None:
+    holes = pa.list_(pa.struct([("first", pa.int64()), ("length", pa.int64())]))
+    runs = pa.table(
+        {
+            "first_upstream": [10, 30],
+            "last_upstream": [19, 31],
+            "first_downstream": [100, 200],
+            "holes": pa.array([[{"first": 12, "length": 2}, {"first": 17, "length": 1}], None], holes),
+        }
+    )
+    places = Places.of_runs(runs, np.array([7, 8]))
+    found = zip(places.upstream, places.downstream, places.lengths, places.labels, strict=True)
+    assert [tuple(map(int, one)) for one in found] == [
+        (10, 100, 2, 7),
+        (14, 102, 3, 7),
+        (18, 105, 2, 7),
+        (30, 200, 2, 8),
+    ]
+    assert places.downstream_within(101, 106).upstream_within(Spans([(0, 19)])).records == 5
