@@ -11,7 +11,8 @@ from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.moment import total
 from mirrorlake.lag.series import LatencyPoint, latency_points
 from mirrorlake.lag.verdict import LagVerdict
-from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema
+from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema, proven_until
+from mirrorlake.model.flow import TopicPartition
 
 _LATENCY_SPAN, _LATENCY_BUCKET = "10m", "5m"
 
@@ -21,7 +22,8 @@ class Figures:
     """What one look at the tables found: verdicts and lags of every hop, and the newest latency by flow and topic.
 
     `gaps` are offsets that were never landed, by source and kind (law E); `withheld` records that were kept from the target,
-    by flow and kind (`filtered`, `quarantined`).
+    by flow and kind (`filtered`, `quarantined`); `proven` the position up to which the newest life of a source partition is
+    proven, by flow and partition.
     """
 
     at: datetime
@@ -29,6 +31,7 @@ class Figures:
     latency: Sequence[LatencyPoint] = ()
     gaps: Mapping[tuple[str, str], int] = field(default_factory=dict)
     withheld: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    proven: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
 
     @property
     def rpo_ms(self) -> dict[str, int | None]:
@@ -61,6 +64,12 @@ def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:
         latency=tuple({(one.flow, one.topic): one for one in latency}.values()),
         gaps=_sums(lake, GAPS, "source", "missing"),
         withheld=_sums(lake, WITHHELD, "flow", "record_count"),
+        proven={
+            (flow.name, TopicPartition(source.topic, source.partition)): position
+            for flow in lag.flows
+            # Of several lives the newest comes last.
+            for source, position in sorted(proven_until(lake, flow).items())
+        },
     )
 
 

@@ -90,7 +90,7 @@ class Lag:
         self._retention_of = retention_of
         self._paused = paused
         self._lake = lake
-        self._flows = tuple(flows)
+        self.flows = tuple(flows)
         self._look = look
         self._runs = runs
         self._readers = readers
@@ -180,7 +180,7 @@ class Lag:
             raise UsageError(f"'{bucket}' is too short for a bucket", remedy='write "1s" or more')
         tables = self._tables()
         values: dict[str, Any] = {
-            "names": [flow.name for flow in self._flows],
+            "names": [flow.name for flow in self.flows],
             "start": micros(start),
             "end": micros(end),
         }
@@ -241,7 +241,7 @@ class Lag:
         if found.verdict <= Verdict.OK:
             # A pause explains a standstill; where there is none, the lake is not asked.
             return found
-        return name_pauses(found, self._paused(), {flow.name: flow.target for flow in self._flows})
+        return name_pauses(found, self._paused(), {flow.name: flow.target for flow in self.flows})
 
     def _look_before(self, looks: int) -> When:
         """Find the time of the look that is so many looks back."""
@@ -250,17 +250,17 @@ class Lag:
 
     def create_views(self, *, days: int = 7) -> list[str]:
         """Create the SQL views `lag`, `latency` and `rpo` and return their names (see `lag/sql_views.py`)."""
-        self._lake.create_all({flow.source for flow in self._flows})
-        return create_views(self._lake, self._flows, days=days)
+        self._lake.create_all({flow.source for flow in self.flows})
+        return create_views(self._lake, self.flows, days=days)
 
     # -- pieces ---------------------------------------------------------------------------------------------------
 
     def _tables(self) -> LagTables:
         lake = self._lake
-        landed = [a for a in sorted({flow.source for flow in self._flows}) if lake.exists(lake.relay_location(a))]
+        landed = [a for a in sorted({flow.source for flow in self.flows}) if lake.exists(lake.relay_location(a))]
         if not landed:
             raise UsageError("nothing was landed yet", remedy="mirrorlake run --once")
-        flows = [{"flow": flow.name, "source": flow.source, "target": flow.target} for flow in self._flows]
+        flows = [{"flow": flow.name, "source": flow.source, "target": flow.target} for flow in self.flows]
         return self._cut(
             LagTables(lake=lake, relays="", tables={"flows": pa.Table.from_pylist(flows, _FLOWS)}), None, landed
         )
@@ -325,7 +325,7 @@ class Lag:
         return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
 
     def _of_flows(self, answer: Answer) -> Answer:
-        return answer.where("array_contains(:names, flow)", names=[flow.name for flow in self._flows])
+        return answer.where("array_contains(:names, flow)", names=[flow.name for flow in self.flows])
 
     def _between(self, answer: Answer, start: datetime, end: datetime) -> Answer:
         return self._of_flows(answer).where(

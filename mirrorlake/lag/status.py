@@ -12,7 +12,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lag.moment import Readers, age_ms, first_unlanded, time_lags, total
 from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lake import Lake
+from mirrorlake.lake import Lake, proven_until
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.remotes import HeldTopic
@@ -30,6 +30,7 @@ class PartitionStatus:
     The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. Verdicts: `in_step` everything of
     the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of the cluster, the flow
     or the topic holds; `held` the remote topic was deleted or recreated, and nothing is sent there until a person chooses.
+    Up to `proven_until` verifications found every landed record on the target; None where nothing is proven.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class PartitionStatus:
     offset_lag: int
     time_lag_ms: int | None
     verdict: str
+    proven_until: int | None = None
 
 
 class _Totals:
@@ -89,8 +91,8 @@ class FlowStatus(_Totals, JsonShown, Sequence[PartitionStatus]):
         ...                       time_lag_ms=1200, verdict="behind")
         >>> print(FlowStatus(flow="east->central", partitions=(row,), observed_at=None))
         east->central: ! behind · 1 partition · offset lag 4 · time lag 1.2 s
-          topic   partition  source end  landed  republished  offset lag  time lag  verdict
-          orders          0           9       9            5           4     1.2 s  ! behind
+          topic   partition  source end  landed  republished  proven until  offset lag  time lag  verdict
+          orders          0           9       9            5  –                      4     1.2 s  ! behind
     """
 
     flow: str
@@ -182,7 +184,8 @@ class Status(_Totals, JsonShown, Mapping[str, FlowStatus]):
 
 
 def _rows(flows: Sequence[FlowStatus], *, named: bool = False) -> Table:
-    columns = ["topic", "partition", "source end", "landed", "republished", "offset lag", "time lag", "verdict"]
+    positions = ["source end", "landed", "republished", "proven until"]
+    columns = ["topic", "partition", *positions, "offset lag", "time lag", "verdict"]
     rows = sorted(((one.flow, row) for one in flows for row in one), key=lambda found: _rank(found[1].verdict))
     return table(
         "",
@@ -192,6 +195,7 @@ def _rows(flows: Sequence[FlowStatus], *, named: bool = False) -> Table:
                 *([flow] if named else []),
                 row.topic,
                 *map(str, (row.partition, row.source_end, row.landed, row.republished)),
+                None if row.proven_until is None else str(row.proven_until),
                 row.offset_lag,
                 _length(row.time_lag_ms),
                 badge(row.verdict),
@@ -251,6 +255,7 @@ def read_status(
         held, _ = look_at_remotes(flow, target(flow.target), merged_remotes(last), merged_positions(last))
         waiting = {topic for one in held for topic in one.topics}
         paused = state.covering(flow.name, flow.source, flow.target)
+        proven = proven_until(lake, flow)
         rows = []
         for tp, row in sorted(positions[flow.name].items()):
             offset_lag, time_lag = max(0, row.end - row.republished), lags[flow.name, row.source]
@@ -274,6 +279,7 @@ def read_status(
                     offset_lag=offset_lag,
                     time_lag_ms=time_lag,
                     verdict=verdict,
+                    proven_until=proven.get(row.source),
                 )
             )
         parked = state.of_flow(flow.name, flow.source)

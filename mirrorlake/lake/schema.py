@@ -304,7 +304,7 @@ PROOFS = TableSchema(
         "records": ("bigint", "Records that were compared"),
         "digest": (
             "string",
-            "Digest of the compared records; mirrorlake.verify.digest defines it; null without content",
+            "Digest of the compared records; mirrorlake.verify.content.Digest defines it; null without content",
         ),
         "view": ("string", "Version of the rules that the records went through; null where they arrived as they were"),
         "relay_version": ("bigint", "Version of the relay that was read; null for source-target"),

@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mirrorlake.lag import Figures, HopVerdict, Total, Verdict, all_known, total, worst
+from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.parked import Parked
 
 # A batch of an always-on mirror takes a second or so, the first one after a pause minutes.
@@ -118,6 +119,7 @@ class Metrics(Collector):
             *_groups({place: hops for place, hops in kept.items() if place.hop == "consumed"}),
             *_flows(figures),
             *_records(figures),
+            _proven(figures, kept),
         )
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -300,3 +302,15 @@ def _records(figures: Figures) -> list[GaugeMetricFamily]:
             sorted(figures.withheld.items()),
         ),
     ]
+
+
+def _proven(figures: Figures, places: Iterable[_Place]) -> GaugeMetricFamily:
+    found = {
+        (one.flow, one.topic, one.partition): figures.proven.get(
+            (one.flow, TopicPartition(one.topic, int(one.partition)))
+        )
+        for one in places
+        if one.hop == "republished" and one.partition
+    }
+    text = "Upstream position up to which every landed record is proven to be on the target."
+    return _family("mirrorlake_proven_until", text, ["flow", "topic", "partition"], found.items())

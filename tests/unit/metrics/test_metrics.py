@@ -31,7 +31,7 @@ from mirrorlake.metrics.server import MetricsServer
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.services.connections import Connections
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.parked import Parked
 from mirrorlake.sandbox.ports import free_ports
@@ -91,6 +91,7 @@ def figures(*, partitions: int = 2, group: str = "billing") -> Figures:
         ],
         gaps={("east", "compacted"): 7},
         withheld={(FLOW, "quarantined"): 3},
+        proven={(FLOW, TopicPartition("orders", 1)): 70},
     )
 
 
@@ -123,6 +124,7 @@ def test_a_scrape_reads_what_the_figures_say() -> None:
         (1.5, "mirrorlake_replication_latency_seconds", {"flow": FLOW, "topic": "orders", "quantile": "0.95"}),
         (7, "mirrorlake_gap_offsets", {"source": "east", "kind": "compacted"}),
         (3, "mirrorlake_withheld_records", {"flow": FLOW, "kind": "quarantined"}),
+        (70, "mirrorlake_proven_until", {"flow": FLOW, "topic": "orders", "partition": "1"}),
         ((NOON + timedelta(seconds=20)).timestamp(), "mirrorlake_metrics_timestamp_seconds", {}),
     ]:
         assert value(series, name, **labels) == expected, name
