@@ -77,6 +77,19 @@ def write_proofs(lake: Lake, proofs: Iterable[Proof], *, verification: str, at: 
         lake.append_rows(PROOFS, rows)
 
 
+def read_proofs(lake: Lake, verification: str) -> tuple[datetime | None, list[Proof]]:
+    """Read what one verification wrote down, and when; None where it wrote nothing."""
+    rows = lake.ask("SELECT * FROM {proofs} WHERE verification = :id", missing_ok=True, id=verification)
+    names = [name for name in Proof.__dataclass_fields__ if name != "partition"]
+    return max((row.proven_at for row in rows), default=None), [
+        Proof(
+            partition=SourcePartition(row.topic, row.generation, row.partition),
+            **{name: getattr(row, name) for name in names},
+        )
+        for row in rows
+    ]
+
+
 _KEYS = ("kind", "topic", "generation", "partition", "source_topic_id", "target_topic", "target_topic_id", "is_gone")
 _KNOWN = """
     SELECT *, how = 'gone' AS is_gone FROM (SELECT *, proven_at AS committed_at FROM {proofs}) AS proofs

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mirrorlake.republish import Quarantine
     from mirrorlake.topics import History, RuleTrial
     from mirrorlake.tracking import Tracker
-    from mirrorlake.verify import Repair
+    from mirrorlake.verify import ProofReport, Repair
 
 
 class Mirror(Shown):
@@ -482,6 +482,20 @@ class Mirror(Shown):
             True
         """
         return self._services.checks.verify(flow, full=full, since=since, until=until, sample=sample)
+
+    def proof_report(self, verification: str) -> ProofReport:
+        """Make a report of one verification to be signed off: ranges, digests, topic ids and table versions, with a fingerprint.
+
+        It is made of the table `proofs`, so it can be made again later; counts and differences are in it where this object
+        made the verification.
+
+        Raises:
+            UsageError: there was no such verification, or it found nothing new to prove.
+
+        Example:
+            >>> mirror.proof_report(mirror.verify(full=True).verification).write("proof.html")  # doctest: +SKIP
+        """
+        return self._services.checks.proof_report(verification)
 
     def doctor(self) -> Findings:
         """Look at every layer the mirror stands on; changes nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -104,7 +104,11 @@ class VerifyReport(JsonShown):
 
 
 class VerifyReports(Shown, list[VerifyReport]):
-    """The reports of several flows: a list of `VerifyReport` that shows itself."""
+    """The reports of several flows: a list of `VerifyReport` that shows itself; `verification` is its id in the table `proofs`."""
+
+    def __init__(self, reports: Iterable[VerifyReport] = (), *, verification: str = "") -> None:
+        super().__init__(reports)
+        self.verification = verification
 
     @property
     def equal(self) -> bool:
@@ -117,6 +121,7 @@ class VerifyReports(Shown, list[VerifyReport]):
             "equal": self.equal,
             "differences": [{"flow": one.flow, **asdict(d)} for one in self for d in one.differences],
             "flows": [one.as_dict() for one in self],
+            "verification": self.verification,
         }
 
     def sheet(self) -> Sheet:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mirrorlake.cli.command import Flow, Invocation, Source, command
+from mirrorlake.errors import UsageError
 
 _COLUMNS = ("began_at", "name", "equal", "verified", "differences", "seconds", "records_per_second", "run_id")
 
@@ -24,13 +26,29 @@ def verify(
         float | None,
         typer.Option("--sample", help="Percent of the records, chosen by chance; proves nothing for later."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write what was proven as FILE.html and FILE.json, to be signed off."),
+    ] = None,
+    of: Annotated[
+        str | None, typer.Option("--of", help="With --report: make the report of this verification again.")
+    ] = None,
 ) -> int:
     """Compare source, relay and target, by count and by content, and list every difference.
 
     What was proven before is not read again.
     """
+    if of is not None:
+        if report is None:
+            raise UsageError("--of names a verification whose report is made again", remedy="add --report FILE")
+        again = cli.mirror.proof_report(of)
+        again.write(report)
+        cli.answer(again)
+        return 0
     found = cli.mirror.verify(flow, full=full, since=since, until=until, sample=sample)
     cli.answer(found)
+    if report is not None:
+        cli.mirror.proof_report(found.verification).write(report)
     return 0 if found.equal else 1
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mirrorlake.tracking import Tracker
+    from mirrorlake.verify import ProofReport
 
 # The time between two looks where neither the settings nor the command give one.
 _SAMPLE_S = 30.0
@@ -42,6 +43,7 @@ class Checks:
         self._connections = connections
         self._streams = streams
         self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
+        self._reports: dict[str, tuple[VerifyReport, ...]] = {}
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -218,7 +220,12 @@ class Checks:
                 timed, each, connections.config, tracker=self.tracker, lake=connections.lake, now=connections.now
             )
         self._verified |= {report.flow: (report, ended_at) for report in found.reports}
-        return VerifyReports(found.reports)
+        self._reports[verification] = found.reports
+        return VerifyReports(found.reports, verification=verification)
+
+    def proof_report(self, verification: str) -> ProofReport:
+        """Make the report of a verification (see `Mirror.proof_report`)."""
+        return verify.proof_report(self._connections.lake, verification, self._reports.get(verification, ()))
 
     def _with_redrives(self, target: str, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows into a target, and the flows that sent quarantined records of theirs again."""

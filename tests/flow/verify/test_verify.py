@@ -86,18 +86,16 @@ def tamper(mirror: Mirror, topic: str) -> dict[str, list[int]]:
     """Drop, double, alter and swap records of the relay in partition 0; return the offsets by what was done."""
     location = mirror.lake.relay_location("east")
     where = f"topic = {quote(topic)} AND partition = 0"
-    rows = mirror.lake.relay("east").where(where).orderBy("offset").toPandas()
+    relay = mirror.lake.relay("east")
+    rows = [row.asDict(recursive=True) for row in relay.where(where).orderBy("offset").collect()]
     places = {"dropped": [70], "doubled": [200], "altered": [330], "swapped": [410, 415]}
-    at = {name: [rows.offset[number] for number in numbers] for name, numbers in places.items()}
-    rows.at[330, "value"] = b"another value"
-    content = ["timestamp", "timestamp_type", "key", "value", "headers"]
-    rows.loc[[410, 415], content] = rows.loc[[415, 410], content].to_numpy()
-    doubled = rows.loc[[200]]
-    rows = rows.drop(index=70)
-    schema = mirror.lake.relay("east").schema
-    tampered = mirror.lake.spark.createDataFrame(
-        [*rows.itertuples(index=False), *doubled.itertuples(index=False)], schema
-    )
+    at = {name: [rows[number]["offset"] for number in numbers] for name, numbers in places.items()}
+    rows[330]["value"] = b"another value"
+    for name in ("timestamp", "key", "value", "headers"):
+        rows[410][name], rows[415][name] = rows[415][name], rows[410][name]
+    rows.append(rows[200])
+    del rows[70]
+    tampered = mirror.lake.spark.createDataFrame([tuple(row.values()) for row in rows], relay.schema)
     mirror.lake.set_properties(location, {"delta.appendOnly": "false"})
     mirror.lake.replace(tampered.coalesce(1).sortWithinPartitions("offset"), location, where=where)
     return at

@@ -1,0 +1,152 @@
+"""A report of one verification that can be signed off: what was proven, of which topics and table versions, with digests.
+
+It is made of the rows of `proofs`, so it can be made again at any time; the fingerprint tells whether two are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mirrorlake.errors import StoreError, UsageError
+from mirrorlake.lake import Lake, Proof, read_proofs
+from mirrorlake.model.verify import VerifyReport
+from mirrorlake.render import Sheet, Shown, Table, badge, plural, table
+from mirrorlake.tracking import html_page, json_report
+
+_ROWS = ("kind", "flow", "partition", "range", "how", "records", "target", "digest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProofReport(Shown):
+    """What one verification proved; `reports` are the counts and differences, where it was made by this `Mirror`.
+
+    Example:
+        >>> mirror.proof_report(mirror.verify().verification).write("proof.html")  # doctest: +SKIP
+        [PosixPath('proof.html'), PosixPath('proof.json')]
+    """
+
+    verification: str
+    at: datetime
+    proofs: tuple[Proof, ...]
+    reports: tuple[VerifyReport, ...] = ()
+
+    @property
+    def relays(self) -> dict[str, int]:
+        """The versions of the relays that were read, by source."""
+        versions = {one.source: one.relay_version for one in self.proofs if one.relay_version is not None}
+        return dict(sorted(versions.items()))
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The ids of the topics on both ends, `source.topic` and `->target topic`."""
+        found = {f"{one.source}.{one.partition.topic}": one.source_topic_id for one in self.proofs}
+        found |= {f"->{one.target_topic}": one.target_topic_id for one in self.proofs if one.target_topic}
+        return {name: topic_id for name, topic_id in sorted(found.items()) if topic_id}
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the rows in a fixed order: a report that is made again has the same."""
+        return hashlib.sha256(json.dumps(self._rows(), sort_keys=True).encode()).hexdigest()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {
+            "verification": self.verification,
+            "at": self.at.isoformat(),
+            "equal": all(one.equal for one in self.reports) if self.reports else None,
+            "fingerprint": self.fingerprint,
+            "relay_versions": self.relays,
+            "topic_ids": self.topics,
+            "records": dict(self._records()),
+            "flows": [one.as_dict() for one in self.reports],
+            "proofs": self._rows(),
+        }
+
+    def sheet(self) -> Sheet:
+        """Show the versions, the ids and a row a proof."""
+        facts = (
+            f"verification {self.verification}",
+            self.at,
+            *(
+                plural(records, f"record {how}") if how != "full" else plural(records, "record")
+                for how, records in self._records().items()
+            ),
+            f"fingerprint {self.fingerprint}",
+        )
+        versions = table("relays", ["source", "version"], [(name, str(number)) for name, number in self.relays.items()])
+        ids = table("topics", ["topic", "id"], list(self.topics.items()))
+        equal = [one.equal for one in self.reports]
+        return Sheet(
+            title="proof",
+            badge=badge("equal" if all(equal) else "different") if equal else None,
+            facts=facts,
+            parts=(*(one.sheet() for one in self.reports), versions, ids, self._table()),
+        )
+
+    def write(self, path: str | Path) -> list[Path]:
+        """Write a page and a JSON document of the same name, and return both.
+
+        Raises:
+            StoreError: a file cannot be written.
+        """
+        page, document = Path(path).with_suffix(".html"), Path(path).with_suffix(".json")
+        try:
+            page.write_text(html_page(f"mirrorlake verification {self.verification}", self), encoding="utf-8")
+            document.write_text(json_report(self.as_dict()), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be written: {error.strerror or error}",
+                consequence="there is no report; what was proven is in the table proofs",
+                remedy=f"mirrorlake verify --of {self.verification} --report report.html",
+            ) from error
+        return [page, document]
+
+    def _records(self) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for one in self.proofs:
+            if one.kind != "source-relay" and one.records:
+                counts[one.how] += one.records
+        return counts
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return sorted((asdict(one) for one in self.proofs), key=lambda row: json.dumps(row, sort_keys=True))
+
+    def _table(self) -> Table:
+        rows = [
+            (
+                one.kind,
+                one.flow,
+                str(one.partition),
+                f"{one.first_upstream}..{one.last_upstream}",
+                one.how,
+                one.records,
+                None if one.target_partition is None else f"{one.target_topic}-{one.target_partition}",
+                one.digest,
+            )
+            for one in sorted(
+                self.proofs, key=lambda one: (one.kind, one.flow or "", one.partition, one.first_upstream)
+            )
+        ]
+        return table("proofs", list(_ROWS), rows)
+
+
+def proof_report(lake: Lake, verification: str, reports: tuple[VerifyReport, ...] = ()) -> ProofReport:
+    """Make the report of a verification from the table `proofs`.
+
+    Raises:
+        UsageError: there was no such verification, or it found nothing new to prove.
+    """
+    at, proofs = read_proofs(lake, verification)
+    if at is None:
+        raise UsageError(
+            f"the table proofs knows no verification {verification}",
+            consequence="there is no report",
+            remedy="`mirrorlake verify --json` says the id; where everything was proven before, add --full",
+        )
+    return ProofReport(verification=verification, at=at, proofs=tuple(proofs), reports=reports)
