@@ -20,6 +20,7 @@ from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import LagVerdict
+from mirrorlake.lake import Proof
 from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, TrimmedLedger
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
@@ -50,6 +51,7 @@ from mirrorlake.records.record import Missing, Origin, Outcome, Page, Passport, 
 from mirrorlake.render import Shown
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair
+from mirrorlake.verify.report import ProofReport
 from tests.builders import browsed, hop_place, page_of, passport_of, sample
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
@@ -74,6 +76,27 @@ def partition_status(
 def status(text: str = "east->central", *rows: PartitionStatus) -> FlowStatus:
     """Return a status of one flow."""
     return FlowStatus(flow=text, partitions=rows or (partition_status(text),), observed_at=NOON)
+
+
+def proof(text: str) -> Proof:
+    """Return what was proven of a partition."""
+    return Proof(
+        kind="relay-target",
+        source=text,
+        partition=SourcePartition(text, 1, 0),
+        first_upstream=0,
+        last_upstream=8,
+        begins_at=0,
+        how="full",
+        records=9,
+        flow=text,
+        digest=text,
+        target_topic=text,
+        target_partition=0,
+        relay_version=3,
+        source_topic_id=text,
+        target_topic_id=text,
+    )
 
 
 def report(text: str, *, equal: bool = False) -> VerifyReport:
@@ -245,6 +268,7 @@ def every(text: str) -> list[Shown]:
             tables=(KeptTable(table=text, files=3, compacted=Compacted(files=64, bytes=81_920, into=2), deleted=5),),
             ledgers=(TrimmedLedger(flow=text, why_not=text),),
         ),
+        ProofReport(verification=text, at=NOON, proofs=(proof(text),), reports=(report(text),)),
         Repair(source=text, doubled=(Doubled(SourcePartition(text, 1, 0), 5, 9, 5, 1),), removed=2),
         RuleTrial(
             flow=text, topic=text, view=None, records=9, sent=6, changed=2, filtered=3, quarantined=0, reasons=(reason,)
