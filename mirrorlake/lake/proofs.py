@@ -23,7 +23,7 @@ FULL, SAMPLED, PRESENT, GONE, DIFFERENT = "full", "sampled", "present", "gone", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class RangeProof:
     """A row of `proofs` (the columns' comments say what each is); of `first_upstream..last_upstream` both are part."""
 
     kind: str
@@ -65,7 +65,7 @@ class ProvenRange:
     proven_at: datetime
 
 
-def write_proofs(lake: Lake, proofs: Iterable[Proof], *, verification: str, at: datetime) -> None:
+def write_proofs(lake: Lake, proofs: Iterable[RangeProof], *, verification: str, at: datetime) -> None:
     """Append what one verification proved, in one commit."""
     rows = []
     for proof in proofs:
@@ -77,12 +77,12 @@ def write_proofs(lake: Lake, proofs: Iterable[Proof], *, verification: str, at: 
         lake.append_rows(PROOFS, rows)
 
 
-def read_proofs(lake: Lake, verification: str) -> tuple[datetime | None, list[Proof]]:
+def read_proofs(lake: Lake, verification: str) -> tuple[datetime | None, list[RangeProof]]:
     """Read what one verification wrote down, and when; None where it wrote nothing."""
     rows = lake.ask("SELECT * FROM {proofs} WHERE verification = :id", missing_ok=True, id=verification)
-    names = [name for name in Proof.__dataclass_fields__ if name != "partition"]
+    names = [name for name in RangeProof.__dataclass_fields__ if name != "partition"]
     return max((row.proven_at for row in rows), default=None), [
-        Proof(
+        RangeProof(
             partition=SourcePartition(row.topic, row.generation, row.partition),
             **{name: getattr(row, name) for name in names},
         )

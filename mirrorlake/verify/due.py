@@ -22,7 +22,7 @@ from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.verify.cut import FixedCut
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import Relay
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.spans import OffsetSpan, Spans
 
 # A flow that runs commits every few seconds; one that has not for so long stands still.
 _STANDS_STILL_MS = 20_000
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
     """Records that are lost on their way, and where they lie."""
 
     source: SourcePartition
-    span: Span
+    span: OffsetSpan
     difference: Difference
 
 
@@ -61,14 +61,14 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptBack:
     """How many records of a source partition a flow withheld, and the first of them."""
 
     records: int
     first: int
 
 
-def withheld_by(cut: FixedCut, flow: str) -> dict[SourcePartition, Kept]:
+def withheld_by(cut: FixedCut, flow: str) -> dict[SourcePartition, KeptBack]:
     """Count the withheld records of each source partition."""
     rows = cut.maps.ask(
         "SELECT topic, generation, partition, sum(record_count) AS records, min(first_offset) AS first_offset "
@@ -76,7 +76,7 @@ def withheld_by(cut: FixedCut, flow: str) -> dict[SourcePartition, Kept]:
         flow=flow,
     )
     return {
-        SourcePartition(row.topic, row.generation, row.partition): Kept(
+        SourcePartition(row.topic, row.generation, row.partition): KeptBack(
             records=int(row.records), first=int(row.first_offset)
         )
         for row in rows
@@ -101,7 +101,7 @@ def owed(
     waiting: dict[SourcePartition, Waiting] = {}
     for source, one in bounds.items():
         gone = removed.get(source, Spans()) & one.span
-        done = relay.count(source, Span(one.begins, one.position))
+        done = relay.count(source, OffsetSpan(one.begins, one.position))
         if gone:
             # Counts say nothing where records have left; what is proven need not be looked at.
             lost += _lost(flow, source, relay, due.get(source, Spans()) & one.span, cut, gone)
@@ -117,7 +117,7 @@ def _waiting(relay: Relay, source: SourcePartition, position: int) -> Waiting | 
     held = relay.landed.get(source)
     if held is None or held.last < position:
         return None
-    span = Span(position, held.last + 1)
+    span = OffsetSpan(position, held.last + 1)
     first = relay.offsets(source, span)[0]
     return Waiting(records=relay.count(source, span), first=int(first), last=held.last)
 
@@ -126,13 +126,13 @@ def _lost(flow: str, source: SourcePartition, relay: Relay, among: Spans, cut: F
     """Name the records that no run holds, and those that a run holds and the relay does not."""
     if not among:
         return []
-    held = np.unique(relay.offsets(source, Span(among.first, among.end)))
+    held = np.unique(relay.offsets(source, OffsetSpan(among.first, among.end)))
     sent, kept = _sent(flow, source, cut), _kept(flow, source, cut)
     owes = Places.unchanged((span, 0) for span in among).find(held)[1]
     unknown = np.flatnonzero(owes & ~sent.find(held)[1] & ~kept.find(held)[1])
     found = []
     for rows in np.split(unknown, np.flatnonzero(np.diff(unknown) > 1) + 1) if len(unknown) else ():
-        span = Span(int(held[rows[0]]), int(held[rows[-1]]) + 1)
+        span = OffsetSpan(int(held[rows[0]]), int(held[rows[-1]]) + 1)
         found.append(
             Lost(source, span, Difference.at(source, span.first, where="target", problem="missing", records=len(rows)))
         )
@@ -141,7 +141,7 @@ def _lost(flow: str, source: SourcePartition, relay: Relay, among: Spans, cut: F
         if high - low != span.end - span.first:
             absent = np.setdiff1d(np.arange(span.first, span.end), held[low:high])
             missing = Difference.at(source, int(absent[0]), where="relay", problem="missing", records=len(absent))
-            found.append(Lost(source, Span(int(absent[0]), int(absent[-1]) + 1), missing))
+            found.append(Lost(source, OffsetSpan(int(absent[0]), int(absent[-1]) + 1), missing))
     return found[:_MOST_SHOWN]
 
 

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lake import Proof
+from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
-from mirrorlake.verify.merge import Found
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.merge import Mismatch
+from mirrorlake.verify.spans import OffsetSpan, Spans
 from mirrorlake.verify.unit import Compared, Rows, Unit, compare_unit
 
 # Python holds one core; decompression, digests and Parquet's decoding run beside it.
@@ -22,11 +22,11 @@ _THREADS = 2
 
 
 @dataclass(slots=True)
-class Hop:
+class HopResult:
     """What one hop says, of all its partitions."""
 
     differences: list[Difference] = field(default_factory=list)
-    proofs: list[Proof] = field(default_factory=list)
+    proofs: list[RangeProof] = field(default_factory=list)
     explained: Counter[str] = field(default_factory=Counter)
     beyond: int = 0
 
@@ -48,7 +48,7 @@ def compared(units: Iterable[Unit], *, rows: Rows, admin: ClusterAdmin, tell: Ca
 def named(results: Sequence[Compared], *, where: str) -> list[Difference]:
     """Say of each place in which two sides differ what is wrong there."""
 
-    def sides(unit: Unit, found: Found) -> tuple[Any, Any]:
+    def sides(unit: Unit, found: Mismatch) -> tuple[Any, Any]:
         return (found.fed, found.fetched) if unit.fed_is_source else (found.fetched, found.fed)
 
     contents = {sides(one.unit, found)[0] for one in results for found in one.found} - {None}
@@ -77,7 +77,7 @@ def claims(due: Spans, *, doubts: Iterable[int] = (), end: int, gone: Spans) -> 
     return hull - gone - Spans((offset, offset + 1) for offset in doubts)
 
 
-def passes(spans: Mapping[Any, Spans]) -> Iterable[dict[Any, Span]]:
+def passes(spans: Mapping[Any, Spans]) -> Iterable[dict[Any, OffsetSpan]]:
     """Yield the first range of each key, then the second of those that have one, and so on."""
     for number in range(max(map(len, spans.values()), default=0)):
         yield {key: tuple(several)[number] for key, several in spans.items() if number < len(several)}

@@ -34,7 +34,7 @@ from mirrorlake.verify.content import (
     without_kind,
 )
 from mirrorlake.verify.places import Places
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.spans import OffsetSpan, Spans
 
 _EVER = 2**62
 # What surrounds more differences than this in one source partition is left for the next verification.
@@ -60,7 +60,7 @@ class Way:
 
 
 @dataclass(slots=True, kw_only=True)
-class Feed:
+class RelayFeed:
     """The relay's records of one source partition; the labels of `places` are numbers of `ways`.
 
     `removed` are offsets that left the relay, explained elsewhere.
@@ -76,20 +76,20 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedPart:
     """A partition that is fetched: its offsets, and what is known of it.
 
     `own` are the aliases in the last hop of records that count, None where all do (the target writes none itself);
     `compacts` says that its log may be compacted.
     """
 
-    span: Span
+    span: OffsetSpan
     own: frozenset[str] | None = None
     compacts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Mismatch:
     """One place where the two sides differ: what is fed and what is fetched there, None for nothing."""
 
     target: int
@@ -205,7 +205,7 @@ class Merge:
     by fetched partition and reason, `matched` records by feed.
     """
 
-    def __init__(self, feeds: Sequence[Feed], fetched: Sequence[Fetched], *, fed_is_source: bool) -> None:
+    def __init__(self, feeds: Sequence[RelayFeed], fetched: Sequence[FetchedPart], *, fed_is_source: bool) -> None:
         self._feeds = feeds
         self._fetched = fetched
         self._fed_is_source = fed_is_source
@@ -214,7 +214,7 @@ class Merge:
         self._orphans = [False for _ in fetched]
         self._compacted: dict[int, _Compacted] = {}
         self._needs = [_Needs(feeds, number) for number in range(len(fetched))]
-        self.found: list[Found] = []
+        self.found: list[Mismatch] = []
         self.beyond = 0
         self.proven: dict[tuple[int, int], Proven] = {}
         self.doubts = [Doubts() for _ in feeds]
@@ -255,7 +255,7 @@ class Merge:
             lost, self.explained[target][COMPACTED] = compacted.judged()
             for feed, upstream, offset, content in lost:
                 self.doubts[feed].add([upstream])
-                self._find(Found(target=target, offset=offset, fed=content, fetched=None))
+                self._find(Mismatch(target=target, offset=offset, fed=content, fetched=None))
 
     def _advance(self, number: int) -> None:
         feed = self._feeds[number]
@@ -352,7 +352,7 @@ class Merge:
             self.beyond += int(bad.sum()) - len(wrong)
             fed, fetched = (values_of(side.take(pa.array(at))) for side, at in ((window.rows, wrong), (rows, others)))
             for offset, one, other in zip(window.downstream[wrong].tolist(), fed, fetched, strict=True):
-                self._find(Found(target=target, offset=offset, fed=one, fetched=other))
+                self._find(Mismatch(target=target, offset=offset, fed=one, fetched=other))
         self._prove(window, good)
 
     def _differing(
@@ -396,7 +396,7 @@ class Merge:
         for offset, content in zip(
             window.downstream[shown].tolist(), values_of(window.rows.take(pa.array(shown))), strict=True
         ):
-            self._find(Found(target=target, offset=offset, fed=content, fetched=None))
+            self._find(Mismatch(target=target, offset=offset, fed=content, fetched=None))
 
     def _only_fetched(
         self, target: int, window: _Window | None, offsets: Offsets, rows: pa.RecordBatch | None, only: Offsets
@@ -415,7 +415,7 @@ class Merge:
         shown = only[:MOST_DIFFERENCES]
         self.beyond += len(only) - len(shown)
         for offset, content in zip(offsets[shown].tolist(), values_of(rows.take(pa.array(shown))), strict=True):
-            self._find(Found(target=target, offset=offset, fed=None, fetched=content))
+            self._find(Mismatch(target=target, offset=offset, fed=None, fetched=content))
 
     def _doubt(self, window: _Window, rows: Offsets) -> None:
         for row in rows[: _MOST_DOUBTS + 1].tolist():
@@ -434,7 +434,7 @@ class Merge:
         self._orphans[target] |= bool(after[-1] == len(window.downstream))
         self._doubt(window, after[after < len(window.downstream)])
 
-    def _find(self, found: Found) -> None:
+    def _find(self, found: Mismatch) -> None:
         if len(self.found) < MOST_DIFFERENCES:
             self.found.append(found)
         else:
@@ -444,7 +444,7 @@ class Merge:
 class _Needs:
     """How far feeds must be read before a fetched partition can be compared up to an offset."""
 
-    def __init__(self, feeds: Sequence[Feed], target: int) -> None:
+    def __init__(self, feeds: Sequence[RelayFeed], target: int) -> None:
         self._feeds = feeds
         self._ways: dict[int, tuple[Offsets, Offsets, Offsets, Offsets]] = {}
         for number, feed in enumerate(feeds):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrorlake.verify.content import Flags, Offsets
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.spans import OffsetSpan, Spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Places:
         return cls(upstream=starts, downstream=downstream, lengths=lengths, labels=labels[of_run]).where(lengths > 0)
 
     @classmethod
-    def unchanged(cls, spans: Iterable[tuple[Span, int]]) -> Places:
+    def unchanged(cls, spans: Iterable[tuple[OffsetSpan, int]]) -> Places:
         """Make places that are the upstream offsets themselves, of some ranges, each with its label."""
         spans = list(spans)
         first = np.array([span.first for span, _ in spans], np.int64)

@@ -18,7 +18,7 @@ from mirrorlake.lake import COLUMNS, Lake, RelayFile, RelayLog, quote, read_in_o
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
 from mirrorlake.verify.content import Offsets
-from mirrorlake.verify.spans import Span
+from mirrorlake.verify.spans import OffsetSpan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,9 +38,9 @@ class LandedCount:
     last: int
 
     @property
-    def span(self) -> Span:
+    def span(self) -> OffsetSpan:
         """The offsets from the first to the last."""
-        return Span(self.first, self.last + 1)
+        return OffsetSpan(self.first, self.last + 1)
 
 
 class Relay(Protocol):
@@ -52,16 +52,16 @@ class Relay(Protocol):
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
         """Count what it holds, per source partition."""
 
-    def offsets(self, source: SourcePartition, span: Span) -> Offsets:
+    def offsets(self, source: SourcePartition, span: OffsetSpan) -> Offsets:
         """Read the offsets in a range, ascending; a record that stands there twice comes twice."""
 
-    def count(self, source: SourcePartition, span: Span) -> int:
+    def count(self, source: SourcePartition, span: OffsetSpan) -> int:
         """Count the records in a range, each once."""
 
-    def files(self, source: SourcePartition, span: Span) -> tuple[RelayFile, ...] | None:
+    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...] | None:
         """List the files that hold a range; None where only the session may read them."""
 
-    def rows(self, source: SourcePartition, span: Span) -> Iterator[pa.RecordBatch]:
+    def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order, each offset once."""
 
     def doubled(self) -> Iterable[SourcePartition]:
@@ -117,20 +117,20 @@ class FolderRelay:
         found = {}
         for source, files in self._files.items():
             rows = sum(file.records for file in files)
-            whole = Span(files[0].first_offset, max(file.last_offset for file in files) + 1)
+            whole = OffsetSpan(files[0].first_offset, max(file.last_offset for file in files) + 1)
             found[source] = LandedCount(
                 rows=rows, records=self.count(source, whole), first=whole.first, last=whole.end - 1
             )
         return found
 
-    def offsets(self, source: SourcePartition, span: Span) -> Offsets:
+    def offsets(self, source: SourcePartition, span: OffsetSpan) -> Offsets:
         """Read the offsets in a range."""
         parts = [read_offsets(file) for file in self.files(source, span)]
         offsets = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
         low, high = np.searchsorted(offsets, span)
         return offsets[low:high]
 
-    def count(self, source: SourcePartition, span: Span) -> int:
+    def count(self, source: SourcePartition, span: OffsetSpan) -> int:
         """Count the records in a range; files are opened where they cross its ends, overlap, or hold more than fits."""
         count = 0
         for stretch in _stretches(self.files(source, span)):
@@ -143,7 +143,7 @@ class FolderRelay:
                 count += int(np.diff(np.searchsorted(offsets, span))[0])
         return count
 
-    def files(self, source: SourcePartition, span: Span) -> tuple[RelayFile, ...]:
+    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...]:
         """List the files that hold a range."""
         return tuple(
             file
@@ -151,7 +151,7 @@ class FolderRelay:
             if file.last_offset >= span.first and file.first_offset < span.end
         )
 
-    def rows(self, source: SourcePartition, span: Span) -> Iterator[pa.RecordBatch]:
+    def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range."""
         return rows_of_files(self.files(source, span), span)
 
@@ -160,7 +160,7 @@ class FolderRelay:
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
 
-def rows_of_files(files: Sequence[RelayFile], span: Span) -> Iterator[pa.RecordBatch]:
+def rows_of_files(files: Sequence[RelayFile], span: OffsetSpan) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range of one source partition from its files, each offset once and in order (law D)."""
     for rows in read_in_order(files, position=span.first, columns=ALL_COLUMNS):
         low, high = np.searchsorted(rows.column("offset").to_numpy(), span)
@@ -219,25 +219,25 @@ class SessionRelay:
             for row in found.collect()
         }
 
-    def offsets(self, source: SourcePartition, span: Span) -> Offsets:
+    def offsets(self, source: SourcePartition, span: OffsetSpan) -> Offsets:
         """Read the offsets in a range."""
         offsets: Offsets = np.sort(self._part(source, span).select("offset").toArrow().column(0).to_numpy())
         return offsets
 
-    def count(self, source: SourcePartition, span: Span) -> int:
+    def count(self, source: SourcePartition, span: OffsetSpan) -> int:
         """Count the records in a range."""
         held = self.landed.get(source)
         if held is not None and span.first <= held.first and held.last < span.end:
             return held.records
         return int(self._part(source, span).select("offset").distinct().count())
 
-    def files(self, source: SourcePartition, span: Span) -> None:
+    def files(self, source: SourcePartition, span: OffsetSpan) -> None:
         """Leave the files to the session."""
 
-    def rows(self, source: SourcePartition, span: Span) -> Iterator[pa.RecordBatch]:
+    def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, some at a time."""
         for first in range(span.first, span.end, _AT_ONCE):
-            part = self._part(source, Span(first, min(first + _AT_ONCE, span.end)))
+            part = self._part(source, OffsetSpan(first, min(first + _AT_ONCE, span.end)))
             rows = part.sort("offset", "landed_at").select(*ALL_COLUMNS).toArrow().combine_chunks()
             offsets = rows.column("offset").to_numpy()
             fresh = np.concatenate(([True], np.diff(offsets) > 0))[: len(offsets)]
@@ -247,7 +247,7 @@ class SessionRelay:
         """List the partitions that hold a record more than once."""
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
-    def _part(self, source: SourcePartition, span: Span) -> DataFrame:
+    def _part(self, source: SourcePartition, span: OffsetSpan) -> DataFrame:
         return self._frame.where(
             f"topic = {quote(source.topic)} AND generation = {source.generation} AND partition = {source.partition} "
             f"AND `offset` >= {span.first} AND `offset` < {span.end}"

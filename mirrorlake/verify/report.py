@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrorlake.errors import StoreError, UsageError
-from mirrorlake.lake import Lake, Proof, read_proofs
+from mirrorlake.lake import Lake, RangeProof, read_proofs
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Sheet, Shown, Table, badge, plural, table
 from mirrorlake.tracking import html_page, json_report
@@ -33,7 +33,7 @@ class ProofReport(Shown):
 
     verification: str
     at: datetime
-    proofs: tuple[Proof, ...]
+    proofs: tuple[RangeProof, ...]
     reports: tuple[VerifyReport, ...] = ()
 
     @property

@@ -10,7 +10,7 @@ from datetime import datetime
 from mirrorlake.lake import Lake, ProvenRange, RelayPart, left_before, micros, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import is_other
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.spans import OffsetSpan, Spans
 
 # A sample is taken in stretches: single records would cost a request each.
 _STRETCH = 2_000
@@ -35,7 +35,7 @@ class Scope:
     """
 
     full: bool = False
-    between: Mapping[str, Mapping[SourcePartition, Span]] | None = None
+    between: Mapping[str, Mapping[SourcePartition, OffsetSpan]] | None = None
     sample: float | None = None
     seed: str = ""
 
@@ -51,19 +51,19 @@ class Scope:
             due &= Spans([span] if span else [])
         return due if self.sample is None else Spans(self._sampled(source, due, self.sample))
 
-    def _sampled(self, source: SourcePartition, due: Spans, share: float) -> Iterable[Span]:
+    def _sampled(self, source: SourcePartition, due: Spans, share: float) -> Iterable[OffsetSpan]:
         for span in due:
             for first in range(span.first - span.first % _STRETCH, span.end, _STRETCH):
                 text = f"{self.seed}/{source}/{first}"
                 if int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) < share * 2**32:
-                    yield Span(max(first, span.first), min(first + _STRETCH, span.end))
+                    yield OffsetSpan(max(first, span.first), min(first + _STRETCH, span.end))
 
 
 def between(
     lake: Lake, aliases: Iterable[str], since: datetime | None, until: datetime | None
-) -> dict[str, dict[SourcePartition, Span]]:
+) -> dict[str, dict[SourcePartition, OffsetSpan]]:
     """Find the upstream offsets of records with a timestamp from `since` on, before `until`, by source."""
-    found: dict[str, dict[SourcePartition, Span]] = {}
+    found: dict[str, dict[SourcePartition, OffsetSpan]] = {}
     for alias in aliases:
         rows = lake.ask(
             _BETWEEN,
@@ -73,7 +73,7 @@ def between(
             until=_EVER if until is None else micros(until),
         )
         found[alias] = {
-            SourcePartition(row.topic, row.generation, row.partition): Span(int(row.first), int(row.end_at))
+            SourcePartition(row.topic, row.generation, row.partition): OffsetSpan(int(row.first), int(row.end_at))
             for row in rows
         }
     return found

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lake import SOURCE_RELAY, KnownTopic, Proof
+from mirrorlake.lake import SOURCE_RELAY, KnownTopic, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.model.verify import Difference
-from mirrorlake.verify.hops import Hop, claims, compared, passes
-from mirrorlake.verify.merge import Fetched, Way
+from mirrorlake.verify.hops import HopResult, claims, compared, passes
+from mirrorlake.verify.merge import FetchedPart, Way
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.scope import Known, Scope
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.spans import OffsetSpan, Spans
 from mirrorlake.verify.unit import Compared, FeedWork, Unit, bundles
 
 
@@ -41,9 +41,9 @@ class SourceSide:
         return {name: topic.topic_id for name, topic in self.recorded.items()}
 
 
-def dense(side: SourceSide, scope: Scope) -> Hop:
+def dense(side: SourceSide, scope: Scope) -> HopResult:
     """Check the relay of a lake cluster: it is the source itself, and its offsets are 0, 1, 2, ..."""
-    hop = Hop()
+    hop = HopResult()
     for source, held in side.relay.landed.items():
         if source.topic not in side.topics:
             continue
@@ -58,7 +58,7 @@ def dense(side: SourceSide, scope: Scope) -> Hop:
     return hop
 
 
-def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Callable[[int], None]) -> Hop:
+def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Callable[[int], None]) -> HopResult:
     """Compare what is due of the relay with the source.
 
     Raises:
@@ -85,7 +85,7 @@ def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Ca
     }
     # A log that went back ends before what was landed.
     held = {source: Spans([(earliest[tp], ends[tp])]) for tp, source in newest.items()}
-    hop = Hop()
+    hop = HopResult()
     for source, spans in due.items():
         gone = spans - held.get(source, Spans())
         hop.proofs += [
@@ -100,7 +100,7 @@ def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Ca
     return hop
 
 
-def _units(side: SourceSide, chosen: Mapping[SourcePartition, Span]) -> list[Unit]:
+def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan]) -> list[Unit]:
     order = sorted(chosen)
     units = []
     for numbers in bundles((frozenset([source]), number) for number, source in enumerate(order)):
@@ -111,7 +111,7 @@ def _units(side: SourceSide, chosen: Mapping[SourcePartition, Span]) -> list[Uni
                 options=side.options,
                 partitions=tuple(TopicPartition(source.topic, source.partition) for source in sources),
                 fetched=tuple(
-                    Fetched(span=chosen[source], compacts=_compacts(side.recorded.get(source.topic)))
+                    FetchedPart(span=chosen[source], compacts=_compacts(side.recorded.get(source.topic)))
                     for source in sources
                 ),
                 feeds=tuple(
@@ -141,7 +141,7 @@ def _proofs(
     due: Mapping[SourcePartition, Spans],
     landed: Mapping[SourcePartition, Any],
     scope: Scope,
-) -> Iterable[Proof]:
+) -> Iterable[RangeProof]:
     for number, feed in enumerate(result.unit.feeds):
         doubts = result.doubts[number]
         span = result.unit.fetched[number].span
@@ -172,14 +172,14 @@ def _how(scope: Scope) -> str:
 def _proof(
     side: SourceSide,
     source: SourcePartition,
-    span: Span,
+    span: OffsetSpan,
     begins: int,
     *,
     records: int,
     how: str,
     digest: str | None = None,
-) -> Proof:
-    return Proof(
+) -> RangeProof:
+    return RangeProof(
         kind=SOURCE_RELAY,
         source=side.alias,
         partition=source,

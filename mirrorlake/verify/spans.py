@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Offsets `first..end - 1`."""
 
     first: int
@@ -24,17 +24,17 @@ class Spans:
     __slots__ = ("_spans",)
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
-        found: list[Span] = []
+        found: list[OffsetSpan] = []
         for first, end in sorted(spans):
             if first >= end:
                 continue
             if found and first <= found[-1].end:
-                found[-1] = Span(found[-1].first, max(found[-1].end, end))
+                found[-1] = OffsetSpan(found[-1].first, max(found[-1].end, end))
             else:
-                found.append(Span(first, end))
+                found.append(OffsetSpan(first, end))
         self._spans = tuple(found)
 
-    def __iter__(self) -> Iterator[Span]:
+    def __iter__(self) -> Iterator[OffsetSpan]:
         return iter(self._spans)
 
     def __bool__(self) -> bool:

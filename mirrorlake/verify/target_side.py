@@ -18,18 +18,18 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
-from mirrorlake.lake import RELAY_TARGET, Proof
+from mirrorlake.lake import RELAY_TARGET, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import Difference
 from mirrorlake.rules import View
 from mirrorlake.verify.cut import RUN_COLUMNS, FixedCut, runs_within
-from mirrorlake.verify.hops import Hop, claims, compared, passes
-from mirrorlake.verify.merge import Fetched, Way
+from mirrorlake.verify.hops import HopResult, claims, compared, passes
+from mirrorlake.verify.merge import FetchedPart, Way
 from mirrorlake.verify.places import Places, joined_places
 from mirrorlake.verify.relays import Relays
 from mirrorlake.verify.scope import Scope
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.spans import OffsetSpan, Spans
 from mirrorlake.verify.unit import Compared, FeedWork, Unit, bundles
 
 _EVER = 2**62
@@ -37,7 +37,7 @@ _EVER = 2**62
 _NEAR = 50_000
 
 
-class Key(NamedTuple):
+class FeedKey(NamedTuple):
     """A feed of a target: the flow, and its source partition."""
 
     flow: str
@@ -48,7 +48,7 @@ class Key(NamedTuple):
 class Piece:
     """The runs of one flow between two partitions: how many records, and the first on both ends; `end` is downstream."""
 
-    key: Key
+    key: FeedKey
     target: TopicPartition
     records: int
     first_upstream: int
@@ -65,8 +65,8 @@ class TargetSide:
     relays: Relays
     views: Mapping[str, View]
     pieces: Sequence[Piece]
-    due: Mapping[Key, Spans]
-    begins: Mapping[Key, int]
+    due: Mapping[FeedKey, Spans]
+    begins: Mapping[FeedKey, int]
     chosen: frozenset[str]
     removed: Mapping[str, Mapping[SourcePartition, Spans]]
     source_ids: Mapping[str, Mapping[str, str]]
@@ -78,10 +78,10 @@ class TargetSide:
 
 
 @dataclass(slots=True)
-class TargetHop(Hop):
+class TargetResult(HopResult):
     """What the second hop says, and how many due records of each feed were found equal (`verified`)."""
 
-    verified: Counter[Key] = field(default_factory=Counter)
+    verified: Counter[FeedKey] = field(default_factory=Counter)
 
 
 def pieces_of(cut: FixedCut, remotes: Iterable[str]) -> list[Piece]:
@@ -95,7 +95,7 @@ def pieces_of(cut: FixedCut, remotes: Iterable[str]) -> list[Piece]:
     )
     return [
         Piece(
-            key=Key(row.flow, SourcePartition(row.source_topic, row.generation, row.source_partition)),
+            key=FeedKey(row.flow, SourcePartition(row.source_topic, row.generation, row.source_partition)),
             target=TopicPartition(row.target_topic, row.target_partition),
             records=int(row.records),
             first_upstream=int(row.first_upstream),
@@ -106,13 +106,13 @@ def pieces_of(cut: FixedCut, remotes: Iterable[str]) -> list[Piece]:
     ]
 
 
-def against_target(side: TargetSide, admin: ClusterAdmin, scope: Scope, tell: Callable[[int], None]) -> TargetHop:
+def against_target(side: TargetSide, admin: ClusterAdmin, scope: Scope, tell: Callable[[int], None]) -> TargetResult:
     """Compare what is due of the chosen flows with the target.
 
     Raises:
         ClusterError: the target does not answer.
     """
-    hop = TargetHop()
+    hop = TargetResult()
     mine = {piece.target for piece in side.pieces if piece.key.flow in side.chosen}
     states = admin.describe({tp.topic for tp in mine})
     hop.differences += [
@@ -121,7 +121,7 @@ def against_target(side: TargetSide, admin: ClusterAdmin, scope: Scope, tell: Ca
     there = sorted(tp for tp in mine if tp.topic in states and tp.partition < states[tp.topic].partitions)
     earliest = admin.earliest(there)
     ends = {tp: side.cut.ends.get(tp, end) for tp, end in _run_ends(side).items() if tp in earliest}
-    held = {tp: Span(earliest[tp], ends[tp]) for tp in there}
+    held = {tp: OffsetSpan(earliest[tp], ends[tp]) for tp in there}
     places = _due_places(side)
     ids = {name: known_id(state.topic_id) for name, state in states.items()}
     compacting = _compacting(admin, states)
@@ -170,7 +170,7 @@ class _DuePlaces:
         return self.places.where(self.places.labels == self.targets.index(tp))
 
 
-def _due_places(side: TargetSide) -> dict[Key, _DuePlaces]:
+def _due_places(side: TargetSide) -> dict[FeedKey, _DuePlaces]:
     found = runs_within(side.cut, ((key.flow, key.source, spans) for key, spans in side.due.items()))
     if found is None:
         return {}
@@ -187,7 +187,7 @@ def _pairs(runs: pa.Table) -> Iterable[tuple[str, int]]:
     return zip(runs.column("target_topic").to_pylist(), runs.column("target_partition").to_pylist(), strict=True)
 
 
-def by_feed(runs: pa.Table) -> Iterable[tuple[Key, pa.Table]]:
+def by_feed(runs: pa.Table) -> Iterable[tuple[FeedKey, pa.Table]]:
     """Split runs by flow and source partition."""
     names = ("flow", "source_topic", "generation", "source_partition")
     columns = [runs.column(name).to_pylist() for name in names]
@@ -195,7 +195,7 @@ def by_feed(runs: pa.Table) -> Iterable[tuple[Key, pa.Table]]:
     for row, key in enumerate(zip(*columns, strict=True)):
         rows.setdefault(key, []).append(row)
     for (flow, *source), at in rows.items():
-        yield Key(flow, SourcePartition(*source)), runs.take(pa.array(at))
+        yield FeedKey(flow, SourcePartition(*source)), runs.take(pa.array(at))
 
 
 def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
@@ -208,10 +208,10 @@ def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
 
 
 def _ranges(
-    side: TargetSide, places: Mapping[Key, _DuePlaces], held: Mapping[TopicPartition, Span], scope: Scope
+    side: TargetSide, places: Mapping[FeedKey, _DuePlaces], held: Mapping[TopicPartition, OffsetSpan], scope: Scope
 ) -> dict[TopicPartition, Spans]:
     """Choose which downstream offsets are fetched: around all that is due, up to the next records that are proven."""
-    near: dict[TopicPartition, list[Span]] = {tp: [] for tp in held}
+    near: dict[TopicPartition, list[OffsetSpan]] = {tp: [] for tp in held}
     for due in places.values():
         for tp in due.targets:
             if tp in held:
@@ -232,7 +232,7 @@ def _ranges(
     return ranges
 
 
-def _stretched(places: Places) -> Iterable[Span]:
+def _stretched(places: Places) -> Iterable[OffsetSpan]:
     """Join places that adjoin on the target, so that ranges are few."""
     order = np.argsort(places.downstream, kind="stable")
     first, lengths = places.downstream[order], places.lengths[order]
@@ -240,14 +240,16 @@ def _stretched(places: Places) -> Iterable[Span]:
         return ()
     breaks = np.flatnonzero(first[1:] > (first + lengths)[:-1] + _NEAR) + 1
     starts, ends = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(first)]]) - 1
-    return [Span(int(first[start]), int(first[end] + lengths[end])) for start, end in zip(starts, ends, strict=True)]
+    return [
+        OffsetSpan(int(first[start]), int(first[end] + lengths[end])) for start, end in zip(starts, ends, strict=True)
+    ]
 
 
-def _joined(spans: Iterable[Span]) -> Iterable[Span]:
-    found: list[Span] = []
+def _joined(spans: Iterable[OffsetSpan]) -> Iterable[OffsetSpan]:
+    found: list[OffsetSpan] = []
     for span in sorted(spans):
         if found and span.first <= found[-1].end + _NEAR:
-            found[-1] = Span(found[-1].first, max(found[-1].end, span.end))
+            found[-1] = OffsetSpan(found[-1].first, max(found[-1].end, span.end))
         else:
             found.append(span)
     return found
@@ -255,7 +257,7 @@ def _joined(spans: Iterable[Span]) -> Iterable[Span]:
 
 def _neighbours(
     side: TargetSide, wanted: Mapping[TopicPartition, Spans]
-) -> dict[tuple[TopicPartition, Span], tuple[int, int]]:
+) -> dict[tuple[TopicPartition, OffsetSpan], tuple[int, int]]:
     """Find, for each range, where the records before it end and where those after it begin."""
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "first": span.first, "end_at": span.end}
@@ -276,7 +278,7 @@ def _neighbours(
         tables={"wanted": pa.Table.from_pylist(rows, schema=pa.schema(kinds))},
     )
     return {
-        (TopicPartition(row.topic, row.partition), Span(row.first, row.end_at)): (
+        (TopicPartition(row.topic, row.partition), OffsetSpan(row.first, row.end_at)): (
             int(row.first if row.before is None else row.before),
             int(_EVER if row.after is None else row.after),
         )
@@ -284,7 +286,7 @@ def _neighbours(
     }
 
 
-def _units(side: TargetSide, chosen: Mapping[TopicPartition, Span], compacting: frozenset[str]) -> list[Unit]:
+def _units(side: TargetSide, chosen: Mapping[TopicPartition, OffsetSpan], compacting: frozenset[str]) -> list[Unit]:
     order = sorted(tp for tp, span in chosen.items() if span.first < span.end)
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "first": chosen[tp].first, "end_at": chosen[tp].end}
@@ -298,7 +300,7 @@ def _units(side: TargetSide, chosen: Mapping[TopicPartition, Span], compacting: 
         tables={"wanted": pa.Table.from_pylist(rows, schema=pa.schema(kinds))},
     )
     feeds = dict(by_feed(found))
-    of_target: dict[TopicPartition, set[Key]] = {tp: set() for tp in order}
+    of_target: dict[TopicPartition, set[FeedKey]] = {tp: set() for tp in order}
     for key, runs in feeds.items():
         for pair in set(_pairs(runs)):
             of_target[TopicPartition(*pair)].add(key)
@@ -313,7 +315,7 @@ def _units(side: TargetSide, chosen: Mapping[TopicPartition, Span], compacting: 
                 options=side.options,
                 partitions=tuple(partitions),
                 fetched=tuple(
-                    Fetched(span=chosen[tp], own=own.get(tp.topic), compacts=tp.topic in compacting)
+                    FetchedPart(span=chosen[tp], own=own.get(tp.topic), compacts=tp.topic in compacting)
                     for tp in partitions
                 ),
                 feeds=tuple(_feed(side, key, feeds[key], partitions, chosen) for key in keys),
@@ -325,10 +327,10 @@ def _units(side: TargetSide, chosen: Mapping[TopicPartition, Span], compacting: 
 
 def _feed(
     side: TargetSide,
-    key: Key,
+    key: FeedKey,
     runs: pa.Table,
     partitions: Sequence[TopicPartition],
-    chosen: Mapping[TopicPartition, Span],
+    chosen: Mapping[TopicPartition, OffsetSpan],
 ) -> FeedWork:
     numbers = {tp: number for number, tp in enumerate(partitions)}
     versions = runs.column("view").to_pylist()
@@ -371,7 +373,7 @@ def _with_own_records(side: TargetSide) -> dict[str, frozenset[str]]:
     }
 
 
-def _count(hop: TargetHop, result: Compared, places: Mapping[Key, _DuePlaces]) -> None:
+def _count(hop: TargetResult, result: Compared, places: Mapping[FeedKey, _DuePlaces]) -> None:
     """Count the due records that were found equal; what was read once more beside them is left out."""
     spans = dict(zip(result.unit.partitions, (one.span for one in result.unit.fetched), strict=True))
     for number, feed in enumerate(result.unit.feeds):
@@ -383,11 +385,11 @@ def _count(hop: TargetHop, result: Compared, places: Mapping[Key, _DuePlaces]) -
 def _proofs(
     side: TargetSide,
     result: Compared,
-    places: Mapping[Key, _DuePlaces],
-    held: Mapping[TopicPartition, Span],
+    places: Mapping[FeedKey, _DuePlaces],
+    held: Mapping[TopicPartition, OffsetSpan],
     ids: Mapping[str, str],
     scope: Scope,
-) -> Iterable[Proof]:
+) -> Iterable[RangeProof]:
     for number, feed in enumerate(result.unit.feeds):
         if feed.key not in side.due or not len(feed.places):
             continue
@@ -425,13 +427,15 @@ def _proofs(
             yield _proof(side, feed.key, differing, ids, how="different")
 
 
-def _grown(due: Spans, span: Span) -> Span:
+def _grown(due: Spans, span: OffsetSpan) -> OffsetSpan:
     """Take what is due around a range, too: offsets without a record of their own on the target."""
     touched = [one for one in due if one.first < span.end and one.end > span.first]
-    return Span(min(one.first for one in touched), max(one.end for one in touched)) if touched else Span(0, 0)
+    return (
+        OffsetSpan(min(one.first for one in touched), max(one.end for one in touched)) if touched else OffsetSpan(0, 0)
+    )
 
 
-def _not_held(due: _DuePlaces, held: Mapping[TopicPartition, Span]) -> tuple[Spans, int]:
+def _not_held(due: _DuePlaces, held: Mapping[TopicPartition, OffsetSpan]) -> tuple[Spans, int]:
     """Find what has left the target, as upstream offsets, and the first one past the cut."""
     gone: list[tuple[int, int]] = []
     beyond = _EVER
@@ -451,8 +455,11 @@ def _not_held(due: _DuePlaces, held: Mapping[TopicPartition, Span]) -> tuple[Spa
 
 
 def _without_records(
-    side: TargetSide, places: Mapping[Key, _DuePlaces], held: Mapping[TopicPartition, Span], ids: Mapping[str, str]
-) -> Iterable[Proof]:
+    side: TargetSide,
+    places: Mapping[FeedKey, _DuePlaces],
+    held: Mapping[TopicPartition, OffsetSpan],
+    ids: Mapping[str, str],
+) -> Iterable[RangeProof]:
     """Say of due offsets that hold no record for the target that they are done, and of those that left it that they are gone."""
     for key, due in side.due.items():
         removed = side.removed.get(side.source(key.flow), {}).get(key.source, Spans())
@@ -471,8 +478,8 @@ def _without_records(
 
 def _proof(
     side: TargetSide,
-    key: Key,
-    span: Span,
+    key: FeedKey,
+    span: OffsetSpan,
     ids: Mapping[str, str],
     *,
     how: str,
@@ -483,10 +490,10 @@ def _proof(
     last: int | None = None,
     digest: str | None = None,
     view: str | None = None,
-) -> Proof:
+) -> RangeProof:
     alias = side.source(key.flow)
     topic = topic or side.cut.flows[key.flow].remote_topic(key.source.topic)
-    return Proof(
+    return RangeProof(
         kind=RELAY_TARGET,
         source=alias,
         flow=key.flow,

@@ -20,10 +20,10 @@ from mirrorlake.kafka import Fetcher, PositionGone
 from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify.content import content_of, values_of
-from mirrorlake.verify.merge import Doubts, Feed, Fetched, Found, Merge, Way
+from mirrorlake.verify.merge import Doubts, FetchedPart, Merge, Mismatch, RelayFeed, Way
 from mirrorlake.verify.places import Places, joined_places
 from mirrorlake.verify.relays import rows_of_files
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.spans import OffsetSpan, Spans
 
 _WAIT_S = 0.1
 _AT_MOST_S = 5.0
@@ -46,12 +46,12 @@ class FeedWork:
     removed: Spans = field(default_factory=Spans)
 
     @property
-    def span(self) -> Span:
+    def span(self) -> OffsetSpan:
         """The upstream offsets that are read."""
         if not len(self.places):
-            return Span(0, 0)
+            return OffsetSpan(0, 0)
         last = self.places.upstream + self.places.lengths
-        return Span(int(self.places.upstream[0]), int(last.max()))
+        return OffsetSpan(int(self.places.upstream[0]), int(last.max()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Unit:
     alias: str
     options: Mapping[str, Any]
     partitions: tuple[TopicPartition, ...]
-    fetched: tuple[Fetched, ...]
+    fetched: tuple[FetchedPart, ...]
     feeds: tuple[FeedWork, ...]
     fed_is_source: bool
 
@@ -73,14 +73,14 @@ class Unit:
     def clipped(self, earliest: Mapping[TopicPartition, int]) -> Unit:
         """Leave out what has left the cluster meanwhile."""
         fetched = tuple(
-            replace(one, span=Span(max(one.span.first, earliest.get(tp, one.span.end)), one.span.end))
+            replace(one, span=OffsetSpan(max(one.span.first, earliest.get(tp, one.span.end)), one.span.end))
             for tp, one in zip(self.partitions, self.fetched, strict=True)
         )
         feeds = tuple(replace(feed, places=_within(feed, fetched)) for feed in self.feeds)
         return replace(self, fetched=fetched, feeds=feeds)
 
 
-def _within(feed: FeedWork, fetched: tuple[Fetched, ...]) -> Places:
+def _within(feed: FeedWork, fetched: tuple[FetchedPart, ...]) -> Places:
     targets = np.array([way.target for way in feed.ways])[feed.places.labels]
     return joined_places(
         feed.places.where(targets == number).downstream_within(*one.span) for number, one in enumerate(fetched)
@@ -106,7 +106,7 @@ class Compared:
     """What a unit found; `copies` are places of `found` whose record stands elsewhere in the same partition, too."""
 
     unit: Unit
-    found: tuple[Found, ...]
+    found: tuple[Mismatch, ...]
     beyond: int
     copies: frozenset[tuple[int, int]]
     proven: tuple[ProvenWay, ...]
@@ -148,7 +148,7 @@ def compare_unit(
 
 def _compare(unit: Unit, rows: Rows, tell: Callable[[int], None]) -> Compared:
     feeds = [
-        Feed(source=feed.source, places=feed.places, ways=feed.ways, batches=rows(feed), removed=feed.removed)
+        RelayFeed(source=feed.source, places=feed.places, ways=feed.ways, batches=rows(feed), removed=feed.removed)
         for feed in unit.feeds
     ]
     merge = Merge(feeds, unit.fetched, fed_is_source=unit.fed_is_source)
@@ -204,7 +204,7 @@ def _fetch(unit: Unit, merge: Merge, numbers: Mapping[TopicPartition, int], tell
                 )
 
 
-def _copies(unit: Unit, found: Iterable[Found], rows: Rows) -> frozenset[tuple[int, int]]:
+def _copies(unit: Unit, found: Iterable[Mismatch], rows: Rows) -> frozenset[tuple[int, int]]:
     """Find which records that nothing is fed for are copies of one that is fed: read again what was compared."""
     extra: dict[Any, list[tuple[int, int]]] = {}
     for one in found:

@@ -23,8 +23,8 @@ from mirrorlake.lake import (
     SOURCE_TARGET,
     KnownTopic,
     Lake,
-    Proof,
     ProvenRange,
+    RangeProof,
     newest_topics,
     proven_ranges,
 )
@@ -35,14 +35,14 @@ from mirrorlake.offsets import Clusters
 from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
 from mirrorlake.verify.cut import FixedCut, runs_within
-from mirrorlake.verify.due import Bounds, Kept, Lost, owed, still_waiting, withheld_by
-from mirrorlake.verify.hops import Hop
+from mirrorlake.verify.due import Bounds, KeptBack, Lost, owed, still_waiting, withheld_by
+from mirrorlake.verify.hops import HopResult
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import LandedCount, Relays
 from mirrorlake.verify.scope import Known, Scope, removed_spans
 from mirrorlake.verify.source_side import SourceSide, against_source, dense
 from mirrorlake.verify.spans import Spans
-from mirrorlake.verify.target_side import Key, Piece, TargetHop, TargetSide, against_target, by_feed, pieces_of
+from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, against_target, by_feed, pieces_of
 
 _LANDING_KINDS = (SOURCE_RELAY, SOURCE_TARGET)
 _SENDING_KINDS = (RELAY_TARGET, SOURCE_TARGET)
@@ -54,7 +54,7 @@ class Verification:
     """What was found of each flow, and what is proven by it, to be written down."""
 
     reports: tuple[VerifyReport, ...]
-    proofs: tuple[Proof, ...]
+    proofs: tuple[RangeProof, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class _Stand:
     landed: Mapping[SourcePartition, LandedCount]
     bounds: Mapping[SourcePartition, Bounds]
     mine: Sequence[Piece]
-    kept: Mapping[SourcePartition, Kept]
+    kept: Mapping[SourcePartition, KeptBack]
     ranges: Sequence[ProvenRange]
     due: Mapping[SourcePartition, Spans]
     unproven: Mapping[SourcePartition, Spans]
@@ -203,7 +203,7 @@ class Verifier:
             self._done = min(self._whole, self._done + records)
             self._tell(_PHASE, self._done, self._whole)
 
-    def _landing(self, alias: str, stands: Sequence[_Stand]) -> Hop:
+    def _landing(self, alias: str, stands: Sequence[_Stand]) -> HopResult:
         mine = [stand for stand in stands if stand.flow.source == alias]
         # Proofs of this hop are the same for every flow from the source.
         known = Known.of(mine[0].ranges, _LANDING_KINDS, sources=self._ids(alias), targets={})
@@ -219,13 +219,13 @@ class Verifier:
         if self._clusters.config.cluster(alias).is_lake:
             hop = dense(side, self._scope)
         elif alias in self._lost:
-            hop = Hop()
+            hop = HopResult()
         else:
             hop = against_source(side, self._clusters.admin(alias), self._scope, self._more)
         hop.differences += self._relays.doubles(alias, side.topics)
         return hop
 
-    def _sending(self, target: str, stands: Sequence[_Stand], pieces: Sequence[Piece]) -> TargetHop:
+    def _sending(self, target: str, stands: Sequence[_Stand], pieces: Sequence[Piece]) -> TargetResult:
         mine = [stand for stand in stands if stand.flow.target == target]
         side = TargetSide(
             alias=target,
@@ -233,8 +233,8 @@ class Verifier:
             relays=self._relays,
             views=self._views,
             pieces=pieces,
-            due={Key(stand.flow.name, s): spans for stand in mine for s, spans in stand.due.items()},
-            begins={Key(stand.flow.name, s): one.begins for stand in mine for s, one in stand.bounds.items()},
+            due={FeedKey(stand.flow.name, s): spans for stand in mine for s, spans in stand.due.items()},
+            begins={FeedKey(stand.flow.name, s): one.begins for stand in mine for s, one in stand.bounds.items()},
             chosen=frozenset(stand.flow.name for stand in mine),
             removed=self._removed,
             source_ids={alias: self._ids(alias) for alias in self._recorded},
@@ -242,7 +242,7 @@ class Verifier:
         )
         return against_target(side, self._clusters.admin(target), self._scope, self._more)
 
-    def _report(self, stand: _Stand, landing: Hop, sending: TargetHop) -> tuple[VerifyReport, list[Lost]]:
+    def _report(self, stand: _Stand, landing: HopResult, sending: TargetResult) -> tuple[VerifyReport, list[Lost]]:
         flow, relay, cut = stand.flow, self._relays[stand.flow.source], self._cuts[stand.flow.target]
         sent, removed = stand.sent, self._removed[flow.source]
         mapped = {s: sent[s] + (stand.kept[s].records if s in stand.kept else 0) for s in stand.bounds}
@@ -265,7 +265,7 @@ class Verifier:
         for s in sorted(places):
             held = stand.landed[s].records if s in stand.landed else 0
             withheld = stand.kept[s].records if s in stand.kept else 0
-            verified = before[s] + sending.verified[Key(flow.name, s)]
+            verified = before[s] + sending.verified[FeedKey(flow.name, s)]
             owing = left[s].records if s in left else 0
             partitions.append(
                 PartitionProof(
@@ -299,9 +299,9 @@ class Verifier:
             missing[key.source] = places.upstream_within(stand.unproven[key.source]).records
         return Counter({s: count - missing[s] for s, count in sent.items() if s in stand.bounds and count > missing[s]})
 
-    def _differs(self, stand: _Stand, lost: Lost) -> Proof:
+    def _differs(self, stand: _Stand, lost: Lost) -> RangeProof:
         flow = stand.flow
-        return Proof(
+        return RangeProof(
             kind=RELAY_TARGET,
             source=flow.source,
             flow=flow.name,
@@ -323,7 +323,7 @@ def _bounds(
     cut: FixedCut,
     landed: Iterable[SourcePartition],
     mine: Iterable[Piece],
-    kept: Mapping[SourcePartition, Kept],
+    kept: Mapping[SourcePartition, KeptBack],
 ) -> dict[SourcePartition, Bounds]:
     """Find where the flow stands in each source partition that it owes something of.
 

@@ -20,7 +20,7 @@ from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import LagVerdict
-from mirrorlake.lake import Proof
+from mirrorlake.lake import RangeProof
 from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, TrimmedLedger
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
@@ -78,9 +78,9 @@ def status(text: str = "east->central", *rows: PartitionStatus) -> FlowStatus:
     return FlowStatus(flow=text, partitions=rows or (partition_status(text),), observed_at=NOON)
 
 
-def proof(text: str) -> Proof:
+def proof(text: str) -> RangeProof:
     """Return what was proven of a partition."""
-    return Proof(
+    return RangeProof(
         kind="relay-target",
         source=text,
         partition=SourcePartition(text, 1, 0),

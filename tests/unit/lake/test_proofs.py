@@ -11,7 +11,7 @@ import pytest
 from mirrorlake.config.schema import FlowConfig, LakeConfig
 from mirrorlake.lake import METADATA, Lake, proven_until
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.proofs import Proof, write_proofs
+from mirrorlake.lake.proofs import RangeProof, write_proofs
 from mirrorlake.lake.schema import PROOFS
 from mirrorlake.model.flow import SourcePartition
 
@@ -32,8 +32,8 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def landed(first: int, last: int, **changes: object) -> Proof:
-    proof = Proof(
+def landed(first: int, last: int, **changes: object) -> RangeProof:
+    proof = RangeProof(
         kind="source-relay",
         source="east",
         partition=ORDERS,
@@ -47,12 +47,12 @@ def landed(first: int, last: int, **changes: object) -> Proof:
     return replace(proof, **changes)  # type: ignore[arg-type]
 
 
-def sent(first: int, last: int, **changes: object) -> Proof:
+def sent(first: int, last: int, **changes: object) -> RangeProof:
     topic = {"flow": "east->central", "target_topic": "east.orders", "target_topic_id": "t1"}
     return landed(first, last, **{"kind": "relay-target", **topic, **changes})
 
 
-def prove(lake: Lake, *proofs: Proof, minutes: int = 0) -> None:
+def prove(lake: Lake, *proofs: RangeProof, minutes: int = 0) -> None:
     write_proofs(lake, proofs, verification=str(minutes), at=AT + timedelta(minutes=minutes))
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from mirrorlake.kafka.fetcher import _SCHEMA
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify.content import Digest, content_of
-from mirrorlake.verify.merge import Feed, Fetched, Merge, Way
+from mirrorlake.verify.merge import FetchedPart, Merge, RelayFeed, Way
 from mirrorlake.verify.places import Places
-from mirrorlake.verify.spans import Span, Spans
+from mirrorlake.verify.spans import OffsetSpan, Spans
 
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...] | None]
 _BLOBS = st.sampled_from([None, b"", b"a", b"bb", b"\x00" * 9])
@@ -65,7 +65,7 @@ class World:
 
     def merge(self, *, removed: Spans | None = None) -> Merge:
         feeds = [
-            Feed(
+            RelayFeed(
                 source=SourcePartition("t", 1, number),
                 places=places,
                 ways=tuple(Way(target=target) for target in range(len(self.target))),
@@ -74,7 +74,7 @@ class World:
             )
             for number, (rows, places) in enumerate(zip(self.relay, self.places, strict=True))
         ]
-        merge = Merge(feeds, [Fetched(span=Span(0, end)) for end in self.ends], fed_is_source=True)
+        merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, end)) for end in self.ends], fed_is_source=True)
         streams = [list(chunks(rows, self.fetched_sizes)) for rows in self.target]
         while any(streams):
             for number, parts in enumerate(streams):
@@ -190,7 +190,7 @@ def test_law_e_each_fault_is_found_where_it_is_and_nothing_else(world: World, da
 
 def test_what_left_the_relay_is_explained() -> None:
     rows: list[Row] = [(o, 5, b"k", b"%d" % o, None) for o in range(20)]
-    places = Places.unchanged([(Span(0, 20), 0)])
+    places = Places.unchanged([(OffsetSpan(0, 20), 0)])
     world = World([rows[10:]], [rows], [places], [20], [7], [6])
     assert [found.offset for found in world.merge().found] == list(range(10)), "nothing explains them"
     merge = world.merge(removed=Spans([(0, 10)]))
@@ -199,9 +199,9 @@ def test_what_left_the_relay_is_explained() -> None:
 
 def test_a_compacted_log_may_lack_what_a_later_record_replaces() -> None:
     rows: list[Row] = [(o, 5, b"%d" % (o % 3), None if o == 4 else b"%d" % o, None) for o in range(9)]
-    source, places = SourcePartition("t", 1, 0), Places.unchanged([(Span(0, 9), 0)])
-    feeds = [Feed(source=source, places=places, ways=(Way(target=0),), batches=iter([batch(rows)]))]
-    merge = Merge(feeds, [Fetched(span=Span(0, 9), compacts=True)], fed_is_source=True)
+    source, places = SourcePartition("t", 1, 0), Places.unchanged([(OffsetSpan(0, 9), 0)])
+    feeds = [RelayFeed(source=source, places=places, ways=(Way(target=0),), batches=iter([batch(rows)]))]
+    merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, 9), compacts=True)], fed_is_source=True)
     # Of key 0 the newest is there, of key 1 nothing is, of key 2 the newest is not.
     merge.take(0, batch([rows[5], rows[6]]), 9)
     merge.finish()
