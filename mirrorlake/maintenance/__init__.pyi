@@ -6,4 +6,6 @@ from mirrorlake.maintenance.erasure_results import Erasure as Erasure
 from mirrorlake.maintenance.maintain import LakeUpkeep as LakeUpkeep
 from mirrorlake.maintenance.results import Maintained as Maintained
 from mirrorlake.maintenance.results import TrimmedLedger as TrimmedLedger
+from mirrorlake.maintenance.retention import Guard as Guard
+from mirrorlake.maintenance.retention import replaying as replaying
 from mirrorlake.maintenance.selector import Selector as Selector

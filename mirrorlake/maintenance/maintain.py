@@ -42,6 +42,7 @@ class LakeUpkeep:
         lake: the lake.
         settings: how long what is kept.
         clusters: what may leave the relay of each source.
+        needed: who else needs records of a source's relay, beside its flows.
         now: the clock.
         is_stopped: asked between two steps; a pass that is stopped leaves the rest to the next one.
     """
@@ -53,11 +54,13 @@ class LakeUpkeep:
         *,
         now: Callable[[], datetime],
         clusters: Mapping[str, ClusterConfig] = MappingProxyType({}),
+        needed: Mapping[str, Sequence[Guard]] = MappingProxyType({}),
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._lake = lake
         self._settings = settings
         self._clusters = clusters
+        self._needed = needed
         self._now = now
         self._is_stopped = is_stopped
 
@@ -101,6 +104,7 @@ class LakeUpkeep:
             *map(not_sent, flows),
             not_accounted(accounted_positions(self._lake, alias)),
             replayable(self._settings.replay_window, now),
+            *self._needed.get(alias, ()),
         ]
 
         def guards(settings: RetentionConfig) -> Sequence[Guard]:

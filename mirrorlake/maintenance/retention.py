@@ -177,3 +177,16 @@ def not_proven(flow: str, until: Mapping[SourcePartition, int], carries: Callabl
         return Need(flow, why, f"mirrorlake verify --flow '{flow}'")
 
     return needs
+
+
+def replaying(name: str, spans: Mapping[SourcePartition, tuple[int, int]]) -> Guard:
+    """Hold back what a replay that was begun and is not done reads: offsets from the first of a span to before its end."""
+
+    def needs(file: KeptFile) -> Need | None:
+        first, end = spans.get(file.source, (0, 0))
+        if file.last_offset < first or file.first_offset >= end:
+            return None
+        why = f"the replay {name} was begun and is not done; it reads {file.source} from {first} to {end}"
+        return Need(name, why, f"mirrorlake replay --name {name} goes on with it")
+
+    return needs

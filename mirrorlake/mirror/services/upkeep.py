@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError, MirrorlakeError, SafetyError, StoreError
 from mirrorlake.lake import AUDIT
-from mirrorlake.maintenance import Eraser, Erasure, LakeUpkeep, Maintained, Selector, SentUpTo, TrimmedLedger
+from mirrorlake.maintenance import (
+    Eraser,
+    Erasure,
+    Guard,
+    LakeUpkeep,
+    Maintained,
+    Selector,
+    SentUpTo,
+    TrimmedLedger,
+    replaying,
+)
 from mirrorlake.mirror.services.connections import Connections
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change
+from mirrorlake.replay import Register
 from mirrorlake.republish import LedgerCopy, merged_positions, read_lanes
 from mirrorlake.runtime import Duty
 
 _FIRST_S = 60.0
+# A replay that nobody goes on with holds nothing back for ever.
+_REPLAYS_FOR = timedelta(days=7)
 # What says how long a topic keeps a record.
 _KEEPING = ("cleanup.policy", "retention.ms", "retention.bytes")
 
@@ -36,7 +51,12 @@ class Upkeep:
             standing[flow.source].append(found)
             ledgers.append(trimmed)
         upkeep = LakeUpkeep(
-            lake, config.maintenance, now=connections.now, clusters=config.clusters, is_stopped=is_stopped
+            lake,
+            config.maintenance,
+            now=connections.now,
+            clusters=config.clusters,
+            needed=self._replays(),
+            is_stopped=is_stopped,
         )
         tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)
         return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
@@ -89,6 +109,20 @@ class Upkeep:
         every_s = self._connections.config.maintenance.every.total_seconds()
         # The streams need all cores for their start.
         return Duty(name="maintain", every_s=every_s, first_s=min(every_s, _FIRST_S), do=do)
+
+    def _replays(self) -> dict[str, list[Guard]]:
+        """Find the replays that were begun in the last week and are not done, by source."""
+        connections, found = self._connections, dict[str, list[Guard]]()
+        if not any(cluster.retention for cluster in connections.config.clusters.values()):
+            return found
+        for name, one in Register(connections.lake, connections.audit()).all().items():
+            if one.done_at is None and one.begun_at > connections.now() - _REPLAYS_FOR:
+                spans = {
+                    SourcePartition(span.topic, span.generation, span.partition): (span.first, span.end)
+                    for span in one.definition.spans
+                }
+                found.setdefault(one.definition.source, []).append(replaying(name, spans))
+        return found
 
     def _ledger(self, flow: FlowConfig, *, plan: bool) -> tuple[SentUpTo, TrimmedLedger]:
         connections = self._connections

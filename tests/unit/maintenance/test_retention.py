@@ -17,7 +17,7 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import POSITIONS, RELAY
-from mirrorlake.maintenance import LakeUpkeep, removal
+from mirrorlake.maintenance import LakeUpkeep, removal, replaying
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.results import KeptTable
 from mirrorlake.maintenance.tiers import FANOUT
@@ -165,6 +165,19 @@ def test_law_e_what_landing_has_not_accounted_for_stays(world: World) -> None:
     world.account(15)
     kept = world.keep(up_to(60))
     assert (kept.expired.records, kept.held[0].held_by) == (10, "landing")
+
+
+@pytest.mark.law("E")
+def test_law_e_what_a_replay_reads_stays_until_it_is_done(world: World) -> None:
+    world.land(6)
+    clusters = {"east": ClusterConfig(bootstrap_servers="e:1", retention=THREE_DAYS)}
+    needed = {"east": [replaying("replay.march", {ORDERS: (12, 15), SourcePartition("orders", 1, 9): (0, 99)})]}
+    at = world.today + HOUR
+    upkeep = LakeUpkeep(world.lake, MaintenanceConfig(), now=lambda: at, clusters=clusters, needed=needed)
+    kept = upkeep.relay("east", [up_to(60)], is_published=False, plan=False)
+    assert kept is not None
+    assert (kept.expired.records, kept.held[0].from_offset, kept.held[0].held_by) == (10, 10, "replay.march")
+    assert world.keep(up_to(60)).expired.records == 20
 
 
 def test_a_flow_that_begins_later_or_does_not_carry_the_topic_holds_nothing_back(world: World) -> None:

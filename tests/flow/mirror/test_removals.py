@@ -1,0 +1,132 @@
+"""Records leave the relay while it is landed into, followed, and compacted: retention and erasure on real brokers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from mirrorlake.lake import left_before, removed_from
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole
+from tests.flow.kit import assert_equal_topics, count, produce, send, staying_on, wait_until
+from tests.servers.lakes import Pair
+
+OLD_MS = int((time.time() - 2 * 86_400) * 1000)
+
+
+@pytest.mark.law("A", "C", "D", "E", "F")
+def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirrorlake.maintenance.maintain.HOT", timedelta(0))
+    pair.create()
+    first = pair.flow()
+    late = pair.flow(name="late", policy={"template": "late.{topic}"}, feeder="spark")
+    keeps = {"retention": {".*": {"age": "1d"}}}
+    old = ({"value": b"old%d" % number, "partition": number % 2, "timestamp": OLD_MS + number} for number in range(400))
+    send(pair.east, pair.topic, old)
+    mirror = pair.mirror(first, east=keeps)
+    mirror.apply()
+    mirror.land("east", once=True)
+    held = mirror.maintain(plan=True).tables[0]
+    assert {one.held_by for one in held.held} == {"east->central"}, "the flow was never started, and counts"
+    assert mirror.maintain().tables[0].expired.records == 0
+
+    stop = threading.Event()
+
+    def live() -> None:
+        seed = 10
+        while not stop.is_set():
+            produce(pair.east, pair.topic, 20, seed=seed)
+            seed += 1
+
+    with staying_on(mirror) as failures:
+        wait_until(lambda: failures or count(pair.central, pair.remote) >= 400, "what is old has arrived")
+        producing = threading.Thread(target=live)
+        producing.start()
+        try:
+            wait_until(
+                lambda: failures or (mirror.maintain().ok and left_before(mirror.lake, "east")), "what is old has left"
+            )
+            mirror.maintain()
+        finally:
+            stop.set()
+            producing.join()
+        total = count(pair.east, pair.topic)
+        wait_until(lambda: failures or count(pair.central, pair.remote) >= total, "everything has arrived")
+    pair.check(with_map=True)
+    removed = removed_from(mirror.lake, "east")
+    assert (sum(one.records for one in removed), all(one.is_done for one in removed)) == (400, True)
+
+    both = pair.mirror(first, late, east=keeps)
+    both.apply()
+    both.run(once=True)
+    left = {source.partition: position for source, position in left_before(mirror.lake, "east").items()}
+    expected = {
+        partition: [record for record in records if record.offset >= left[partition]]
+        for partition, records in pair.source().items()
+    }
+    assert_equal_topics(expected, pair.target(f"late.{pair.topic}"))
+    assert both.translate("late", topic=pair.topic, partition=0, offset=7) == BeforeFirst(left[0], "expired_from_relay")
+    assert isinstance(both.translate("east->central", topic=pair.topic, partition=0, offset=7), Exact)
+
+    newest = max(record.offset for record in pair.source()[0])
+    erased = both.erase("east", pair.topic, where=f"partition = 0 AND offset = {newest}", reason="a test", apply=True)
+    assert (erased.records, erased.ok) == (1, True)
+    produce(pair.east, pair.topic, 20, seed=2)
+    both.run(once=True)
+    for partition, records in pair.source().items():
+        expected[partition] = [record for record in records if record.offset >= left[partition]]
+    assert_equal_topics(expected, pair.target(f"late.{pair.topic}"))
+    assert all(row.verdict == "in_step" for flow in both.status().values() for row in flow)
+
+
+@pytest.mark.law("C", "D", "E", "F")
+def test_law_e_an_erasure_while_lanes_send_the_backlog(pair: Pair) -> None:
+    pair.create()
+    count_all = 40_000
+
+    def is_hers(number: int) -> bool:
+        return number % 100 < 2
+
+    everybody = (
+        {"key": b"ada" if is_hers(number) else b"%d" % number, "value": b"v%d" % number, "partition": number % 2}
+        for number in range(count_all)
+    )
+    send(pair.east, pair.topic, everybody)
+    mirror = pair.mirror(pair.flow(chunk_records=500, rate={"records_per_second": 4000}))
+    mirror.apply()
+    mirror.land("east", once=True)
+    with staying_on(mirror) as failures:
+        wait_until(lambda: failures or count(pair.central, pair.remote) > 1000, "the flow is in the middle of it")
+        done = mirror.erase("east", pair.topic, key="ada", reason="request 4711", apply=True)
+        assert (done.records, done.ok) == (800, True)
+        source = pair.source()
+        last = max(record.offset for record in source[0] if record.key != b"ada")
+        wait_until(
+            lambda: failures or any(record.value == source[0][last].value for record in pair.target()[0][-500:]),
+            "the flow has come to the end",
+        )
+    target = pair.target()
+    arrived = {record.value for records in target.values() for record in records}
+    hers = [record for records in source.values() for record in records if record.key == b"ada"]
+    never = {record.value for record in hers} - arrived
+    assert len(never) > 400, "most had not been sent, and never are"
+    assert_equal_topics(
+        {
+            partition: [record for record in records if record.value not in never]
+            for partition, records in source.items()
+        },
+        target,
+    )
+    [first, *_] = [record for record in source[0] if record.value in never]
+    found = mirror.translate("east->central", topic=pair.topic, partition=0, offset=first.offset)
+    assert isinstance(found, InHole)
+    assert found.kind == "erased"
+    said = mirror.passport("east", pair.topic, 0, first.offset)
+    assert said.accounted_for, said
+    removed = {one.source: one for one in removed_from(mirror.lake, "east")}
+    assert removed[SourcePartition(pair.topic, 1, 0)].holds(first.offset)
