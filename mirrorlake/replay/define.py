@@ -141,7 +141,9 @@ def _topic(site: Site, asked: Asked, held: Held) -> KnownTopic:
                 remedy=f"it holds: {', '.join(map(str, lives))}",
             )
         known = replace(known, generation=asked.generation, cuts=())
-    return replace(known, partitions=max(known.partitions, *(source.partition + 1 for source in mine)))
+    cluster = site.config.cluster(asked.source)
+    counts = [known.partitions, *(source.partition + 1 for source in mine)]
+    return replace(known, partitions=max(*counts, cluster.partitions_of(asked.topic) if cluster.is_lake else 1))
 
 
 def _limits(asked: Asked, topic: KnownTopic) -> Callable[[SourcePartition], tuple[int, int | None] | None]:

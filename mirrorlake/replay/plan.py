@@ -123,6 +123,7 @@ class ReplayResult(JsonShown):
         filtered: records that predicates and rules kept back.
         unjudged: those of them that a predicate could not judge.
         quarantined: records that were put into the table `quarantine`.
+        gone: records of the range that left the relay after it was planned, before they were sent.
         done: whether it has come to its end.
         took_s: seconds that this call took.
     """
@@ -134,14 +135,15 @@ class ReplayResult(JsonShown):
     filtered: int = 0
     unjudged: int = 0
     quarantined: int = 0
+    gone: int = 0
     done: bool = True
     took_s: float = 0.0
     json_also: ClassVar[tuple[str, ...]] = ("missing",)
 
     @property
     def missing(self) -> int:
-        """How many records of the range were neither sent nor kept back: 0, unless records left the relay meanwhile."""
-        return self.records - self.total - self.filtered - self.quarantined if self.done else 0
+        """How many records of the range are unaccounted for: neither sent, nor kept back, nor gone from the relay (law E)."""
+        return max(0, self.records - self.total - self.filtered - self.quarantined - self.gone) if self.done else 0
 
     def sheet(self) -> Sheet:
         """Show what was sent, and whether it adds up."""
@@ -155,6 +157,7 @@ class ReplayResult(JsonShown):
                 f"{plural(self.filtered, 'record')} kept back" if self.filtered else None,
                 f"{plural(self.unjudged, 'record')} of these could not be judged" if self.unjudged else None,
                 f"{plural(self.quarantined, 'record')} quarantined" if self.quarantined else None,
+                f"up to {plural(self.gone, 'record')} had left the relay" if self.gone else None,
             ),
         )
 

@@ -5,37 +5,57 @@ The offset map says which downstream offsets are the replay's own; what others w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
-from mirrorlake.kafka import RawRecord, RecordReader
-from mirrorlake.lake import Lake
+from mirrorlake.kafka import RecordReader
+from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.replay import Definition
 from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
 from mirrorlake.offsets import to_run
 from mirrorlake.progress import Tell, silent
+from mirrorlake.render import JsonShown, Sheet, Table, badge, plural, table
 from mirrorlake.replay.files import batches_of
 from mirrorlake.rules import View
 
 _RUNS = "SELECT * FROM {offset_map} WHERE flow = :flow"
 _Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+_Placed = tuple[SourcePartition, int, _Content]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Proof(JsonShown):
     """How many records are on the target as the relay holds them, and every difference, the first thousand by name."""
 
+    name: str
     verified: int
     differences: tuple[Difference, ...]
+    json_also: ClassVar[tuple[str, ...]] = ("equal",)
 
     @property
     def equal(self) -> bool:
         """Whether there is no difference."""
         return not self.differences
+
+    def sheet(self) -> Sheet:
+        """Show the verdict and the differences."""
+        return Sheet(
+            title=f"verify {self.name}",
+            badge=badge("equal") if self.equal else badge("different"),
+            facts=(f"{plural(self.verified, 'record')} verified",),
+            parts=difference_tables(self.differences),
+        )
+
+
+def difference_tables(differences: Iterable[Difference]) -> tuple[Table, ...]:
+    """Return the table of differences; none where there is none."""
+    rows = [(badge(d.problem), d.topic, str(d.partition), str(d.offset)) for d in differences]
+    return (table("differences", ["problem", "topic", "partition", "offset"], rows),) if rows else ()
 
 
 def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
@@ -53,33 +73,47 @@ def prove(lake: Lake, definition: Definition, view: View | None, reader: RecordR
     Only of a replay whose records keep their partition number.
     """
     verified, differences = 0, list[Difference]()
+    removed = removed_from(lake, definition.source)
     by_place: dict[tuple[str, int], list[SourcePartition]] = {}
     for span in definition.spans:
         by_place.setdefault((span.topic, span.partition), []).append(span.source)
     runs = {(each[0].source.topic, each[0].source.partition): each for each in runs_of(lake, definition.name).values()}
+
+    def beside(source: SourcePartition, offset: int) -> list[Difference]:
+        # What left the relay after it was sent is nothing to compare with.
+        if any(one.source == source and one.holds(offset) for one in removed):
+            return []
+        return [Difference.at(source, offset, where="target", problem="extra")]
+
     for place, sources in sorted(by_place.items()):
-        wanted = _wanted(lake, definition, view, frozenset(sources))
         arrived = _arrived(reader, runs.get(place, []))
-        for source, offset, content in wanted:
-            record = next(arrived, None)
-            if record is None:
+        record = next(arrived, None)
+        for source, offset, content in _wanted(lake, definition, view, frozenset(sources)):
+            while record is not None and record[:2] < (source, offset):
+                differences += beside(*record[:2])
+                record = next(arrived, None)
+            if record is None or record[:2] != (source, offset):
                 differences.append(Difference.at(source, offset, where="target", problem="missing"))
-            elif _content(record) != content:
-                differences.append(Difference.at(source, offset, where="target", problem="altered"))
             else:
-                verified += 1
+                if record[2] == content:
+                    verified += 1
+                else:
+                    differences.append(Difference.at(source, offset, where="target", problem="altered"))
+                record = next(arrived, None)
             if len(differences) >= MOST_DIFFERENCES:
-                return Proof(verified=verified, differences=tuple(differences))
+                return Proof(name=definition.name, verified=verified, differences=tuple(differences))
             if not verified % 10_000:
                 tell(f"verify {definition.name}", verified, definition.records)
-        differences += [Difference.at(sources[0], record.offset, where="target", problem="extra") for record in arrived]
+        while record is not None:
+            differences += beside(*record[:2])
+            record = next(arrived, None)
     tell(f"verify {definition.name}", verified, verified)
-    return Proof(verified=verified, differences=tuple(differences))
+    return Proof(name=definition.name, verified=verified, differences=tuple(differences))
 
 
 def _wanted(
     lake: Lake, definition: Definition, view: View | None, sources: frozenset[SourcePartition]
-) -> Iterator[tuple[SourcePartition, int, _Content]]:
+) -> Iterator[_Placed]:
     for source, batch in batches_of(lake, definition, view, only=sources):
         stamps = batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).to_pylist()
         columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value", "headers")]
@@ -88,7 +122,8 @@ def _wanted(
             yield source, offset, (key, value, pairs, stamp)
 
 
-def _arrived(reader: RecordReader, runs: list[Run]) -> Iterator[RawRecord]:
+def _arrived(reader: RecordReader, runs: list[Run]) -> Iterator[_Placed]:
+    """Yield the replay's own records of a target partition, by their place on the source; they come in upstream order."""
     if not runs:
         return
     target, waiting = runs[0].target, iter(runs)
@@ -99,8 +134,8 @@ def _arrived(reader: RecordReader, runs: list[Run]) -> Iterator[RawRecord]:
         if run is None:
             return
         if record.offset >= run.first_downstream:
-            yield record
-
-
-def _content(record: RawRecord) -> _Content:
-    return record.key, record.value, record.headers, record.timestamp_ms
+            yield (
+                run.source,
+                run.upstream_of(record.offset),
+                (record.key, record.value, record.headers, record.timestamp_ms),
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.errors import UsageError
@@ -12,6 +13,7 @@ from mirrorlake.replay.define import Site
 from mirrorlake.replay.files import records_in, table_of, write_parquet
 from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
+from mirrorlake.replay.proof import Proof, prove
 from mirrorlake.replay.replays import run_replay
 from mirrorlake.rules import View
 
@@ -68,6 +70,24 @@ class Replay(Shown):
                 f"{self.name} has no target", remedy="give into='central:orders.replayed', or ask for .pandas()"
             )
         return run_replay(self._site, self.plan, leave=self._leave, stop=stop)
+
+    def verify(self) -> Proof:
+        """Compare what was sent with the relay, record by record: bytes, headers, timestamps, order.
+
+        Raises:
+            UsageError: it has no target, or its records do not keep their partition number.
+            ClusterError, StoreError: the target or the lake failed.
+        """
+        definition = self.plan.definition
+        flow = flow_of(definition, self._site.config)
+        if definition.target == HERE or flow.placement.kind != "keep":
+            raise UsageError(
+                f"{self.name} is not compared: it has no target, or `placement` chooses the partitions",
+                remedy="`run` says how many records were sent, and `offsets` where each stands",
+            )
+        site = self._site
+        with site.watching() as board, closing(site.reader(definition.target)) as reader:
+            return prove(site.lake, definition, self._view(), reader, tell=board.tell)
 
     def arrow(self) -> pa.Table:
         """Return the records as an Arrow table, with upstream offsets; they must fit into memory."""

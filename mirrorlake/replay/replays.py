@@ -293,5 +293,22 @@ def _result(site: Site, definition: Definition, *, sent: int, done: bool) -> Rep
         filtered=of("filtered", lambda row: row.rule != TIMES),
         unjudged=of("filtered", lambda row: row.rule in predicates and row.reason),
         quarantined=of("quarantined"),
+        gone=_gone_since(site.lake, definition),
         done=done,
     )
+
+
+def _gone_since(lake: Lake, definition: Definition) -> int:
+    """Count the records of the range that left the relay after it was planned; some may have been sent before."""
+    spans = {span.source: span for span in definition.spans}
+    count = 0
+    for one in removed_from(lake, definition.source):
+        span = spans.get(one.source)
+        if span is None or int(one.removed_at.timestamp() * 1000) < definition.planned_at_ms:
+            continue
+        if one.ranges:
+            count += sum(max(0, min(first + length, span.end) - max(first, span.first)) for first, length in one.ranges)
+        elif one.first_offset < span.end and one.last_offset >= span.first:
+            inside = min(one.last_offset + 1, span.end) - max(one.first_offset, span.first)
+            count += min(one.records, inside)
+    return count

@@ -302,7 +302,7 @@ def _run(site: Site, plan: RestorePlan, *, leave: Leave, stop: threading.Event) 
     )
     if definition.spans:
         sent = send(site, definition, leave=leave, stop=stop)
-        report = replace(report, sent=sent.sent)
+        report = replace(report, sent=sent.sent, gone=sent.gone)
         if stop.is_set():
             return replace(report, took_s=round(time.monotonic() - began, 3))
     moved = _move_groups(site, plan)

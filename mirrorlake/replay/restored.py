@@ -10,6 +10,7 @@ from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference
 from mirrorlake.render import JsonShown, Sheet, badge, by_fields, plural, table
 from mirrorlake.replay.plan import ReplayPlan
+from mirrorlake.replay.proof import difference_tables
 from mirrorlake.replay.then import GroupThen
 
 
@@ -71,6 +72,7 @@ class RestoreReport(JsonShown):
         differences: what differs, the first thousand by name.
         moved: group positions that this call set.
         held: group positions that were held back, with the reason.
+        gone: records that left the relay after it was planned.
         done: whether it has come to its end.
         took_s: seconds that this call took.
     """
@@ -84,6 +86,7 @@ class RestoreReport(JsonShown):
     differences: tuple[Difference, ...] = ()
     moved: int = 0
     held: tuple[str, ...] = ()
+    gone: int = 0
     done: bool = True
     took_s: float = 0.0
     json_also: ClassVar[tuple[str, ...]] = ("equal",)
@@ -91,12 +94,11 @@ class RestoreReport(JsonShown):
     @property
     def equal(self) -> bool:
         """Whether all of the records stand on the target as the relay holds them."""
-        return self.done and not self.differences and self.verified == self.records
+        return self.done and not self.differences and self.records - self.gone <= self.verified <= self.records
 
     def sheet(self) -> Sheet:
         """Show the verdict, the differences and the groups that were held back."""
         verdict = badge("equal") if self.equal else badge("different")
-        rows = [(d.problem, d.topic, str(d.partition), str(d.offset)) for d in self.differences]
         return Sheet(
             title=f"{self.name}, as of {self.at:%Y-%m-%d %H:%M:%S} UTC",
             badge=verdict if self.done else badge("stopped; the same command goes on", "warn"),
@@ -107,7 +109,7 @@ class RestoreReport(JsonShown):
                 f"{plural(self.moved, 'group position')} set",
             ),
             parts=(
-                *([table("differences", ["problem", "topic", "partition", "offset"], rows)] if rows else []),
+                *difference_tables(self.differences),
                 *(f"held back: {one}" for one in self.held),
             ),
         )

@@ -98,7 +98,9 @@ def look_at_target(
         if age is not None:
             refusals += _expiring(spec.name, settings, *age, is_made=state is None, accept=accept_expiry)
     refusals += _written_by_flows(definition, flow, config, lake)
-    return TargetLook(changes=tuple(changes), refusals=tuple(refusals), notes=tuple(_onward(wanted, flow, config)))
+    return TargetLook(
+        changes=tuple(changes), refusals=tuple(refusals), notes=tuple(_onward(definition, wanted, flow, config))
+    )
 
 
 def _ages(definition: Definition, topic: str, now: datetime) -> tuple[timedelta, timedelta] | None:
@@ -210,10 +212,16 @@ def _written_by_flows(definition: Definition, flow: FlowConfig, config: MirrorCo
             )
 
 
-def _onward(wanted: Mapping[str, TopicSpec], flow: FlowConfig, config: MirrorConfig) -> Iterable[str]:
+def _onward(
+    definition: Definition, wanted: Mapping[str, TopicSpec], flow: FlowConfig, config: MirrorConfig
+) -> Iterable[str]:
     for other in config.flows_from(flow.target):
         for spec in wanted.values():
-            if other.carries(spec.name):
+            if other.carries(spec.name) and definition.hops and other.adds_hops:
+                yield (
+                    f"{other.name} selects {spec.name}; a header keeps what comes from {flow.source} from going back there"
+                )
+            elif other.carries(spec.name):
                 yield (
                     f"{other.name} mirrors {spec.name} on to {other.target} as {other.remote_topic(spec.name)}, as it does "
                     f"with every topic of {flow.target} that it selects"

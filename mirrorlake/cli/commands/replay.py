@@ -62,6 +62,7 @@ def replay(
     append: Append = False,
     accept_expiry: AcceptExpiry = False,
     hold_retention: HoldRetention = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Then compare what was sent with the relay.")] = False,
     dry_run: DryRun = False,
 ) -> int:
     """Send records of the relay once more, each exactly once; killed and repeated it goes on, done it sends nothing."""
@@ -93,9 +94,12 @@ def replay(
         cli.document({**planned.as_dict(), "dry_run": True})
         return 3 if planned.plan.refusals else 0
     done = in_background(lambda stop: planned.run(stop=stop))
-    cli.document({**done.as_dict(), "plan": planned.as_dict()})
     cli.show(done)
-    return 1 if done.missing else 0
+    proof = planned.verify() if verify and done.done else None
+    if proof is not None:
+        cli.show(proof)
+    cli.document({**done.as_dict(), "plan": planned.as_dict(), "proof": proof})
+    return 1 if done.missing or (proof is not None and not proof.equal) else 0
 
 
 @command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -18,18 +18,19 @@ from mirrorlake.config.schema import LakeConfig
 from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.config.values import rate, when
 from mirrorlake.errors import SafetyError, TopicDenied, UsageError
-from mirrorlake.kafka import TopicState
+from mirrorlake.kafka import RawRecord, TopicState
 from mirrorlake.kafka.lane import Batch
-from mirrorlake.lake import POSITIONS, RELAY, SIDE_TABLES, Audit, Lake, position_row
+from mirrorlake.lake import OFFSET_MAP, POSITIONS, RELAY, SIDE_TABLES, Audit, Lake, position_row
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.metadata import KnownTopic, topic_row
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import METADATA
+from mirrorlake.mirror.services.streams import view_of
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
 from mirrorlake.model.groups import GroupPlan
-from mirrorlake.model.removed import EXPIRED, Removed
+from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 from mirrorlake.model.replay import Definition, chain
 from mirrorlake.progress import Board
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave, flow_name, header_of
@@ -37,6 +38,7 @@ from mirrorlake.replay.define import Site
 from mirrorlake.replay.flows import extract_of, flow_of, view_of_replay
 from mirrorlake.replay.groups import position_in
 from mirrorlake.replay.plan import ReplayPlan
+from mirrorlake.replay.proof import prove
 from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.replays import plan_again, plan_here, plan_replay, refuse
 from mirrorlake.replay.restore import restore_topics
@@ -44,7 +46,7 @@ from mirrorlake.replay.then import GroupThen
 from mirrorlake.republish.lane_tasks import within
 from mirrorlake.rules import HopAdded, Restamped
 from mirrorlake.rules.view import Viewed
-from tests.builders import batch_of, run
+from tests.builders import batch_of, map_row, run
 from tests.unit.lake.test_relay_writer import SCHEMA, batch, rows
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -447,3 +449,75 @@ def test_a_restore_is_bounded_by_what_was_there_then(world: World) -> None:
             restore_topics(
                 world.site(), **{"source": "east", "topics": "orders", "at": then, "into": "central", **wrong}
             )
+
+
+class Reader:
+    """Records of a target partition that a test made up."""
+
+    def __init__(self, records: list[RawRecord]) -> None:
+        self._records = records
+
+    def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
+        assert topic == "orders.replayed"
+        return (one for one in self._records if one.partition == partition and one.offset >= start)
+
+
+@pytest.mark.law("C")
+def test_law_c_what_is_missing_altered_or_beside_it_is_named(world: World) -> None:
+    found = plan_replay(world.site(), asked(partitions=(0,), timestamps="original"), leave=Leave(accept_expiry=True))
+    definition = found.definition
+    target = TopicPartition("orders.replayed", 0)
+    # A stranger's record stands at offset 5 of the target.
+    runs = [run(0, 4, 0, source=ORDERS, target=target), run(5, 9, 6, source=ORDERS, target=target)]
+    world.lake.append_rows(OFFSET_MAP, [map_row(one, flow=definition.name) for one in runs])
+
+    def arrived(row: dict[str, Any], **more: Any) -> RawRecord:
+        place = row["offset"] + (row["offset"] > 4)
+        pairs = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+        stamp = int(row["timestamp"].timestamp() * 1000)
+        content = {"key": row["key"], "value": row["value"], "headers": pairs, "timestamp_ms": stamp, **more}
+        return RawRecord(partition=0, offset=place, **content)
+
+    rows_there = world.rows("orders", 0, range(10))
+    whole = [arrived(row) for row in rows_there]
+    whole.insert(5, RawRecord(partition=0, offset=5, key=b"stranger", value=b""))
+
+    def proof(records: list[RawRecord]) -> tuple[int, list[tuple[str, int]]]:
+        seen = prove(world.lake, definition, None, Reader(records))  # type: ignore[arg-type]  # what is asked of it
+        return seen.verified, [(one.problem, one.offset) for one in seen.differences]
+
+    assert proof(whole) == (10, [])
+    assert proof(whole[:2] + whole[3:]) == (9, [("missing", 2)])
+    assert proof([*whole[:4], arrived(rows_there[4], value=b"other"), *whole[5:]]) == (9, [("altered", 4)])
+    assert proof([*whole[:3], arrived(rows_there[3], timestamp_ms=5), *whole[4:]])[1] == [("altered", 3)]
+    bounded = replace(definition, spans=tuple(replace(span, end=8) for span in definition.spans))
+    seen = prove(world.lake, bounded, None, Reader(whole))  # type: ignore[arg-type]  # what is asked of it
+    assert [(one.problem, one.offset) for one in seen.differences] == [("extra", 8), ("extra", 9)]
+    gone = Removed(removal="a", source=ORDERS, first_offset=8, last_offset=9, kind=ERASED, records=2, removed_at=NOON)
+    write_removed(world.lake, "east", [gone])
+    assert prove(world.lake, bounded, None, Reader(whole)).equal  # type: ignore[arg-type]  # what is asked of it
+
+
+@pytest.mark.law("F")
+def test_law_f_a_topic_that_is_mirrored_both_ways_knows_where_replayed_records_come_from(world: World) -> None:
+    there = {"source": "east", "target": "central", "topics": "orders.*", "policy": "identity"}
+    document = json.dumps(
+        {
+            "lake": {"root": "./lake"},
+            "clusters": {"east": {"bootstrap_servers": "e:1"}, "central": {"bootstrap_servers": "c:1"}},
+            "flows": [there, {**there, "source": "central", "target": "east"}],
+        }
+    )
+    site = world.site(loads(document))
+    found = plan_replay(site, asked(timestamps="shifted"))
+    assert found.definition.hops
+    view = view_of_replay(found.definition, flow_of(found.definition, site.config))
+    assert view is not None
+    sent = view(ORDERS, batch_of([4], values=[b"a"])).records
+    back = view_of(site.config.flow("central->east"), site.config)
+    assert back is not None
+    assert len(back(SourcePartition("orders.replayed", 1, 0), sent).records) == 0, "it goes back to where it came from"
+    assert "keeps what comes from east from going back" in found.notes[0]
+    assert plan_replay(site, asked(into="central:elsewhere", timestamps="shifted")).definition.hops is False
+    [why] = plan_replay(site, asked(into="central:orders", timestamps="shifted")).refusals
+    assert "east->central writes orders" in why.why
