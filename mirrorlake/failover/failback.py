@@ -44,7 +44,7 @@ from mirrorlake.failover.tail import (
 from mirrorlake.groups import apply_groups
 from mirrorlake.lake import landed_positions, micros
 from mirrorlake.model.control import Subject
-from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Change
 from mirrorlake.offsets import known_maps
@@ -329,7 +329,7 @@ class Failback:
             desk.lake,
             flow.source,
             self._carried(),
-            positions_of(over),
+            self._arrived(over),
             flow=flow.name,
             failover=over.id,
             been_on=self._been_on,
@@ -371,10 +371,14 @@ class Failback:
     def _prove(self, operation: Operation, _: Operation) -> Operation:
         if self._unproven:
             return self._desk.write(operation, PROVE, after=document(Proof(is_skipped=True)))
-        found = [self._desk.hands.verify(each, lost=()) for each in (self._flow, *self._reverse())]
-        for one in found:
-            if not one.equal:
-                raise self._refused([f"{one.flow}: {'; '.join(Proof.of(one).differences[:5])} (--unproven goes on)"])
+        found = []
+        for each in (self._flow, *self._reverse()):
+            # What is landed of a paused flow meanwhile is sent when it runs again.
+            stops_at = self._desk.sent(each) if each is self._flow else None
+            one = Proof.of(self._desk.hands.verify(each, lost=()), stops_at=stops_at)
+            if one.differences:
+                raise self._refused([f"{each.name}: {'; '.join(one.differences[:5])} (--unproven goes on)"])
+            found.append(one)
         proof = Proof(verified=sum(one.verified for one in found), not_compared=sum(one.not_compared for one in found))
         return self._desk.write(operation, PROVE, after=document(proof))
 
@@ -403,6 +407,11 @@ class Failback:
         return self._flow.target if self._flow.adds_hops else None
 
     # -- looks ----------------------------------------------------------------------------------------------------
+
+    def _arrived(self, over: Operation) -> dict[SourcePartition, int]:
+        """Say up to where records have arrived on the target: the failover's cut, or past it where somebody resumed the flow."""
+        cut, sent = positions_of(over), self._desk.sent(self._flow)
+        return {source: max(cut.get(source, 0), sent.get(source, 0)) for source in {*cut, *sent}}
 
     def _carried(self) -> list[str]:
         return self._desk.topics(self._flow)
@@ -451,7 +460,7 @@ class Failback:
         self, over: Operation, operation: Operation | None, plan: GroupPlan, refusals: Sequence[str]
     ) -> FailbackReport:
         flow, desk = self._flow, self._desk
-        cut = positions_of(over)
+        cut = self._arrived(over)
         ends = desk.ends(flow)
         # Not landed yet: offsets, of which some may be markers.
         parts = tuple(

@@ -73,8 +73,10 @@ class Failover:
                 consequence="there is nothing to fail over",
                 remedy="name a flow between Kafka clusters",
             )
+        # A person who resumed the flow has taken the failover back: it has sent since, and another one is a new one.
+        is_frozen = Subject(kind="flow", name=flow.name) in desk.control.state().pauses
         held = failed_over(desk.journal.operations())
-        if held is not None:
+        if held is not None and is_frozen:
             return self._again(held, dry_run=dry_run)
         if self._options.reports:
             raise UsageError(
@@ -85,8 +87,7 @@ class Failover:
             )
         self._silent = desk.why_silent(flow.source)
         operation = desk.journal.last(FAILOVER)
-        if operation is not None and operation.is_done:
-            # Failed back since.
+        if operation is not None and (operation.is_done or (operation.step(FREEZE) is not None and not is_frozen)):
             operation = None
         refusals, plan = self._refusals(operation)
         if dry_run:
@@ -214,11 +215,11 @@ class Failover:
         if self._options.unproven:
             return desk.write(operation, PROVE, after=document(Proof(is_skipped=True)))
         found = desk.hands.verify(flow, lost={flow.source} if self._silent else set())
-        proof = Proof.of(found)
-        if not found.equal:
+        proof = Proof.of(found, stops_at=positions_of(operation))
+        if proof.differences:
             raise self._refused(
                 [
-                    f"{plural(len(found.differences), 'difference')}: {'; '.join(proof.differences[:5])} (--unproven goes on)"
+                    f"{plural(len(proof.differences), 'difference')}: {'; '.join(proof.differences[:5])} (--unproven goes on)"
                 ]
             )
         return desk.write(operation, PROVE, after=document(proof))

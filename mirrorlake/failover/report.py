@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover.loss import PartitionLoss
 from mirrorlake.failover.records import TailRecord, records_table
+from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPosition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, duration, plural, table
@@ -56,9 +57,20 @@ class Proof:
     differences: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, found: VerifyReport) -> Proof:
-        """Take what a report says of a verification."""
-        differences = (f"{d.where}: {d.problem} {d.topic}-{d.partition}@{d.offset}" for d in found.differences)
+    def of(cls, found: VerifyReport, *, stops_at: Mapping[SourcePartition, int] | None = None) -> Proof:
+        """Take what a report says of a verification.
+
+        A flow that is frozen `stops_at` some positions: what was landed past them waits for the failback, and is no difference.
+        """
+        stops: dict[tuple[str, int], int] = {}
+        for source, position in (stops_at or {}).items():
+            place = source.topic, source.partition
+            stops[place] = min(stops.get(place, position), position)
+        differences = (
+            f"{d.where}: {d.problem} {d.topic}-{d.partition}@{d.offset}"
+            for d in found.differences
+            if d.problem != "not_republished" or d.offset < stops.get((d.topic, d.partition), d.offset + 1)
+        )
         return cls(verified=found.verified, not_compared=found.not_compared, differences=tuple(differences)[:20])
 
     def __str__(self) -> str:

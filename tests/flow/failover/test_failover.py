@@ -189,6 +189,10 @@ def test_what_cannot_be_sent_is_not_failed_over(world: World) -> None:
         mirror[FLOW].failover()
     mirror.resume(flow=FLOW, topic=world.topics[2])
     assert mirror[FLOW].failover().missing == 0
+    assert mirror[FLOW].failover().is_repeat
+    # Who resumes the flow takes the failover back, and another one is a new one.
+    mirror.resume(flow=FLOW)
+    assert not mirror[FLOW].failover(unproven=True).is_repeat
     assert_equal_topics(consume(world.east, world.topics[2]), consume(world.central, f"east.{world.topics[2]}"))
 
 

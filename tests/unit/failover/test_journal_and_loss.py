@@ -12,12 +12,13 @@ from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.failover.failover import fence_of
 from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
 from mirrorlake.failover.loss import Reach, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
-from mirrorlake.failover.report import FailoverReport, OpenTopic
+from mirrorlake.failover.report import FailoverReport, OpenTopic, Proof
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import AUDIT, POSITIONS, SAMPLES
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.verify import Difference, VerifyReport
 from tests.builders import mirror_config
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -124,3 +125,13 @@ def test_a_report_says_what_is_not_known() -> None:
     assert "refused: a reason" in str(report)
     assert "RPO not known" in str(report)
     assert report.as_dict()["missing"] == 0
+
+
+def test_what_is_landed_after_the_freeze_is_no_difference() -> None:
+    def waiting(offset: int, problem: str = "not_republished") -> Difference:
+        return Difference(where="relay", problem=problem, topic="orders", partition=0, offset=offset)
+
+    found = VerifyReport(flow=FLOW, equal=False, partitions=(), differences=(waiting(7), waiting(9, "missing")))
+    assert Proof.of(found, stops_at={ORDERS: 7}).differences == ("relay: missing orders-0@9",)
+    assert len(Proof.of(found, stops_at={ORDERS: 8}).differences) == 2, "before the freeze it should have been sent"
+    assert len(Proof.of(found).differences) == 2
