@@ -27,6 +27,10 @@ def test_a_job_hands_its_arguments_on(
         "land": ["--source", "east"],
         "republish": ["--flow", "east->central"],
         "groups": ["--flow", "east->central"],
+        "failover": ["--flow", "east->central"],
+        "failback": ["--flow", "east->central"],
+        "cutover": ["--flow", "east->central"],
+        "drill": ["--flow", "east->central"],
         "restore": ["--source", "east", "--topics", "orders", "--at", "-2h", "--into", "scratch"],
     }.get(job.stem, [])
     monkeypatch.setattr(sys, "argv", [str(job), *extra, "--conf", str(tmp_path / "missing.yml")])

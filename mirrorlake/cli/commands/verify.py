@@ -55,7 +55,9 @@ def verify(
 @command()
 def runs(
     cli: Invocation,
-    kind: Annotated[str | None, typer.Option("--kind", help="verification or benchmark; both without it.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="verification, benchmark or drill; all without it.")
+    ] = None,
     flow: Flow = None,
     newest: Annotated[int, typer.Option("--newest", min=1, help="How many.")] = 20,
 ) -> int:
