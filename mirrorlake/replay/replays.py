@@ -95,9 +95,17 @@ def plan_again(site: Site, name: str, *, leave: Leave = NOTHING_ALLOWED) -> Repl
     """Plan a replay that was begun, by its name alone.
 
     Raises:
-        UsageError: none of this name was begun.
+        UsageError: none of this name was begun, or it is a restore, which does more than send records.
     """
     before = found(site, name)
+    if before.definition.at_ms is not None:
+        words = before.definition.asked
+        raise UsageError(
+            f"{before.definition.name} is a restore: it sets groups and compares, too",
+            consequence="nothing was sent",
+            remedy=f"mirrorlake restore --source {words['source']} --topics '{', '.join(words['topics'])}' "
+            f"--at '{words['at']}' --into {words['into']} --name {before.definition.name} goes on with it",
+        )
     return plan_of(site, before.definition, look_at_relay(site.lake, before.definition.source), before, leave)
 
 

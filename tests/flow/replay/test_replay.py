@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.errors import SafetyError, StoreError, UsageError
 from mirrorlake.mirror import Mirror
+from mirrorlake.replay import restore
 from mirrorlake.sandbox import KafkaCluster, start_all
 from tests.commands import run_cli
 from tests.flow.kit import (
@@ -111,6 +112,10 @@ def world(
         central.kill()
 
 
+def _dies(*_: object) -> None:
+    raise StoreError("the process died here")
+
+
 def cli(world: World, *arguments: str) -> tuple[int, str, str]:
     done = run_cli(*arguments, "--conf", world.conf)
     return done.returncode, done.stdout, done.stderr
@@ -126,8 +131,9 @@ def test_law_f_a_replay_needs_no_source_and_ends_with_each_record_once(world: Wo
     [made] = plan["changes"]
     assert (made["after"]["partitions"], made["after"]["configs"]["compression.type"]) == (PARTITIONS, "zstd")
 
-    code, out, err = cli(world, *asked, "--json")
+    code, out, err = cli(world, *asked, "--verify", "--json")
     done = json.loads(out)
+    assert (done["proof"]["equal"], done["proof"]["verified"]) == (True, plan["records"])
     assert (code, done["total"], done["missing"], done["done"]) == (0, plan["records"], 0, True), err
     assert_equal_topics(world.orders, consume(world.central, "orders.replayed"))
 
@@ -245,8 +251,15 @@ def test_law_a_topics_and_groups_are_restored_as_of_a_time(world: World) -> None
     plan = json.loads(out)
     assert (code, {one["name"] for one in plan["records"]["changes"]}) == (0, {"orders", "empty"}), err
     assert "orders" not in topics_of(world.central), "law G: looking changes nothing"
+    # A death after the records, before the groups and before the end.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(restore, "_move_groups", _dies)
+        assert cli(world, *asked)[0] == 4
+    assert count(world.central, "orders") == sum(map(len, world.then.values()))
+    assert committed(world.central, "readers", "orders", PARTITIONS) == {}
     code, out, err = cli(world, *asked, "--json")
     done = json.loads(out)
+    assert done["sent"] == 0, "law F: the records were there"
     assert (code, done["equal"], done["verified"]) == (0, True, sum(map(len, world.then.values()))), err
     restored = consume(world.central, "orders")
     assert_equal_topics(world.then, restored)

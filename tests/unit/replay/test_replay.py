@@ -22,11 +22,12 @@ from mirrorlake.kafka import RawRecord, TopicState
 from mirrorlake.kafka.lane import Batch
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, RELAY, SIDE_TABLES, Audit, Lake, position_row
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.metadata import KnownTopic, topic_row
+from mirrorlake.lake.metadata import KnownTopic, acl_row, topic_row
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import METADATA
 from mirrorlake.mirror.services.streams import view_of
+from mirrorlake.model.acls import Acl
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import Cut
 from mirrorlake.model.groups import GroupPlan
@@ -521,3 +522,47 @@ def test_law_f_a_topic_that_is_mirrored_both_ways_knows_where_replayed_records_c
     assert plan_replay(site, asked(into="central:elsewhere", timestamps="shifted")).definition.hops is False
     [why] = plan_replay(site, asked(into="central:orders", timestamps="shifted")).refusals
     assert "east->central writes orders" in why.why
+
+
+class Acls:
+    """The ACLs of a target; None without an authorizer."""
+
+    def __init__(self, held: list[Acl] | None) -> None:
+        self._held = held
+
+    def list(self) -> list[Acl] | None:
+        return self._held
+
+
+def test_a_restore_makes_the_acls_of_then_and_goes_on_by_its_own_command(world: World) -> None:
+    read = Acl(
+        resource="TOPIC",
+        name="orders",
+        pattern="LITERAL",
+        principal="User:a",
+        host="*",
+        operation="READ",
+        permission="ALLOW",
+    )
+    write, later = replace(read, operation="WRITE"), replace(read, principal="User:late")
+    other, group = replace(read, name="clicks"), replace(read, resource="GROUP", name="readers")
+    then = NOON - timedelta(minutes=30)
+    for acl, at in ((read, then), (write, then), (other, then), (group, then), (later, NOON)):
+        world.lake.append_rows(METADATA, [acl_row("east", acl, at, present=True)])
+
+    def acls(held: list[Acl] | None) -> tuple[set[str], tuple[str, ...]]:
+        world.cluster.acls = Acls(held)  # type: ignore[attr-defined]  # asked by restores only
+        plan = restore_topics(world.site(), source="east", topics="orders", at=then, into="central").plan
+        return {one.name for one in plan.acls}, plan.notes
+
+    assert acls([read])[0] == {str(write), str(group)}
+    made, notes = acls(None)
+    assert made == set()
+    assert any("no authorizer: 3 ACLs of then" in note for note in notes)
+    restore = restore_topics(world.site(), source="east", topics="orders", at=then, into="central", acls=False)
+    assert restore.plan.acls == ()
+    world.site().register.begin(restore.plan.records.definition)
+    with pytest.raises(UsageError, match=r"is a restore.*mirrorlake restore --source east"):
+        plan_again(world.site(), restore.name)
+    with pytest.raises(SafetyError, match="another into"):
+        restore_topics(world.site(), source="east", topics="orders", at=then, into="east", name=restore.name)
