@@ -15,7 +15,7 @@ from mirrorlake.model.replay import Definition
 _BEGIN, _END = "begin", "end"
 _ENTRIES = """
     SELECT object, action, after, at FROM {audit}
-    WHERE startswith(object, 'replay ') AND (:name = '' OR object = :name) ORDER BY at, action
+    WHERE startswith(object, 'replay ') AND (:name = '' OR object = :name) ORDER BY at, action, after
 """
 
 
@@ -44,9 +44,11 @@ class Register:
         """Return every replay by the name of its flow, oldest first."""
         return self._read("")
 
-    def begin(self, definition: Definition) -> None:
-        """Write down what a replay is about to send."""
+    def begin(self, definition: Definition) -> Definition:
+        """Write down what a replay is about to send, and return what counts: of two that begin at once, the first."""
         self._record(definition, _BEGIN, definition.as_dict())
+        first = self.find(definition.name)
+        return definition if first is None else first.definition
 
     def end(self, definition: Definition, outcome: Mapping[str, Any]) -> None:
         """Write down that all of a replay was sent."""

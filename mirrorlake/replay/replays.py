@@ -157,7 +157,7 @@ def run_replay(
     refuse(plan)
     site.lake.create_all([definition.source])
     if plan.state == "new":
-        site.register.begin(definition)
+        definition = site.register.begin(definition)
     result = send(site, definition, leave=leave, stop=stop or threading.Event())
     if result.done:
         site.register.end(definition, {"records": result.total, "filtered": result.filtered, "missing": result.missing})

@@ -296,7 +296,7 @@ def _run(site: Site, plan: RestorePlan, *, leave: Leave, stop: threading.Event) 
     target = definition.target
     site.lake.create_all([definition.source])
     if plan.records.state == "new":
-        site.register.begin(definition)
+        definition = site.register.begin(definition)
     carry_out(
         [*plan.records.changes, *plan.acls], admins={target: site.admin(target)}, audit=site.audit, command="restore"
     )

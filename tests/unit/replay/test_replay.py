@@ -244,6 +244,9 @@ def test_law_f_a_name_belongs_to_what_was_begun_under_it(world: World) -> None:
     assert plan_again(world.site(), "march").definition == found.definition
     with pytest.raises(SafetyError, match="another end"):
         plan(world, name="march", end="now")
+    late, world.now = replace(found.definition, planned_at_ms=1), NOON + timedelta(seconds=1)
+    register = world.site().register
+    assert register.begin(late) == found.definition, "of two that begin at once, both send what the first wrote down"
     register.end(found.definition, {"records": 20})
     assert plan(world, name="march").state == "done"
     assert not plan(world, name="march").refusals
