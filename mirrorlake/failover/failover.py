@@ -27,7 +27,7 @@ from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, Operation, failed
 from mirrorlake.failover.loss import NOWHERE, Reach, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
 from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, Proof, StepTaken, objectives_of
-from mirrorlake.lake import landed_positions
+from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPlan
@@ -213,7 +213,8 @@ class Failover:
     def _prove(self, operation: Operation) -> Operation:
         desk, flow = self._desk, self._flow
         if self._options.unproven:
-            return desk.write(operation, PROVE, after=document(Proof(is_skipped=True)))
+            until = proven_until(desk.lake, flow)
+            return desk.write(operation, PROVE, after=document(Proof.skipped(until, positions_of(operation))))
         found = desk.hands.verify(flow, lost={flow.source} if self._silent else set())
         proof = Proof.of(found, stops_at=positions_of(operation))
         if proof.differences:

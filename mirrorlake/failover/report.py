@@ -15,6 +15,8 @@ from mirrorlake.model.groups import GroupPosition
 from mirrorlake.model.verify import VerifyReport
 from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, duration, plural, table
 
+_MOST_NAMED = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlaced:
@@ -49,12 +51,27 @@ class GroupPlaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was proven before the groups were placed; `is_skipped` where the command was told to go on without."""
+    """What was proven before the groups were placed; `is_skipped` where the command was told to go on without.
+
+    `unproven` then names where each partition's proof by earlier verifications ends, of those that went on past it.
+    """
 
     is_skipped: bool = False
     verified: int = 0
     not_compared: int = 0
     differences: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+
+    @classmethod
+    def skipped(cls, until: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, int]) -> Proof:
+        """Say what earlier verifications have proven of what has arrived.
+
+        >>> here = SourcePartition("orders", 1, 0)
+        >>> print(Proof.skipped({here: 5}, {here: 9}))
+        no verification (--unproven): not proven from orders-0@5 on
+        """
+        found = (f"{s}@{until.get(s, 0)}" for s, at in sorted(reached.items()) if until.get(s, 0) < at)
+        return cls(is_skipped=True, unproven=tuple(found))
 
     @classmethod
     def of(cls, found: VerifyReport, *, stops_at: Mapping[SourcePartition, int] | None = None) -> Proof:
@@ -75,7 +92,10 @@ class Proof:
 
     def __str__(self) -> str:
         if self.is_skipped:
-            return "not proven: the command was told to go on without (--unproven)"
+            if not self.unproven:
+                return "no verification (--unproven): earlier ones have proven all of it"
+            more = "" if len(self.unproven) <= _MOST_NAMED else f" and {len(self.unproven) - _MOST_NAMED} more"
+            return f"no verification (--unproven): not proven from {', '.join(self.unproven[:_MOST_NAMED])}{more} on"
         left = f", {plural(self.not_compared, 'record')} not compared" if self.not_compared else ""
         return f"{plural(self.verified, 'record')} verified{left}"
 
