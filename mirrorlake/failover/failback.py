@@ -51,7 +51,7 @@ from mirrorlake.offsets import known_maps
 from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, document, plural, table
 from mirrorlake.topics import settings_in_force
 
-UNFENCE, LAND, TAIL, SETTLE, BACK = "unfence", "land", "tail", "settle", "back"
+UNFENCE, LAND, TAIL, CHOICE, SETTLE, BACK = "unfence", "land", "tail", "choice", "settle", "back"
 RESUME = "resume"
 
 TailChoice = Literal["restore", "drop", "keep"]
@@ -340,20 +340,22 @@ class Failback:
 
     def _settle(self, operation: Operation, _: Operation) -> Operation:
         desk, flow, parts = self._desk, self._flow, self._tail(operation)
-        if parts and self._choice is None:
-            counts = ", ".join(
-                f"{plural(count, 'record')} of {topic}" for topic, count in count_by_topic(parts).items()
-            )
-            ways = "; ".join(f"--tail {name}: {means}" for name, means in _MEANS.items())
-            raise self._refused([f"{counts} never arrived on {flow.target} (table divergent). Choose: {ways}"])
+        chosen = operation.step(CHOICE)
+        if parts and chosen is None:
+            if self._choice is None:
+                raise self._refused([_ask_for(parts, flow.target)])
+            # Written first: after a death between the two, another choice would say what is not so.
+            operation = desk.write(operation, CHOICE, after=self._choice)
+            chosen = operation.step(CHOICE)
+        choice = chosen.after if parts and chosen is not None else None
         sent = 0
-        if parts and self._choice == "restore":
+        if choice == "restore":
             sent = desk.hands.drain(flow)
-        elif parts:
+        elif choice is not None:
             bounds = {part.source: (part.first, part.end) for part in parts}
-            reason = f"failback {operation.id}: {self._choice}"
+            reason = f"failback {operation.id}: {choice}"
             desk.hands.drain(flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
-        return desk.write(operation, SETTLE, after={"choice": self._choice if parts else None, "sent": sent})
+        return desk.write(operation, SETTLE, after={"choice": choice, "sent": sent})
 
     def _bring_back(self, operation: Operation, over: Operation) -> Operation:
         desk, came = self._desk, {}
@@ -523,6 +525,12 @@ def _steps_of(operation: Operation | None) -> tuple[StepTaken, ...]:
 def _home(placed: GroupPlaced, flow: FlowConfig) -> GroupPlaced:
     """Say where a group goes back to: the flow's source is the target of that."""
     return replace(placed, reason=placed.reason.replace("on the target", f"on {flow.source}"))
+
+
+def _ask_for(parts: Sequence[TailPart], target: str) -> str:
+    counts = ", ".join(f"{plural(count, 'record')} of {topic}" for topic, count in count_by_topic(parts).items())
+    ways = "; ".join(f"--tail {name}: {means}" for name, means in _MEANS.items())
+    return f"{counts} never arrived on {target} (table divergent). Choose: {ways}"
 
 
 def _undo(change: Change) -> Change:

@@ -225,7 +225,7 @@ def test_law_f_failing_back_brings_everything_home_once(world: World) -> None:
     recovery = mirror._services.recovery
     done = killing.until_done(lambda seam: recovery.failback(FLOW, tail="restore", seam=seam))
     assert [step for step, when in killing.points if when == "written"] == [
-        "settle", "back", "prove", "groups", "resume", "done",
+        "choice", "settle", "back", "prove", "groups", "resume", "done",
     ]  # fmt: skip
     assert (done.tail_records, done.choice, done.held) == (10, "restore", 0)
     assert done.back == {"central->east": 12}
