@@ -76,12 +76,17 @@ class Runner:
 
     @contextmanager
     def _in_background(self, stop: threading.Event) -> Iterator[None]:
-        """Sample and keep the lake small; where a process runs a part of the flows, commands do it once for all parts."""
+        """Sample, keep the lake small, and prove what came.
+
+        Where a process runs a part of the flows, commands do it once for all parts.
+        """
         config = self._connections.config
         # A pass of upkeep may take minutes, and a sample is due every 30 s.
         both = [Duties("mirror", self._duties())]
         if config.maintenance.every:
             both.append(Duties("lake", [self._upkeep.duty(stop.is_set)]))
+        if config.verify.every:
+            both.append(Duties("proofs", [self._checks.duty()]))
         for duties in both:
             duties.start()
         try:

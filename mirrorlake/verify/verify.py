@@ -89,6 +89,7 @@ class Verifier:
         views: what the rules make of records, by flow.
         options: of consumers, by cluster.
         lost: sources that are not asked: of their flows, relay and target are compared.
+        waits: whether a flow that moves gets time to send what it had landed at the cut.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Verifier:
         options: Callable[[str], Mapping[str, str]],
         scope: Scope,
         lost: Collection[str] = (),
+        waits: bool = True,
         tell: Tell = silent,
     ) -> None:
         self._flows = tuple(flows)
@@ -114,6 +116,7 @@ class Verifier:
         self._options = options
         self._scope = scope
         self._lost = frozenset(lost)
+        self._waits = waits
         self._tell = tell
         self._recorded: dict[str, dict[str, KnownTopic]] = {}
         self._removed: dict[str, dict[SourcePartition, Spans]] = {}
@@ -247,7 +250,7 @@ class Verifier:
         sent, removed = stand.sent, self._removed[flow.source]
         mapped = {s: sent[s] + (stand.kept[s].records if s in stand.kept else 0) for s in stand.bounds}
         lost, waiting = owed(flow.name, relay, stand.bounds, cut, mapped, removed, stand.unproven)
-        left = still_waiting(relay, waiting, flow, self._clusters)
+        left = still_waiting(relay, waiting, flow, self._clusters) if self._waits else waiting
         places: dict[SourcePartition, set[tuple[str, int]]] = {s: {(s.topic, s.partition)} for s in stand.landed}
         for piece in stand.mine:
             places.setdefault(piece.key.source, set()).add((piece.target.topic, piece.target.partition))

@@ -23,6 +23,7 @@ from mirrorlake.config.schema.route import denied_from
 from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.config.schema.sync import SyncConfig
 from mirrorlake.config.schema.tracking import TrackingConfig
+from mirrorlake.config.schema.verify import VerifyConfig
 from mirrorlake.errors import ConfigError, Fault, UsageError
 from mirrorlake.model.patterns import TopicPattern, subscribe_pattern
 from mirrorlake.model.policy import DEFAULT_SEPARATOR
@@ -39,6 +40,7 @@ __all__ = [
     "Mm2Config",
     "SamplingConfig",
     "SyncConfig",
+    "VerifyConfig",
 ]
 
 
@@ -224,6 +226,8 @@ class MirrorConfig(Settings):
     maintenance: MaintenanceConfig = Field(default_factory=MaintenanceConfig, description="how the lake is kept small")
     metrics: MetricsConfig = Field(default_factory=MetricsConfig, description="figures for Prometheus")
     sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="positions over time")
+
+    verify: VerifyConfig = Field(default_factory=VerifyConfig, description="proving while running")
 
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="where runs are logged")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -22,8 +23,9 @@ from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.verify import VerifyReport, VerifyReports
 from mirrorlake.offsets import known_maps
-from mirrorlake.progress import DRAW_EVERY_S
+from mirrorlake.progress import DRAW_EVERY_S, Tell, silent
 from mirrorlake.rules import View
+from mirrorlake.runtime import Duty
 from mirrorlake.topics import History
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
 # The time between two looks where neither the settings nor the command give one.
 _SAMPLE_S = 30.0
+_FIRST_VERIFY_S = 120.0
+_MOST_LOGGED = 10
+
+log = logging.getLogger(__name__)
 
 
 class Checks:
@@ -179,48 +185,82 @@ class Checks:
         first, last = (None if text is None else moment(text) for text in (since, until))
         if sample is not None and not 0 < sample <= 100:
             raise UsageError(f"a sample of {sample} percent is none", remedy="mirrorlake verify --sample 5")
+        between = None if first is last is None else (first, last)
+        self.tracker.warm_up()
+        began_at = connections.now()
+        with connections.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
+            call = pool.submit(
+                self._compared, chosen, full=full, between=between, sample=sample, lost=lost, tell=board.tell
+            )
+            while wait([call], timeout=DRAW_EVERY_S).not_done:
+                board.tick()
+            found = call.result()
+        ended_at = connections.now()
+        for each, report in zip(chosen, found, strict=True):
+            timed = verify.Timed(found=report, began_at=began_at, ended_at=ended_at)
+            verify.track_verification(
+                timed, each, connections.config, tracker=self.tracker, lake=connections.lake, now=connections.now
+            )
+        self._verified |= {report.flow: (report, ended_at) for report in found}
+        self._reports[found.verification] = tuple(found)
+        return found
+
+    def duty(self) -> Duty:
+        """Return the duty of a mirror that runs: prove what came since the last time; what differs is logged."""
+
+        def do() -> None:
+            for report in self._compared(self._connections.config.flows, waits=False):
+                # What waits for a flow is its lag, which others tell.
+                found = [one for one in report.differences if one.problem != "not_republished"]
+                for one in found[:_MOST_LOGGED]:
+                    log.error("verify.different flow=%s found=%s", report.flow, one)
+                if found:
+                    log.error("verify.different flow=%s differences=%d next=mirrorlake verify", report.flow, len(found))
+
+        every_s = self._connections.config.verify.every.total_seconds()
+        # The streams need all cores for their start.
+        return Duty(name="verify", every_s=every_s, first_s=min(every_s, _FIRST_VERIFY_S), do=do)
+
+    def _compared(
+        self,
+        chosen: Sequence[FlowConfig],
+        *,
+        full: bool = False,
+        between: tuple[datetime | None, datetime | None] | None = None,
+        sample: float | None = None,
+        lost: Collection[str] = (),
+        waits: bool = True,
+        tell: Tell = silent,
+    ) -> VerifyReports:
+        """Compare flows at a fixed cut, and write down what is proven."""
+        connections = self._connections
         into = {
             target: self._with_redrives(target, connections.config.flows_to(target))
             for target in {f.target for f in chosen}
         }
         sources = {each.source for flows in into.values() for each in flows}
         connections.lake.create_all(sources)
-        began_at, verification = connections.now(), uuid.uuid4().hex
+        at, verification = connections.now(), uuid.uuid4().hex
         cuts = {target: verify.take_cut(connections.lake, flows, connections) for target, flows in into.items()}
-        relays = verify.Relays(connections.lake, sources)
-        scope = verify.Scope(
-            full=full,
-            between=None if first is last is None else verify.between(connections.lake, sources, first, last),
-            sample=None if sample is None else sample / 100,
-            seed=verification,
-        )
-        with connections.board() as board, ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-            work = verify.Verifier(
-                chosen,
-                lake=connections.lake,
-                clusters=connections,
-                cuts=cuts,
-                relays=relays,
-                views=self._views(),
-                options=connections.reader_options,
-                scope=scope,
-                lost=lost,
-                tell=board.tell,
-            )
-            self.tracker.warm_up()
-            call = pool.submit(work.run)
-            while wait([call], timeout=DRAW_EVERY_S).not_done:
-                board.tick()
-            found = call.result()
-        ended_at = connections.now()
-        write_proofs(connections.lake, found.proofs, verification=verification, at=began_at)
-        for each, report in zip(chosen, found.reports, strict=True):
-            timed = verify.Timed(found=report, began_at=began_at, ended_at=ended_at)
-            verify.track_verification(
-                timed, each, connections.config, tracker=self.tracker, lake=connections.lake, now=connections.now
-            )
-        self._verified |= {report.flow: (report, ended_at) for report in found.reports}
-        self._reports[verification] = found.reports
+        found = verify.Verifier(
+            chosen,
+            lake=connections.lake,
+            clusters=connections,
+            cuts=cuts,
+            relays=verify.Relays(connections.lake, sources),
+            views=self._views(),
+            options=connections.reader_options,
+            scope=verify.Scope(
+                full=full,
+                between=None if between is None else verify.between(connections.lake, sources, *between),
+                sample=None if sample is None else sample / 100,
+                seed=verification,
+            ),
+            lost=lost,
+            waits=waits,
+            tell=tell,
+        ).run()
+        write_proofs(connections.lake, found.proofs, verification=verification, at=at)
         return VerifyReports(found.reports, verification=verification)
 
     def proof_report(self, verification: str) -> ProofReport:
