@@ -191,7 +191,9 @@ def _fetch(unit: Unit, merge: Merge, numbers: Mapping[TopicPartition, int], tell
             got = fetcher.fetch(_WAIT_S, at_most_s=_AT_MOST_S, most_bytes=_MOST_BYTES, most_records=_MOST_RECORDS)
             before = sum(merge.matched)
             for tp, read_to in got.read_to.items():
-                merge.take(numbers[tp], got.rows.get(tp), read_to)
+                for part in got.rows[tp].to_batches() if tp in got.rows else ():
+                    merge.take(numbers[tp], part, part.column("offset")[-1].as_py() + 1)
+                merge.take(numbers[tp], None, read_to)
             tell(sum(merge.matched) - before)
             if got.read_to:
                 moved_at = time.monotonic()
