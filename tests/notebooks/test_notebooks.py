@@ -93,6 +93,11 @@ def test_lag_and_objectives(execute: Execute, place: Place) -> None:
     assert [figure["layout"]["title"]["text"] for figure in figures] == ["offset lag", "RPO"], "both charts are drawn"
 
 
+def test_replay(execute: Execute, place: Place) -> None:
+    notebook = execute("50_replay", conf=str(place.conf))
+    assert "orders.replayed" in shown(notebook), "the plan names the topic"
+
+
 def test_query_the_lake(execute: Execute, place: Place) -> None:
     notebook = execute("60_query_the_lake", conf=str(place.conf))
     assert "customer-0" in shown(notebook), "the busiest customer is not shown"
