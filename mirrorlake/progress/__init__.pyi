@@ -4,6 +4,7 @@ from mirrorlake.progress.bars import display_here as display_here
 from mirrorlake.progress.board import DRAW_EVERY_S as DRAW_EVERY_S
 from mirrorlake.progress.board import Board as Board
 from mirrorlake.progress.board import Display as Display
+from mirrorlake.progress.board import Phase as Phase
 from mirrorlake.progress.board import Tell as Tell
 from mirrorlake.progress.board import silent as silent
 from mirrorlake.progress.lines import LOGGER as LOGGER

@@ -103,6 +103,17 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     for place in (f"{orders}-0@1", f"east.{orders}-0@1", ".parquet"):
         expect(passport).to_contain_text(place)
     screenshot(page, "console-records")
+
+    page.get_by_role("tab", name="Recovery").click()
+    page.locator(".ml-recovery-look").click()
+    expect(page.locator(".ml-recovery-objectives")).to_contain_text(orders)
+    expect(page.locator(".ml-recovery-drills")).to_contain_text("No drill of this flow")
+    page.locator(".ml-recovery-drill").click()
+    expect(page.locator(".ml-recovery-drills tr", has_text="RPO")).to_be_visible(timeout=300_000)
+    expect(page.locator(".ml-recovery-drilled")).to_contain_text("6 records verified")
+    expect(page.locator(".ml-recovery-cutover")).to_be_disabled()
+    expect(page.locator(".ml-errors")).to_be_hidden()
+    screenshot(page, "console-recovery")
     assert not said, "record content is text, and no script"
 
 

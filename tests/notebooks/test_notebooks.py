@@ -93,6 +93,11 @@ def test_lag_and_objectives(execute: Execute, place: Place) -> None:
     assert [figure["layout"]["title"]["text"] for figure in figures] == ["offset lag", "RPO"], "both charts are drawn"
 
 
+def test_failover_drill(execute: Execute, place: Place) -> None:
+    notebook = execute("40_failover_drill", conf=str(place.conf))
+    assert "drill east->central" in shown(notebook, "text/plain"), "the report of the drill is shown"
+
+
 def test_replay(execute: Execute, place: Place) -> None:
     notebook = execute("50_replay", conf=str(place.conf))
     assert "orders.replayed" in shown(notebook), "the plan names the topic"

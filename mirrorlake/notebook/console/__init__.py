@@ -4,8 +4,8 @@
     ml.console(mirror)    # watch it, explore its groups, browse its records, add a flow
 
 `session` is what the views share, `feed` asks again and again, `task_runner` runs work off the kernel's thread, `error_panel`
-shows what fails, and the views (`clusters`, `flow`, `review` in the `wizard`; `status`, `groups`, `records`) only show. What
-a button does is a public call that works without a browser:
+shows what fails, and the views (`clusters`, `flow`, `review` in the `wizard`; `status`, `groups`, `records`, `recovery`) only
+show. What a button does is a public call that works without a browser:
 
 | button | call |
 |---|---|
@@ -18,11 +18,14 @@ a button does is a public call that works without a browser:
 | Read the samples | `lag.series.lag_lines(mirror.lag)` |
 | Read the groups | `Mirror.plan_groups(flow)` |
 | Read records | `Mirror.side_by_side(flow, topic, partition)` |
+| Read (Recovery) | `FlowHandle.status()`, `FlowHandle.drills()` |
+| Run a drill | `FlowHandle.drill()` |
+| Go on with the cutover | `FlowHandle.cutover()` |
 | a record | `Mirror.passport(cluster, topic, partition, offset)` |
 
 Every control has its class, for styles and for tests in a browser:
 
-- the whole: `ml-console`, `ml-tabs` (Set up, Status, Groups, Records), `ml-errors` (hidden without any),
+- the whole: `ml-console`, `ml-tabs` (Set up, Status, Groups, Records, Recovery), `ml-errors` (hidden without any),
   `ml-errors-clear`
 - wizard: `ml-wizard`, `ml-steps` (1 Clusters, 2 Flow, 3 Review and apply)
 - clusters: `ml-cluster-list`, `ml-cluster-choose`, `ml-cluster-alias`, `ml-cluster-servers`, `ml-cluster-security`,
@@ -42,6 +45,8 @@ Every control has its class, for styles and for tests in a browser:
   `ml-records-offset`, `ml-records-time`, `ml-records-count`, `ml-records-look`, `ml-records-older`, `ml-records-newer`, and per
   side `ml-records-source`, `ml-records-relay`, `ml-records-target` (lists, an option a record) with `-head`;
   `ml-records-notes`, `ml-passport`
+- recovery: `ml-recovery-flow`, `ml-recovery-look`, `ml-recovery-objectives`, `ml-recovery-drill`, `ml-recovery-progress`,
+  `ml-recovery-drilled`, `ml-recovery-drills`, `ml-recovery-confirm`, `ml-recovery-cutover`, `ml-recovery-checklist`
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from mirrorlake.errors import UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.task_runner import TaskRunner
+from mirrorlake.progress import Display
 
 
 class Session:
@@ -27,12 +28,12 @@ class Session:
         self.errors = ErrorPanel(now)
         self.runner = TaskRunner(self.errors)
 
-    def open(self, config: MirrorConfig) -> Mirror:
-        """Return the mirror of settings, on the Spark session of this console."""
+    def open(self, config: MirrorConfig, *, display: Display | None = None) -> Mirror:
+        """Return the mirror of settings, on the Spark session of this console; `display` draws the progress of its work."""
         spark = self._spark
         if spark is None and self.mirror is not None:
             spark = self.mirror.spark
-        return Mirror(config, spark=spark)
+        return Mirror(config, spark=spark) if display is None else Mirror(config, spark=spark, display=lambda: display)
 
     @property
     def flow_names(self) -> list[str]:

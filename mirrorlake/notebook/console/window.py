@@ -16,11 +16,12 @@ from mirrorlake.config.edit import Draft, without_secrets
 from mirrorlake.mirror import Mirror, utc_now
 from mirrorlake.notebook.console.groups import GroupsView
 from mirrorlake.notebook.console.records import RecordsView
+from mirrorlake.notebook.console.recovery import RecoveryView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.status import StatusView
 from mirrorlake.notebook.console.wizard import Wizard
 
-TABS = ("Set up", "Status", "Groups", "Records")
+TABS = ("Set up", "Status", "Groups", "Records", "Recovery")
 
 
 class Console:
@@ -44,7 +45,9 @@ class Console:
         self.status = StatusView(self.session)
         self.groups = GroupsView(self.session)
         self.records = RecordsView(self.session)
-        views = [self.wizard.widget, self.status.widget, self.groups.widget, self.records.widget]
+        self.recovery = RecoveryView(self.session)
+        shown = (self.wizard, self.status, self.groups, self.records, self.recovery)
+        views = [view.widget for view in shown]
         self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else 1)
         self.tabs.add_class("ml-tabs")
         self.widget = widgets.VBox([self.session.errors, self.tabs])
@@ -107,6 +110,7 @@ class Console:
         self.session.mirror = mirror
         self.groups.offer()
         self.records.offer()
+        self.recovery.offer()
         self.status.render()
         self.start()
 

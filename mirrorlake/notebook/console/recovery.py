@@ -1,0 +1,144 @@
+"""Recovery: objectives and what is proven, drills with their progress, and the checklist of a cutover."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from mirrorlake.errors import SafetyError
+from mirrorlake.failover import CutoverReport, DrillReport
+from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.session import Session
+from mirrorlake.progress import Phase
+from mirrorlake.render import Table, badge, count, escape, table
+
+_DRAW_EVERY_S = 0.5
+
+
+def drill_table(drills: Iterable[DrillReport]) -> Table:
+    """Return past drills of a flow, as they were given."""
+    rows = [
+        (
+            one.began_at,
+            badge("passed", "good") if one.passed else badge("failed", "bad"),
+            *(f"{verdict.objective}: {verdict.said}" for verdict in one.verdicts[:2]),
+            one.records,
+            one.scratch,
+        )
+        for one in drills
+    ]
+    return table("drills", ["began", "", "RPO", "RTO", "records", "into"], rows)
+
+
+class RecoveryView:
+    """Judge whether a flow could be failed over now, rehearse it, and go on with a cutover."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._phases: Sequence[Phase] = ()
+        self.flow = controls.dropdown("recovery-flow", "Flow")
+        self.look = controls.button(
+            "recovery-look", "Read", tip="Objectives, what is proven and past drills; changes nothing"
+        )
+        self.drill = controls.button(
+            "recovery-drill", "Run a drill", tip="Rehearse a failover into brokers on this machine; the mirror runs on"
+        )
+        self.confirm = controls.text("recovery-confirm", "Cut over", hint="type the flow's name", wide=False)
+        self.cutover = controls.button(
+            "recovery-cutover", "Go on with the cutover", tip="Look at each step, and place groups without members"
+        )
+        self.objectives = controls.html("recovery-objectives")
+        self.progress = controls.html("recovery-progress")
+        self.drilled = controls.html("recovery-drilled")
+        self.drills = controls.html("recovery-drills")
+        self.checklist = controls.html("recovery-checklist")
+        self.widget = controls.column(
+            controls.row(self.flow, self.look, self.drill),
+            self.objectives,
+            self.progress,
+            self.drilled,
+            self.drills,
+            controls.row(self.confirm, self.cutover),
+            self.checklist,
+        )
+        runner = session.runner
+        runner.on_click(self.look, self.on_look)
+        runner.on_click(self.drill, self.on_drill)
+        runner.on_click(self.cutover, self.on_cutover, settle=self._settle)
+        self.confirm.observe(runner.guarded(self._settle), "value")
+        self.flow.observe(runner.guarded(self._forget), "value")
+        self.offer()
+        self._settle()
+
+    def offer(self) -> None:
+        """Offer the flows of the mirror."""
+        controls.refill(self.flow, self._session.flow_names)
+
+    async def on_look(self) -> None:
+        """Read where the flow stands and how its drills ended; changes nothing."""
+        mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
+        status = await self._session.runner.ask(mirror[name].status)
+        self.objectives.value = status.to_html()
+        self._list_drills(await self._session.runner.ask(mirror[name].drills))
+
+    async def on_drill(self) -> None:
+        """Rehearse a failover of the flow into a scratch cluster of this machine."""
+        mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
+        rehearsal = self._session.open(mirror.config, display=self)
+        work = asyncio.create_task(self._session.runner.ask(rehearsal[name].drill))
+        try:
+            while not work.done():
+                await asyncio.wait([work], timeout=_DRAW_EVERY_S)
+                self.progress.value = _progress(self._phases)
+            report = await work
+        finally:
+            self._phases, self.progress.value = (), ""
+        self.drilled.value = report.to_html()
+        self._list_drills(await self._session.runner.ask(mirror[name].drills))
+
+    async def on_cutover(self) -> None:
+        """Look at every step of the cutover, and place groups that have no members.
+
+        Raises:
+            SafetyError: the name that was typed is not the flow's; nothing was changed.
+        """
+        mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
+        if self.confirm.value.strip() != name:
+            raise SafetyError(
+                "the flow's name was not typed",
+                consequence="nothing was changed",
+                remedy=f"type {name} beside Go on with the cutover",
+            )
+        report: CutoverReport = await self._session.runner.ask(mirror[name].cutover)
+        self.checklist.value = report.to_html()
+
+    # -- a display of progress (`mirrorlake.progress`) --------------------------------------------------------------
+
+    def show(self, phases: Sequence[Phase], _at: float, /) -> None:
+        """Keep the phases; this view draws them from the kernel's thread."""
+        self._phases = tuple(phases)
+
+    def close(self, phases: Sequence[Phase], _at: float, /) -> None:
+        """Keep the last phases."""
+        self._phases = tuple(phases)
+
+    def _list_drills(self, drills: Sequence[DrillReport]) -> None:
+        self.drills.value = drill_table(drills).html() if drills else "No drill of this flow was run yet."
+
+    def _settle(self) -> None:
+        self.cutover.disabled = not self.flow.value or self.confirm.value.strip() != self.flow.value
+
+    def _forget(self) -> None:
+        for shown in (self.objectives, self.drilled, self.drills, self.checklist):
+            shown.value = ""
+        self._settle()
+
+
+def _progress(phases: Sequence[Phase]) -> str:
+    rows = [
+        f"{escape(one.name)}: {count(one.done)}"
+        + ("" if one.total is None else f" of {count(one.total)}")
+        + f" {escape(one.unit)}"
+        for one in phases
+    ]
+    return badge("the drill runs", "note").html() + "".join(f"<div>{row}</div>" for row in rows)
