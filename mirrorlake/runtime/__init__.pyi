@@ -4,7 +4,7 @@ from mirrorlake.runtime.background import Duties as Duties
 from mirrorlake.runtime.background import Duty as Duty
 from mirrorlake.runtime.cache import locked as locked
 from mirrorlake.runtime.cache import write_atomically as write_atomically
-from mirrorlake.runtime.class_data import class_data as class_data
+from mirrorlake.runtime.class_archive import class_data as class_data
 from mirrorlake.runtime.jar_files import classpath as classpath
 from mirrorlake.runtime.jar_files import jars as jars
 from mirrorlake.runtime.java import Java as Java

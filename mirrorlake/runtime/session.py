@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from mirrorlake.runtime.class_data import class_data
+from mirrorlake.runtime.class_archive import class_data
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import Java, find_java
 

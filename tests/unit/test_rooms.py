@@ -65,3 +65,18 @@ def test_each_name_of_a_face_is_there(face: str) -> None:
         assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match="nowhere"):
         module.nowhere  # noqa: B018
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_what_a_face_shows_is_no_namesake_of_a_file(face: str) -> None:
+    """Whoever imports the file first would find it in the name's place."""
+    folder = ROOT.joinpath(*face.split(".")[1:])
+    files = {file.stem for file in folder.glob("*.py")}
+    stub = ast.parse((folder / "__init__.pyi").read_text())
+    shown = {
+        alias.name
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom) and node.module != face
+        for alias in node.names
+    }
+    assert shown & files == set()
