@@ -24,6 +24,7 @@ pytest_plugins = [f"tests.servers.{path.stem}" for path in sorted((HERE / "serve
 # three minutes and more (three processes on 2 cores, 2026-11-22), then folders.
 _LONGEST = (
     "notebooks/test_notebooks.py",
+    "flow/failover/test_failover.py",
     "flow/topics/test_loops.py",
     "notebooks/test_browser.py",
     "flow/groups/test_both_ways.py",
