@@ -25,7 +25,7 @@ from mirrorlake.failover.desk import Desk, as_rows
 from mirrorlake.failover.failover import GROUPS
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import CUTOVER, DONE, Operation, failed_over
-from mirrorlake.failover.report import GroupPlaced, OpenTopic, Proof, groups_table, open_topics_table
+from mirrorlake.failover.report import GroupPlaced, OpenTopic, ProofTaken, groups_table, open_topics_table
 from mirrorlake.groups import apply_groups
 from mirrorlake.model.control import Subject
 from mirrorlake.model.plan import Plan
@@ -233,9 +233,9 @@ class Cutover:
         found = self._desk.hands.verify(self._flow, lost=())
         waiting = [one for one in found.differences if one.problem == "not_republished"]
         if len(waiting) < len(found.differences):
-            said = f"{plural(len(found.differences), 'difference')}: {'; '.join(Proof.of(found).differences[:3])}"
+            said = f"{plural(len(found.differences), 'difference')}: {'; '.join(ProofTaken.of(found).differences[:3])}"
             return Check(name=PROVEN, state="open", said=said, next=f"mirrorlake verify --flow '{self._flow.name}'")
-        return Check(name=PROVEN, state="ok", said=str(Proof.of(found)))
+        return Check(name=PROVEN, state="ok", said=str(ProofTaken.of(found)))
 
     def _consumers(self) -> Check:
         desk, flow = self._desk, self._flow
@@ -262,7 +262,7 @@ class Cutover:
         desk.send_to_end(flow)
         found = desk.hands.verify(flow, lost=())
         if not found.equal:
-            said = "; ".join(Proof.of(found).differences[:3])
+            said = "; ".join(ProofTaken.of(found).differences[:3])
             return Check(name=PRODUCERS, state="open", said=said, next=f"mirrorlake verify --flow '{flow.name}'"), False
         if desk.ends(flow) != ends:
             said = f"{flow.source} grew while it was compared"
@@ -270,7 +270,7 @@ class Cutover:
                 name=PRODUCERS, state="open", said=said, next="stop the producers there, and give it again"
             ), None
         where = ", ".join(f"{row['topic']}-{row['partition']}@{row['position']}" for row in as_rows(ends)[:5])
-        return Check(name=PRODUCERS, state="ok", said=f"all up to {where}: {Proof.of(found)}"), True
+        return Check(name=PRODUCERS, state="ok", said=f"all up to {where}: {ProofTaken.of(found)}"), True
 
     def _commit(self, operation: Operation, report: CutoverReport) -> CutoverReport:
         desk, flow = self._desk, self._flow

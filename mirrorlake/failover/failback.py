@@ -32,7 +32,7 @@ from mirrorlake.failover.failover import GROUPS, PROVE, fence_of, positions_of
 from mirrorlake.failover.groups_back import plan_groups_back
 from mirrorlake.failover.journal import DONE, FAILBACK, Operation, failed_over
 from mirrorlake.failover.records import TailRecord, records_table
-from mirrorlake.failover.report import GroupPlaced, Proof, StepTaken, groups_table, steps_table
+from mirrorlake.failover.report import GroupPlaced, ProofTaken, StepTaken, groups_table, steps_table
 from mirrorlake.failover.tail import (
     TailPart,
     WithoutTail,
@@ -86,7 +86,7 @@ class FailbackReport(JsonShown):
     records: tuple[TailRecord, ...] = ()
     choice: TailChoice | None = None
     back: Mapping[str, int] = field(default_factory=dict)
-    proof: Proof | None = None
+    proof: ProofTaken | None = None
     groups: tuple[GroupPlaced, ...] = ()
     unfenced: tuple[str, ...] = ()
     json_also: ClassVar[tuple[str, ...]] = ("tail_records", "held")
@@ -372,16 +372,18 @@ class Failback:
 
     def _prove(self, operation: Operation, _: Operation) -> Operation:
         if self._unproven:
-            return self._desk.write(operation, PROVE, after=document(Proof(is_skipped=True)))
+            return self._desk.write(operation, PROVE, after=document(ProofTaken(is_skipped=True)))
         found = []
         for each in (self._flow, *self._reverse()):
             # What is landed of a paused flow meanwhile is sent when it runs again.
             stops_at = self._desk.sent(each) if each is self._flow else None
-            one = Proof.of(self._desk.hands.verify(each, lost=()), stops_at=stops_at)
+            one = ProofTaken.of(self._desk.hands.verify(each, lost=()), stops_at=stops_at)
             if one.differences:
                 raise self._refused([f"{each.name}: {'; '.join(one.differences[:5])} (--unproven goes on)"])
             found.append(one)
-        proof = Proof(verified=sum(one.verified for one in found), not_compared=sum(one.not_compared for one in found))
+        proof = ProofTaken(
+            verified=sum(one.verified for one in found), not_compared=sum(one.not_compared for one in found)
+        )
         return self._desk.write(operation, PROVE, after=document(proof))
 
     def _groups(self, operation: Operation, _: Operation) -> Operation:
@@ -512,7 +514,7 @@ class Failback:
             records=kept_tail(self._desk.lake, over.id),
             choice=after(SETTLE)["choice"],
             back=after(BACK),
-            proof=msgspec.convert(after(PROVE), Proof),
+            proof=msgspec.convert(after(PROVE), ProofTaken),
             groups=msgspec.convert(after(GROUPS), tuple[GroupPlaced, ...]),
             unfenced=tuple(after(UNFENCE)),
         )

@@ -26,7 +26,7 @@ from mirrorlake.failover.fence import Fence, fence_plan
 from mirrorlake.failover.journal import BEGIN, DONE, FAILOVER, Operation, failed_over
 from mirrorlake.failover.loss import NOWHERE, Reach, SourceSeen, bounds_of_loss, last_seen, reached_by, rpo_seconds
 from mirrorlake.failover.records import MOST_READ, TailRecord, raw_record
-from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, Proof, StepTaken, objectives_of
+from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken, objectives_of
 from mirrorlake.lake import landed_positions, proven_until
 from mirrorlake.model.control import Subject
 from mirrorlake.model.flow import SourcePartition
@@ -214,9 +214,9 @@ class Failover:
         desk, flow = self._desk, self._flow
         if self._options.unproven:
             until = proven_until(desk.lake, flow)
-            return desk.write(operation, PROVE, after=document(Proof.skipped(until, positions_of(operation))))
+            return desk.write(operation, PROVE, after=document(ProofTaken.skipped(until, positions_of(operation))))
         found = desk.hands.verify(flow, lost={flow.source} if self._silent else set())
-        proof = Proof.of(found, stops_at=positions_of(operation))
+        proof = ProofTaken.of(found, stops_at=positions_of(operation))
         if proof.differences:
             raise self._refused(
                 [
@@ -294,7 +294,7 @@ class Failover:
                 for s in (operation.steps if operation else ())
             ),
             partitions=bounds_of_loss(reached, seen.ends, seen_at=seen.answered_at),
-            proof=msgspec.convert(proof, Proof) if proof is not None else None,
+            proof=msgspec.convert(proof, ProofTaken) if proof is not None else None,
             groups=groups,
             topics=tuple(OpenTopic.of(topic, flow, desk.clusters.config.flows) for topic in desk.topics(flow)),
             fence=tuple(self._after(operation, FENCE) or ()),
@@ -322,7 +322,7 @@ def _said(step: str, after: Any) -> str:
     if step == DRAIN and isinstance(after, dict):
         return f"{plural(after['landed'], 'record')} landed, {plural(after['republished'], 'record')} republished"
     if step == PROVE and isinstance(after, dict):
-        return str(msgspec.convert(after, Proof))
+        return str(msgspec.convert(after, ProofTaken))
     if step == GROUPS and isinstance(after, list):
         return f"{plural(len(after), 'position')}"
     if step == FREEZE:

@@ -50,7 +50,7 @@ class GroupPlaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class ProofTaken:
     """What was proven before the groups were placed; `is_skipped` where the command was told to go on without.
 
     `unproven` then names where each partition's proof by earlier verifications ends, of those that went on past it.
@@ -63,18 +63,18 @@ class Proof:
     unproven: tuple[str, ...] = ()
 
     @classmethod
-    def skipped(cls, until: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, int]) -> Proof:
+    def skipped(cls, until: Mapping[SourcePartition, int], reached: Mapping[SourcePartition, int]) -> ProofTaken:
         """Say what earlier verifications have proven of what has arrived.
 
         >>> here = SourcePartition("orders", 1, 0)
-        >>> print(Proof.skipped({here: 5}, {here: 9}))
+        >>> print(ProofTaken.skipped({here: 5}, {here: 9}))
         no verification (--unproven): not proven from orders-0@5 on
         """
         found = (f"{s}@{until.get(s, 0)}" for s, at in sorted(reached.items()) if until.get(s, 0) < at)
         return cls(is_skipped=True, unproven=tuple(found))
 
     @classmethod
-    def of(cls, found: VerifyReport, *, stops_at: Mapping[SourcePartition, int] | None = None) -> Proof:
+    def of(cls, found: VerifyReport, *, stops_at: Mapping[SourcePartition, int] | None = None) -> ProofTaken:
         """Take what a report says of a verification.
 
         A flow that is frozen `stops_at` some positions: what was landed past them waits for the failback, and is no difference.
@@ -159,7 +159,7 @@ class FailoverReport(JsonShown):
     refusals: tuple[str, ...] = ()
     steps: tuple[StepTaken, ...] = ()
     partitions: tuple[PartitionLoss, ...] = ()
-    proof: Proof | None = None
+    proof: ProofTaken | None = None
     groups: tuple[GroupPlaced, ...] = ()
     topics: tuple[OpenTopic, ...] = ()
     fence: tuple[str, ...] = ()

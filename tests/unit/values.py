@@ -13,7 +13,7 @@ from mirrorlake.failover.drill import DrillReport, LiveLag
 from mirrorlake.failover.failback import FailbackReport
 from mirrorlake.failover.loss import PartitionLoss
 from mirrorlake.failover.records import TailRecord
-from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, Proof, StepTaken
+from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken
 from mirrorlake.failover.tail import TailPart
 from mirrorlake.lag.judge import judge_windows
 from mirrorlake.lag.report import Report
@@ -177,7 +177,7 @@ def failed_over(text: str) -> FailoverReport:
         refusals=(text,),
         steps=(StepTaken(name=text, at=NOON, said=text),),
         partitions=(PartitionLoss(topic=text, generation=1, partition=0, landed=5, republished=5, seen_end=7),),
-        proof=Proof(verified=9, differences=(text,)),
+        proof=ProofTaken(verified=9, differences=(text,)),
         groups=(GroupPlaced.of(group_position(text, "hold", reason=text)),),
         topics=(OpenTopic(topic=text, write_to=text, read_from=(text, text), goes_back_by=text),),
         fence=(text,),

@@ -12,7 +12,7 @@ from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.failover.failover import fence_of
 from mirrorlake.failover.journal import BEGIN, DONE, FAILBACK, FAILOVER, Journal, failed_over
 from mirrorlake.failover.loss import Reach, SourceSeen, bounds_of_loss, last_seen, rpo_seconds
-from mirrorlake.failover.report import FailoverReport, OpenTopic, Proof
+from mirrorlake.failover.report import FailoverReport, OpenTopic, ProofTaken
 from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import position_row
@@ -132,6 +132,8 @@ def test_what_is_landed_after_the_freeze_is_no_difference() -> None:
         return Difference(where="relay", problem=problem, topic="orders", partition=0, offset=offset)
 
     found = VerifyReport(flow=FLOW, equal=False, partitions=(), differences=(waiting(7), waiting(9, "missing")))
-    assert Proof.of(found, stops_at={ORDERS: 7}).differences == ("relay: missing orders-0@9",)
-    assert len(Proof.of(found, stops_at={ORDERS: 8}).differences) == 2, "before the freeze it should have been sent"
-    assert len(Proof.of(found).differences) == 2
+    assert ProofTaken.of(found, stops_at={ORDERS: 7}).differences == ("relay: missing orders-0@9",)
+    assert len(ProofTaken.of(found, stops_at={ORDERS: 8}).differences) == 2, (
+        "before the freeze it should have been sent"
+    )
+    assert len(ProofTaken.of(found).differences) == 2
