@@ -11,6 +11,19 @@ from mirrorlake.model.flow import SourcePartition
 GAP_KINDS = ("expired", "recreated", "transactional", "compacted", "truncated")
 
 
+# A compacted log may hold control records and aborted ones, too: which offset is which cannot be told from what was landed.
+_LIKELY = ("compacted",)
+
+
+def certainty(kind: str) -> str:
+    """Tell whether a gap's kind is `certain`, or `likely` where the log cannot tell.
+
+    >>> certainty("transactional"), certainty("compacted")
+    ('certain', 'likely')
+    """
+    return "likely" if kind in _LIKELY else "certain"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """Where the log of a partition went back: from `first_offset` on its offsets are of `generation`."""

@@ -60,6 +60,20 @@ class PartitionProof:
     not_compared: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """Offsets or records that are not where others are, and why (law E); `certainty` is `certain` or `likely`.
+
+    `where` is `source` (never landed: the kinds of `mirrorlake.model.gaps`) or `relay` (landed, and gone since: `expired`,
+    `erased`).
+    """
+
+    where: str
+    kind: str
+    offsets: int
+    certainty: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class VerifyReport(JsonShown):
     """The result for one flow; `equal` when there is no difference. Of very many differences the first ones are listed.
@@ -76,6 +90,7 @@ class VerifyReport(JsonShown):
     equal: bool
     partitions: tuple[PartitionProof, ...]
     differences: tuple[Difference, ...]
+    explained: tuple[Explained, ...] = ()
     json_also: ClassVar[tuple[str, ...]] = ("verified", "proven_before", "not_compared")
 
     @property
@@ -180,9 +195,11 @@ def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Tab
         for one, p in unproven_first
     ]
     first, counts = ["flow"] if named else [], [name.replace("_", " ") for name in COUNTS]
+    why = [(*of(one), e.where, e.kind, e.offsets, e.certainty) for one in reports for e in one.explained]
     wrong = table("differences", [*first, "where", "problem", "topic", "partition", "offset", "records"], differences)
     title = "partitions" if differences else ""
     return (
         *([wrong] if differences else []),
         *([table(title, [*first, "topic", "generation", "partition", *counts], proofs)] if proofs else []),
+        *([table("explained", [*first, "where", "kind", "offsets", "certainty"], why)] if why else []),
     )

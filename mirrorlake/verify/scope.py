@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -124,3 +125,18 @@ def removed_spans(lake: Lake, alias: str) -> dict[SourcePartition, Spans]:
         ranges = [(first, first + length) for first, length in one.ranges]
         found.setdefault(one.source, []).extend(ranges or [(one.first_offset, one.last_offset + 1)])
     return {source: Spans(spans) for source, spans in found.items()}
+
+
+def explained_of(lake: Lake, alias: str) -> Mapping[str, Counter[tuple[str, str]]]:
+    """Count, by topic, the offsets of a source that were never landed, and those that left the relay, by place and kind."""
+    found: dict[str, Counter[tuple[str, str]]] = {}
+    rows = lake.ask(
+        "SELECT topic, kind, sum(missing) AS offsets FROM {gaps} WHERE source = :source GROUP BY topic, kind",
+        missing_ok=True,
+        source=alias,
+    )
+    for row in rows:
+        found.setdefault(row.topic, Counter())["source", row.kind] += int(row.offsets or 0)
+    for one in removed_from(lake, alias):
+        found.setdefault(one.source.topic, Counter())["relay", one.kind] += one.records
+    return found

@@ -29,8 +29,9 @@ from mirrorlake.lake import (
     proven_ranges,
 )
 from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.gaps import certainty
 from mirrorlake.model.remotes import known_id
-from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
+from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, Explained, PartitionProof, VerifyReport
 from mirrorlake.offsets import Clusters
 from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
@@ -39,7 +40,7 @@ from mirrorlake.verify.due import Bounds, KeptBack, Lost, owed, still_waiting, w
 from mirrorlake.verify.hops import HopResult
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import LandedCount, Relays
-from mirrorlake.verify.scope import Known, Scope, removed_spans
+from mirrorlake.verify.scope import Known, Scope, explained_of, removed_spans
 from mirrorlake.verify.source_side import SourceSide, against_source, dense
 from mirrorlake.verify.spans import Spans
 from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, against_target, by_feed, pieces_of
@@ -120,6 +121,7 @@ class Verifier:
         self._tell = tell
         self._recorded: dict[str, dict[str, KnownTopic]] = {}
         self._removed: dict[str, dict[SourcePartition, Spans]] = {}
+        self._explained: dict[str, Mapping[str, Counter[tuple[str, str]]]] = {}
         self._done = 0
         self._whole = 0
         self._lock = threading.Lock()
@@ -134,6 +136,7 @@ class Verifier:
         for alias in sorted(aliases):
             self._recorded[alias] = newest_topics(self._lake, alias, "source")
             self._removed[alias] = removed_spans(self._lake, alias)
+            self._explained[alias] = explained_of(self._lake, alias)
         ranges = {flow.name: proven_ranges(self._lake, flow) for flow in self._flows}
         pieces = self._pieces()
         stands = [self._stand(flow, ranges[flow.name], pieces[flow.target]) for flow in self._flows]
@@ -285,8 +288,24 @@ class Verifier:
                 )
             )
         found = sorted(set(differences), key=lambda d: (d.where, d.topic, d.partition, d.offset))[:MOST_DIFFERENCES]
-        report = VerifyReport(flow=flow.name, equal=not found, partitions=tuple(partitions), differences=tuple(found))
+        report = VerifyReport(
+            flow=flow.name,
+            equal=not found,
+            partitions=tuple(partitions),
+            differences=tuple(found),
+            explained=self._why(stand),
+        )
         return report, lost
+
+    def _why(self, stand: _Stand) -> tuple[Explained, ...]:
+        counts: Counter[tuple[str, str]] = Counter()
+        for topic, kinds in self._explained[stand.flow.source].items():
+            if stand.flow.carries(topic):
+                counts += kinds
+        return tuple(
+            Explained(where=where, kind=kind, offsets=offsets, certainty=certainty(kind))
+            for (where, kind), offsets in sorted(counts.items())
+        )
 
     def _proven_before(self, stand: _Stand, sent: Mapping[SourcePartition, int]) -> Counter[SourcePartition]:
         """Count the records that earlier verifications proved and that this one did not read again."""
