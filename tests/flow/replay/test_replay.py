@@ -209,6 +209,24 @@ def test_law_f_a_replay_of_what_a_predicate_is_true_for(world: World, tmp_path: 
     assert (offsets.total, len(part)) == (len(expected), PARTITIONS)
     assert [r.content for r in part[2]] == [r.content for r in expected]
 
+    # Where workers may not read the relay's files, Spark feeds the lanes: through rules, and placed by key.
+    settings = json.loads(Path(world.conf).read_text())
+    settings["flows"][0] |= {
+        "feeder": "spark",
+        "rules": [{"name": "sales", "keep": "headers['kind'] = 'sale'"}],
+        "placement": {"by": "key", "count": 5},
+    }
+    fed = tmp_path / "fed.yml"
+    fed.write_text(json.dumps(settings))
+    arguments = ["--source", "east", "--topic", "orders", "--into", "central:orders.fed", "--from-offset", "30"]
+    for _ in range(2):
+        done = run_cli("replay", *arguments, "--through", FLOW, "--conf", str(fed), "--json")
+        assert (done.returncode, json.loads(done.stdout)["missing"]) == (0, 0), done.stderr
+    sold = [r for rs in world.orders.values() for r in rs if r.offset >= 30 and ("kind", b"sale") in r.headers]
+    arrived = consume(world.central, "orders.fed")
+    assert len(arrived) == 5
+    assert sorted(r.content for rs in arrived.values() for r in rs) == sorted(r.content for r in sold)
+
 
 @pytest.mark.law("D", "F")
 def test_law_f_a_killed_replay_goes_on_with_the_same_command(world: World, tmp_path: Path) -> None:
