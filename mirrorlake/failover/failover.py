@@ -85,6 +85,8 @@ class Failover:
                 remedy=f"mirrorlake failover --flow '{flow.name}' --dry-run",
                 flow=flow.name,
             )
+        # Also what finding a source silent takes is time in which nobody serves.
+        asked_at = desk.now()
         self._silent = desk.why_silent(flow.source)
         operation = desk.journal.last(FAILOVER)
         if operation is not None and (operation.is_done or (operation.step(FREEZE) is not None and not is_frozen)):
@@ -96,7 +98,9 @@ class Failover:
             raise self._refused(refusals)
         if operation is None:
             operation = desk.journal.begin(
-                FAILOVER, before=document(self._options), after={"silent": self._silent, "adds_hops": flow.adds_hops}
+                FAILOVER,
+                before=document(self._options),
+                after={"silent": self._silent, "adds_hops": flow.adds_hops, "asked_at": asked_at.isoformat()},
             )
             desk.seam(BEGIN, "written")
         for step, carry_out in self._steps().items():
@@ -265,7 +269,8 @@ class Failover:
         frozen, drained = self._after(operation, FREEZE) or {}, self._after(operation, DRAIN) or {}
         silent = drained.get("silent", self._silent)
         seen = self._seen(reached, frozen, silent=bool(silent))
-        began = operation.began_at if operation is not None else now
+        asked_at = (self._after(operation, BEGIN) or {}).get("asked_at")
+        began = now if asked_at is None else datetime.fromisoformat(asked_at)
         rpo_wanted, rto_wanted = objectives_of(flow)
         proof, placed = self._after(operation, PROVE), self._after(operation, GROUPS)
         groups = (

@@ -141,7 +141,7 @@ class FailoverReport(JsonShown):
     """What a failover did (`done`) or would do (`planned`).
 
     `rpo_s` bounds the seconds whose records may be lost; None where it is not known. `rto_s` are the seconds from the command's
-    first step to its last one, whatever lay between. `source_note` says how the source was found. `refusals` are the reasons why
+    first call to its last step, whatever lay between. `source_note` says how the source was found. `refusals` are the reasons why
     a planned failover would be refused. `lost` are the records of the source that never arrived, where
     it answers again and they were asked for: at most a thousand, with coordinates and content.
     """

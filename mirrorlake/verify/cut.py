@@ -6,14 +6,14 @@ ledgers, then the relays. What comes later is past the cut and is said to be not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
-from mirrorlake.lake import Lake
+from mirrorlake.lake import Lake, newest_topics
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.policy import TopicNameError
 from mirrorlake.offsets import Clusters, KnownMaps, known_maps, settled_ends
@@ -47,8 +47,10 @@ class FixedCut:
     ends: Mapping[TopicPartition, int]
 
 
-def take_cut(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> FixedCut:
+def take_cut(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters, *, lost: Collection[str] = ()) -> FixedCut:
     """Fix what is compared of one target: `flows` are all that lead there. Take the versions of the relays afterwards.
+
+    Sources in `lost` are not asked, which would cost their time-out: their topics are those that the lake knows.
 
     Raises:
         ClusterError: the target does not answer.
@@ -57,7 +59,8 @@ def take_cut(lake: Lake, flows: Iterable[FlowConfig], clusters: Clusters) -> Fix
     remotes: set[str] = set()
     for alias in {flow.source for flow in flows}:
         try:
-            names = clusters.source(alias).topic_names()
+            is_lost = alias in lost
+            names = [*newest_topics(lake, alias, "source")] if is_lost else clusters.source(alias).topic_names()
         except ClusterError:
             # Another flow's source; its remote topics are compared up to where the ledgers go.
             continue

@@ -241,7 +241,9 @@ class Checks:
         sources = {each.source for flows in into.values() for each in flows}
         connections.lake.create_all(sources)
         at, verification = connections.now(), uuid.uuid4().hex
-        cuts = {target: verify.take_cut(connections.lake, flows, connections) for target, flows in into.items()}
+        cuts = {
+            target: verify.take_cut(connections.lake, flows, connections, lost=lost) for target, flows in into.items()
+        }
         found = verify.Verifier(
             chosen,
             lake=connections.lake,
