@@ -30,19 +30,20 @@ from mirrorlake.lake import (
     Remembered,
     SourceTopics,
     Subject,
+    erased_from,
     landed_positions,
     landed_since,
+    left_before,
     next_life,
     read_to,
     remember,
-    removed_from,
     standing,
     tidy,
     write,
 )
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import LedgerRecord
-from mirrorlake.model.removed import past_removed
+from mirrorlake.model.removed import Removed, past_removed
 from mirrorlake.republish import merged_positions, read_lanes
 from mirrorlake.topics import TopicSource
 
@@ -245,7 +246,16 @@ class Sampler:
         ends = self._ends.get(alias, {})
         flows = [(flow, sent["flow", flow.name]) for flow in sites.flows_from(alias) if ("flow", flow.name) in sent]
 
-        removed = lru_cache(partial(removed_from, self._lake, alias))
+        @lru_cache
+        def gone() -> tuple[Mapping[SourcePartition, int], Sequence[Removed]]:
+            return left_before(self._lake, alias), erased_from(self._lake, alias)
+
+        def waits_from(source: SourcePartition, position: int, holds: int) -> int:
+            """What left the relay before a flow came to it is nothing that it waits for."""
+            if position >= holds:
+                return position
+            left, erased = gone()
+            return past_removed(left.get(source, 0), erased, source, position)
 
         def put(subject: Subject, flow: str | None, source: SourcePartition, kind: str, offset: int) -> None:
             key = Key(alias, flow, source.topic, source.generation, source.partition, kind, None)
@@ -262,19 +272,18 @@ class Sampler:
                 put(("relay", alias), None, source, "reached", place(sent=0)[0])
                 for flow, done in flows:
                     if flow.carries(name):
-                        sent_to = done.get(source, starts_at)
-                        if sent_to < (holds or 0):
-                            # What left the relay before the flow came to it is nothing that it waits for.
-                            sent_to = past_removed(removed(), source, sent_to)
+                        sent_to = waits_from(source, done.get(source, starts_at), holds or 0)
                         offset = place(sent=sent_to)[1]
                         put(("flow", flow.name), flow.name, source, "republished", offset)
         # An earlier life of a recreated topic is followed until all flows have sent it.
         for source, holds in relay.reached.items():
             life = living.get(source.topic)
             is_over = life is None or source.generation < life.generation_of(source.partition)
-            carrying = [(flow, done.get(source, 0)) for flow, done in flows if flow.carries(source.topic)]
-            if is_over and any(offset < holds for _, offset in carrying):
-                carrying = [(flow, past_removed(removed(), source, offset)) for flow, offset in carrying]
+            carrying = [
+                (flow, waits_from(source, done.get(source, 0), holds) if is_over else 0)
+                for flow, done in flows
+                if flow.carries(source.topic)
+            ]
             if is_over and any(offset < holds for _, offset in carrying):
                 put(("relay", alias), None, source, "reached", holds)
                 put(("cluster", alias), None, source, "last_stable", holds)

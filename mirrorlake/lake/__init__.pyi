@@ -64,9 +64,11 @@ from mirrorlake.lake.relay_writer import WrittenFile as WrittenFile
 from mirrorlake.lake.relay_writer import relay_schema as relay_schema
 from mirrorlake.lake.relay_writer import stats_value as stats_value
 from mirrorlake.lake.relay_writer import write_files as write_files
+from mirrorlake.lake.removed import erased_from as erased_from
 from mirrorlake.lake.removed import left_before as left_before
 from mirrorlake.lake.removed import removed_between as removed_between
 from mirrorlake.lake.removed import removed_from as removed_from
+from mirrorlake.lake.removed import unfinished as unfinished
 from mirrorlake.lake.removed import write_removed as write_removed
 from mirrorlake.lake.rows import Row as Row
 from mirrorlake.lake.rows import each_offset as each_offset

@@ -11,7 +11,7 @@ from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.rows import Row
 from mirrorlake.lake.schema import REMOVED
 from mirrorlake.model.flow import SourcePartition
-from mirrorlake.model.removed import EXPIRED, Removed
+from mirrorlake.model.removed import ERASED, EXPIRED, Removed
 
 
 def removed_row(alias: str, removed: Removed) -> Row:
@@ -44,6 +44,16 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
         ['erased']
     """
     return _read(lake.ask(f"{_REMOVED} {_ORDERED}", source=alias, missing_ok=True))
+
+
+def erased_from(lake: Lake, alias: str) -> list[Removed]:
+    """List what was erased from the relay of a source; seldom any, where retention makes rows every day."""
+    return _read(lake.ask(f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True))
+
+
+def unfinished(lake: Lake, alias: str) -> list[Removed]:
+    """List the acts that were announced and not confirmed."""
+    return _read(lake.ask(_UNFINISHED, source=alias, missing_ok=True))
 
 
 def removed_between(lake: Lake, alias: str, source: SourcePartition, first: int, last: int) -> list[Removed]:
@@ -102,6 +112,12 @@ _REMOVED = """
     SELECT removal, topic, generation, partition, first_offset, last_offset, ranges, record_count, kind, reason, evidence,
         relay_version, removed_at
     FROM {removed} WHERE source = :source
+"""
+_UNFINISHED = """
+    SELECT * FROM {removed} AS r WHERE r.source = :source AND r.relay_version IS NULL AND NOT EXISTS (
+        SELECT 1 FROM {removed} AS d
+        WHERE d.removal = r.removal AND d.source = r.source AND d.topic = r.topic AND d.generation = r.generation
+            AND d.partition = r.partition AND d.first_offset = r.first_offset AND d.relay_version IS NOT NULL)
 """
 _ORDERED = "ORDER BY coalesce(relay_version, -1)"
 _LEFT_BEFORE = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
@@ -102,7 +103,7 @@ class LakeUpkeep:
             return Expired(), ()
         always: list[Guard] = [
             *map(not_sent, flows),
-            not_accounted(accounted_positions(self._lake, alias)),
+            not_accounted(partial(accounted_positions, self._lake, alias)),
             replayable(self._settings.replay_window, now),
             *self._needed.get(alias, ()),
         ]

@@ -37,7 +37,7 @@ from mirrorlake.lake import (
     TableSchema,
     TableUpkeep,
     WrittenFile,
-    removed_from,
+    unfinished,
     write_files,
     write_removed,
 )
@@ -74,7 +74,7 @@ class Removals:
 
     def finish(self) -> list[Removed]:
         """Do what was announced and not done: whoever announced it died in between."""
-        return self._done([one for one in removed_from(self._lake, self._alias) if not one.is_done])
+        return self._done(unfinished(self._lake, self._alias))
 
     def take_out(self, removals: Sequence[Removed]) -> list[Removed]:
         """Announce, take out, confirm; return what was confirmed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import groupby, zip_longest
 
 from mirrorlake.config.schema import RetentionConfig
@@ -143,11 +144,15 @@ def not_sent(standing: SentUpTo) -> Guard:
     return needs
 
 
-def not_accounted(accounted: Mapping[SourcePartition, int]) -> Guard:
-    """Hold back what landing has not accounted for (law E): its gaps could not be told from what left."""
+def not_accounted(accounted: Callable[[], Mapping[SourcePartition, int]]) -> Guard:
+    """Hold back what landing has not accounted for (law E): its gaps could not be told from what left.
+
+    `accounted` is asked when the first file is due.
+    """
+    known = lru_cache(accounted)
 
     def needs(file: KeptFile) -> Need | None:
-        if file.last_offset < accounted.get(file.source, 0):
+        if file.last_offset < known().get(file.source, 0):
             return None
         return Need("landing", "landing has not accounted for it yet", "mirrorlake land --once, or a mirror that runs")
 

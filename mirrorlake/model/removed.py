@@ -73,16 +73,19 @@ def why_left(removed: Iterable[Removed], offset: int) -> str | None:
     return next((word for word in LEFT.values() if word in words), None)
 
 
-def past_removed(removed: Iterable[Removed], source: SourcePartition, position: int) -> int:
+def past_removed(left_before: int, erased: Iterable[Removed], source: SourcePartition, position: int) -> int:
     """Step over what left the relay right at a position: a flow that stands there waits for none of it.
 
+    `left_before` is the offset before which everything has left by retention.
+
     Example:
-        >>> past_removed([], SourcePartition("orders", 1, 0), 7)
-        7
+        >>> past_removed(0, [], SourcePartition("orders", 1, 0), 7), past_removed(9, [], SourcePartition("orders", 1, 0), 7)
+        (7, 9)
     """
+    position = max(position, left_before)
     spans = sorted(
         (first, first + length)
-        for one in removed
+        for one in erased
         if one.source == source
         for first, length in (one.ranges or ((one.first_offset, one.last_offset - one.first_offset + 1),))
     )
