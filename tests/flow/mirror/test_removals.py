@@ -1,4 +1,4 @@
-"""Records leave the relay while it is landed into, followed, and compacted: retention and erasure on real brokers."""
+"""Records leave the relay while it is landed into, followed, compacted and verified: retention and erasure on real brokers."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ def test_law_e_retention_beside_landing_compaction_and_a_flow_that_comes_late(
         expected[partition] = [record for record in records if record.offset >= left[partition]]
     assert_equal_topics(expected, pair.target(f"late.{pair.topic}"))
     assert all(row.verdict == "in_step" for flow in both.status().values() for row in flow)
+    found = both.verify()
+    assert found.equal, found
 
 
 @pytest.mark.law("C", "D", "E", "F")
@@ -97,7 +99,7 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog(pair: Pair) -> None:
         for number in range(count_all)
     )
     send(pair.east, pair.topic, everybody)
-    mirror = pair.mirror(pair.flow(chunk_records=500, rate={"records_per_second": 4000}))
+    mirror = pair.mirror(pair.flow(chunk_records=500, rate={"records_per_second": 2000}))
     mirror.apply()
     mirror.land("east", once=True)
     with staying_on(mirror) as failures:
@@ -114,7 +116,7 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog(pair: Pair) -> None:
     arrived = {record.value for records in target.values() for record in records}
     hers = [record for records in source.values() for record in records if record.key == b"ada"]
     never = {record.value for record in hers} - arrived
-    assert len(never) > 400, "most had not been sent, and never are"
+    assert never, "some had not been sent, and never are"
     assert_equal_topics(
         {
             partition: [record for record in records if record.value not in never]
@@ -130,3 +132,5 @@ def test_law_e_an_erasure_while_lanes_send_the_backlog(pair: Pair) -> None:
     assert said.accounted_for, said
     removed = {one.source: one for one in removed_from(mirror.lake, "east")}
     assert removed[SourcePartition(pair.topic, 1, 0)].holds(first.offset)
+    compared = mirror.verify()
+    assert compared.equal, compared
