@@ -5,7 +5,7 @@ What was sampled is reported exactly; what was not sampled is not reported at al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.judge import RetentionOf, judge_lag
 from mirrorlake.lag.moment import Readers, age_ms, first_unlanded
 from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lag.sql import LAG_COLUMNS, Answer, LagTables
+from mirrorlake.lag.sql import LAG_COLUMNS, LATER_COLUMNS, Answer, LagTables
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict, Verdict, name_pauses
 from mirrorlake.lake import (
@@ -146,7 +146,7 @@ class Lag:
 
     def asked_over(self, since: When = "1h", until: When | None = None) -> Answer:
         """Ask what `over` returns."""
-        start, end = self._span(since, until)
+        start, end = self.span(since, until)
         return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), start, end)
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
@@ -159,7 +159,7 @@ class Lag:
 
     def asked_rpo(self, since: When = "1h", until: When | None = None) -> Answer:
         """Ask what `rpo` returns."""
-        start, end = self._span(since, until)
+        start, end = self.span(since, until)
         return self._between(relay_lag.rpo(self._pruned(self._sampled(start, end))), start, end)
 
     def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> DataFrame:
@@ -174,7 +174,7 @@ class Lag:
 
     def asked_latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> Answer:
         """Ask what `latency` returns."""
-        start, end = self._span(since, until)
+        start, end = self.span(since, until)
         bucket_s = length_of(bucket).total_seconds()
         if bucket_s < 1:
             raise UsageError(f"'{bucket}' is too short for a bucket", remedy='write "1s" or more')
@@ -299,11 +299,11 @@ class Lag:
         tables = self._tables()
         firsts = [row.at for row in self._lake.ask(_COMPLETE, start=micros(start))]
         begin: datetime = min(firsts, default=start)
-        # Later positions say what has been landed since: the past is reported with today's knowledge.
         values = {
             **tables.values,
             "near": begin - _CUT,
             "end": micros(end),
+            "end_at": end,
             "kinds": list(KINDS),
         }
         # A look of a second before has ended when the complete one begins.
@@ -314,12 +314,44 @@ class Lag:
                 f"nothing was sampled up to {end.isoformat()}",
                 remedy="mirrorlake sample --once; or ask for a later time",
             )
-        known = f"(SELECT * FROM {{positions}} WHERE {since} AND array_contains(:kinds, kind))"  # noqa: S608  likewise
-        return replace(tables, positions=known, samples=samples, since=start, values=values)
+        known = (
+            f"(SELECT * FROM {{positions}} WHERE {since} AND observed_at <= :end_at AND array_contains(:kinds, kind))"  # noqa: S608  likewise
+        )
+        tables = replace(tables, positions=known, samples=samples, since=start, values=values)
+        return tables if end >= self._now() else self._with_later(tables, map(vars, self._landed_since(end)))
 
-    def _pruned(self, tables: LagTables) -> LagTables:
+    def _landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
+        """Read how far landing has read since a time: the past is reported with today's knowledge.
+
+        The newest complete look names every position that there is, so that a month is not read; with `topics` it is, for those.
+        """
+        newest = [] if topics else [row.at for row in self._lake.ask(_COMPLETE_RELAYS)]
+        text = _LANDED_SINCE
+        values: dict[str, Any] = {"later": max(end, min(newest, default=end)) - _CUT}
+        if topics:
+            text, values = f"{text} AND array_contains(:topics, topic)", {**values, "topics": sorted(topics)}
+        return self._lake.ask(f"{text} GROUP BY source, topic, generation, partition", **values)
+
+    def _with_later(self, tables: LagTables, rows: Iterable[Mapping[str, Any]]) -> LagTables:
+        schema = pa.schema({**{name: _RELAYS[name] for name in LATER_COLUMNS[:-1]}, LATER_COLUMNS[-1]: pa.int64()})
+        found = pa.Table.from_pylist(list(rows), schema)
+        return replace(tables, later="{later_positions}", tables={**tables.tables, "later_positions": found})
+
+    def _pruned(self, tables: LagTables, *, is_later_whole: bool = False) -> LagTables:
         """Cut the relays to the records that waited, by the statistics of their files."""
+        asked = tables
+        if all(self._lake.relay_log(flow.source) for flow in self._flows):
+            # Through Spark a month's moments would all come to the driver.
+            tables = relay_lag.with_hops_made(tables)
         rows = relay_lag.bounds(tables).rows()
+        later = asked.tables.get("later_positions")
+        if later is not None and not is_later_whole:
+            known = {tuple(row.values()) for row in later.drop_columns("position").to_pylist()}
+            gone = {row.topic for row in rows if (row.source, row.topic, row.generation, row.partition) not in known}
+            if gone:
+                # Lives that have ended since, and partitions that no complete look names.
+                found = [*later.to_pylist(), *map(vars, self._landed_since(asked.values["end_at"], gone))]
+                return self._pruned(self._with_later(asked, found), is_later_whole=True)
         bounds = pa.Table.from_pylist([vars(row) for row in rows], _BOUNDS)
         cut = self._cut(tables, rows)
         return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
@@ -355,7 +387,12 @@ class Lag:
             filled.append(row)
         return filled
 
-    def _span(self, since: When, until: When | None) -> tuple[datetime, datetime]:
+    def span(self, since: When, until: When | None = None) -> tuple[datetime, datetime]:
+        """Return the beginning and the end of a time.
+
+        Raises:
+            UsageError: a time cannot be read.
+        """
         return _whole_ms(self._moment(since)), self._now() if until is None else self._moment(until)
 
     def _moment(self, when: When) -> datetime:
@@ -373,6 +410,14 @@ def _whole_ms(time: datetime) -> datetime:
 _COMPLETE = """
     SELECT subject, name, max(observed_at) AS at FROM {samples}
     WHERE complete AND error IS NULL AND unix_micros(observed_at) <= :start GROUP BY subject, name
+"""
+_COMPLETE_RELAYS = """
+    SELECT name, max(observed_at) AS at FROM {samples}
+    WHERE complete AND error IS NULL AND subject = 'relay' GROUP BY name
+"""
+_LANDED_SINCE = """
+    SELECT source, topic, generation, partition, max(position) AS position FROM {positions}
+    WHERE kind = 'reached' AND observed_at >= :later
 """
 _SENT = """
     SELECT f.source, m.source_topic AS topic, m.generation, m.source_partition AS partition,

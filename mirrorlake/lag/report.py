@@ -242,8 +242,8 @@ def make_report(
     """Make the report on a stretch of time; what was not sampled, or not landed, is left out."""
     seconds = timedelta(seconds=bucket_s(start, end))
     try:
-        verdict, over = lag.verdict(), lag_points(lag.asked_over(start, end), start, end)
-        rpo = rpo_points(lag.asked_rpo(start, end), start, end)
+        verdict, over = lag.verdict(), lag_points(lag.asked_over, start, end)
+        rpo = rpo_points(lag.asked_rpo, start, end)
     except UsageError:
         verdict, over, rpo = LagVerdict(hops=()), (), ()
     try:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from mirrorlake.errors import UsageError
 from mirrorlake.lag.lag import Lag, When
 from mirrorlake.lag.sql import Answer
 from mirrorlake.render import MOST_POINTS
+
+# 80 positions that all move between two looks of 30 s: 0.6 GB.
+_PIECE = timedelta(days=4)
 
 LINE_COLUMNS = ("observed_at", "flow", "hop", "group_id", "offset_lag", "time_lag_ms")
 
@@ -50,15 +55,15 @@ class RpoPoint:
 
 
 def lag_lines(lag: Lag, since: When = "1h") -> Any:
-    """Return the total lag of each hop at each sampling moment, as a pandas frame; partitions do not come to the notebook.
+    """Return the worst total lag of each hop in each stretch of time, as a pandas frame with as many points as a picture holds.
 
     Raises:
         UsageError: nothing was sampled yet.
     """
     import pandas as pd
 
-    rows = lag.asked_over(since).rows(f"{_TOTALS} ORDER BY observed_at")
-    return pd.DataFrame([vars(row) for row in rows], columns=list(LINE_COLUMNS))
+    rows = _worst_lags(lag.asked_over, *lag.span(since))
+    return pd.DataFrame([{**vars(row), "observed_at": row.at} for row in rows], columns=list(LINE_COLUMNS))
 
 
 # Partitions are added up as `moment.total` does: a lag that leaves a part out looks better than it is.
@@ -70,17 +75,12 @@ _TOTALS = """
 """
 
 
-def lag_points(over: Answer, start: datetime, end: datetime) -> tuple[LagPoint, ...]:
-    """Read the lag of each hop from the answer of lag, as many points as a picture holds; one question."""
-    rows = over.rows(
-        f"""
-        SELECT flow, hop, group_id, max(observed_at) AS at,
-            CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS time_lag_ms,
-            CASE WHEN count(offset_lag) = count(*) THEN max(offset_lag) END AS offset_lag
-        FROM ({_TOTALS}) GROUP BY flow, hop, group_id, {_BUCKET} ORDER BY at, flow, hop, group_id
-        """,  # noqa: S608  no value enters the text
-        **_buckets(start, end),
-    )
+Over = Callable[[datetime, datetime], Answer]
+"""Ask about a stretch of time: `Lag.asked_over`, `Lag.asked_rpo`."""
+
+
+def lag_points(over: Over, start: datetime, end: datetime) -> tuple[LagPoint, ...]:
+    """Read the lag of each hop, as many points as a picture holds."""
     return tuple(
         LagPoint(
             at=row.at,
@@ -88,8 +88,40 @@ def lag_points(over: Answer, start: datetime, end: datetime) -> tuple[LagPoint, 
             time_lag_ms=row.time_lag_ms,
             offset_lag=row.offset_lag,
         )
-        for row in rows
+        for row in _worst_lags(over, start, end)
     )
+
+
+def _worst_lags(over: Over, start: datetime, end: datetime) -> Iterator[Any]:
+    text = f"""
+        SELECT flow, hop, group_id, max(observed_at) AS at,
+            CASE WHEN count(time_lag_ms) = count(*) THEN max(time_lag_ms) END AS time_lag_ms,
+            CASE WHEN count(offset_lag) = count(*) THEN max(offset_lag) END AS offset_lag
+        FROM ({_TOTALS}) GROUP BY flow, hop, group_id, {_BUCKET} ORDER BY at, flow, hop, group_id
+        """  # noqa: S608  no value enters the text
+    return _by_piece(text, over, start, end)
+
+
+def _by_piece(text: str, over: Over, start: datetime, end: datetime) -> Iterator[Any]:
+    """Ask piece by piece, so that the moments of a month are never in memory together; pieces hold whole buckets.
+
+    Raises:
+        UsageError: nothing was sampled up to the end.
+    """
+    values, least = _buckets(start, end), timedelta(seconds=bucket_s(start, end))
+    # The buckets begin at a whole second.
+    length, at = max(1, _PIECE // least) * least, start.replace(microsecond=0)
+    while at < end:
+        following = at + length
+        is_last = following >= end
+        try:
+            answer = over(max(at, start), end if is_last else following - timedelta(microseconds=1))
+            yield from answer.rows(text, **values)
+        except UsageError:
+            # A piece from before the first sample.
+            if is_last:
+                raise
+        at = following
 
 
 def latency_points(latency: Answer) -> tuple[LatencyPoint, ...]:
@@ -98,17 +130,14 @@ def latency_points(latency: Answer) -> tuple[LatencyPoint, ...]:
     return tuple(LatencyPoint(**vars(row)) for row in latency.rows(text))
 
 
-def rpo_points(rpo: Answer, start: datetime, end: datetime) -> tuple[RpoPoint, ...]:
-    """Read the worst RPO of each stretch of time from the answer of RPO, not known where one of its moments is not."""
-    rows = rpo.rows(
-        f"""
+def rpo_points(rpo: Over, start: datetime, end: datetime) -> tuple[RpoPoint, ...]:
+    """Read the worst RPO of each stretch of time, not known where one of its moments is not."""
+    text = f"""
         SELECT flow, max(records) AS records, max(observed_at) AS at,
             CASE WHEN count(data_ms) = count(*) THEN max(data_ms) END AS data_ms
         FROM {{answer}} GROUP BY flow, {_BUCKET} ORDER BY at, flow
-        """,  # noqa: S608  no value enters the text
-        **_buckets(start, end),
-    )
-    return tuple(RpoPoint(**vars(row)) for row in rows)
+        """  # noqa: S608  no value enters the text
+    return tuple(RpoPoint(**vars(row)) for row in _by_piece(text, rpo, start, end))
 
 
 def bucket_s(start: datetime, end: datetime) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lag.sql import LAG, LATENCY, RPO, WAITED, with_bucket
+from mirrorlake.lag.sql import NO_LATER, with_bucket
+from mirrorlake.lag.sql_texts import HOPS, LAG, LATENCY, RPO, WAITED
 from mirrorlake.lake import OFFSET_MAP, POSITIONS, SAMPLES, WITHHELD, Lake, TableSchema, quote
 
 
@@ -24,9 +25,9 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
     # Of the map only what is shown: lag needs all of it, because a group may have read nothing for long.
     recent = tables | {"offset_map": _newer(lake, OFFSET_MAP, "committed_at", days=days)}
     bodies = {
-        "lag": (LAG.format(**tables), "observed_at"),
+        "lag": (_with_hops(LAG).format(**tables), "observed_at"),
         "latency": (with_bucket(LATENCY, 60).format(**recent), "bucket"),
-        "rpo": (RPO.format(**tables), "observed_at"),
+        "rpo": (_with_hops(RPO).format(**tables), "observed_at"),
     }
     created = []
     for name, (body, column) in bodies.items():
@@ -39,12 +40,18 @@ def create_views(lake: Lake, flows: Sequence[FlowConfig], *, days: int = 7) -> l
     return created
 
 
+def _with_hops(text: str) -> str:
+    return text.replace("{hops}", HOPS)
+
+
 def _tables(lake: Lake, flows: Sequence[FlowConfig], *, days: int) -> dict[str, str]:
+    # A day more: the first complete look of the time that is shown lies in it.
+    positions = _newer(lake, POSITIONS, "observed_at", days=days + 1)
     return {
         "bounds": WAITED,
+        "later": NO_LATER.format(positions=positions),
         "since": f"unix_micros(current_timestamp() - INTERVAL '{days}' DAY)",
-        # A day more: the first complete look of the time that is shown lies in it.
-        "positions": _newer(lake, POSITIONS, "observed_at", days=days + 1),
+        "positions": positions,
         "samples": _newer(lake, SAMPLES, "observed_at", days=days + 1),
         "offset_map": lake.sql_name(lake.meta_location(OFFSET_MAP)),
         "withheld": lake.sql_name(lake.meta_location(WITHHELD)),

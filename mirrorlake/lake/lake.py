@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
+# Of narrow rows: some 10 MB.
+_MOST_BROADCAST = 100_000
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
 
@@ -234,8 +236,9 @@ class Lake:
         """Give the answer to a question of `ask` as a frame of the session, which reads the tables when it is asked."""
         from pyspark.sql import functions as F
 
+        named = {name: self.spark.createDataFrame(tables[name]) for name in tables_of(text) if name in tables}
         named = {
-            name: F.broadcast(self.spark.createDataFrame(tables[name])) for name in tables_of(text) if name in tables
+            name: F.broadcast(frame) if len(tables[name]) <= _MOST_BROADCAST else frame for name, frame in named.items()
         }
         for name, one in self._asked(text, {RELAY.name: (relay, part), **relays}, tables).items():
             if one.table is not RELAY:

@@ -1,0 +1,340 @@
+"""The texts of lag, RPO and latency, in Spark's SQL with `{names}` for what `lag/sql.py` fills in.
+
+Names are numbered where a table is read, and only the numbers go through windows and joins: of a month these hold millions of
+rows, and sorting the names with them took 13 times as long (2026-11-22).
+
+    place    one position that is followed: kind, flow, source partition, group
+    line     a source partition as one flow carries it; `spot` is the same of all flows
+    way      a source partition and a target partition that it goes to
+    reader   a group on one cluster; 0 is the mirror itself
+    pile     the records that a hop waits for: of a spot, or of a line without what its flow withheld
+"""
+
+from __future__ import annotations
+
+from mirrorlake.lag.moment import TIME_LAG
+
+KEY = "source, topic, generation, partition"
+_RUN = "flow, source_topic, generation, source_partition, first_upstream"
+_OF_RUN = ", ".join(f"m.{name}" for name in _RUN.split(", "))
+_WAY = "flow, source, source_topic, generation, source_partition, target, target_topic, target_partition"
+_PLACE = f"kind, flow, {KEY}, group_id"
+_PRECEDING = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+
+
+def _same(left: str, right: str, names: str = KEY) -> str:
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names.split(", "))
+
+
+# Runs are cut at their holes into stretches, so that no record has to be compared with every hole.
+_STRETCHES = f"""
+cuts AS (
+  SELECT *, first_upstream AS first, CAST(0 AS BIGINT) AS missing FROM runs
+  UNION ALL
+  SELECT * EXCEPT (hole), hole.first + hole.length, hole.length FROM (SELECT *, explode(holes) AS hole FROM runs)
+),
+stretches AS (
+  SELECT * FROM (
+    SELECT {_RUN}, source, target, target_topic, target_partition, committed_at, first,
+      first_downstream + first - first_upstream - CAST(sum(missing) OVER (
+        PARTITION BY {_RUN} ORDER BY first {_PRECEDING}) AS BIGINT) AS downstream,
+      coalesce(lead(first - missing) OVER (PARTITION BY {_RUN} ORDER BY first), last_upstream + 1) - first AS length
+    FROM cuts)
+  WHERE length > 0
+)
+"""  # noqa: S608  no value enters the text
+
+
+def _runs(which: str) -> str:
+    """Write the runs of flows, each once, that a condition holds for."""
+    return f"""
+runs AS (
+  SELECT {_OF_RUN}, f.source, f.target, any_value(m.last_upstream) AS last_upstream, any_value(m.holes) AS holes,
+    any_value(m.target_topic) AS target_topic, any_value(m.target_partition) AS target_partition,
+    any_value(m.first_downstream) AS first_downstream, min(m.committed_at) AS committed_at
+  FROM {{offset_map}} m JOIN {{flows}} f ON m.flow = f.flow {which}
+  GROUP BY {_OF_RUN}, f.source, f.target
+)"""  # noqa: S608  no value enters the text
+
+
+# Where each position stood from which look to which other one. A complete look ends what it does not name: a sampler that
+# was restarted cannot know what went away before.
+_PLACES = f"""
+subjects AS (
+  SELECT subject, name, row_number() OVER (ORDER BY subject, name) AS asked
+  FROM (SELECT DISTINCT subject, name FROM {{samples}} WHERE error IS NULL)
+),
+looks AS (
+  SELECT *,
+    min(IF(complete, look, NULL)) OVER (
+      PARTITION BY asked ORDER BY look ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_complete,
+    max(look) OVER (PARTITION BY asked) AS newest,
+    min(IF(unix_micros(observed_at) >= {{since}}, look, NULL)) OVER (PARTITION BY asked) AS first_shown
+  FROM (
+    SELECT /*+ BROADCAST(s) */ s.asked, l.observed_at, max(l.complete) AS complete,
+      row_number() OVER (PARTITION BY s.asked ORDER BY l.observed_at) AS look
+    FROM {{samples}} l JOIN subjects s ON l.subject = s.subject AND l.name = s.name
+    WHERE l.error IS NULL GROUP BY s.asked, l.observed_at)
+),
+listed AS (
+  SELECT {_PLACE}, CASE kind WHEN 'reached' THEN 'relay' WHEN 'republished' THEN 'flow' ELSE 'cluster' END AS subject,
+    IF(kind = 'republished', flow, source) AS name, collect_list(seen) AS stood
+  FROM (
+    SELECT kind, coalesce(flow, '') AS flow, {KEY}, coalesce(group_id, '') AS group_id,
+      named_struct('seen_at', observed_at, 'position', position) AS seen
+    FROM {{positions}} WHERE kind IN ('last_stable', 'reached', 'republished', 'group'))
+  GROUP BY {_PLACE}
+),
+places AS (
+  SELECT row_number() OVER (ORDER BY {_PLACE}) AS place, {_PLACE}, asked
+  FROM (SELECT {_PLACE}, subject, name FROM listed) JOIN subjects USING (subject, name)
+),
+held AS (
+  SELECT place, asked, position, greatest(look, coalesce(first_shown, newest + 1)) AS first_look,
+    least(next_complete, newest + 1, lead(look) OVER (PARTITION BY place ORDER BY look)) - 1 AS last_look
+  FROM (
+    SELECT /*+ BROADCAST(l) */ s.place, s.asked, s.seen.position AS position, l.look, l.first_shown, l.newest, l.next_complete
+    FROM (SELECT place, asked, explode(stood) AS seen FROM listed JOIN places USING ({_PLACE})) s
+    JOIN looks l ON s.asked = l.asked AND s.seen.seen_at = l.observed_at)
+),
+landed_by_now AS (
+  SELECT {KEY}, max(position) AS newest_landed
+  FROM (
+    SELECT {KEY}, position FROM held JOIN (SELECT place, {KEY} FROM places WHERE kind = 'reached') USING (place)
+    UNION ALL
+    SELECT {KEY}, position FROM {{later}})
+  GROUP BY {KEY}
+),
+lines AS (
+  SELECT row_number() OVER (ORDER BY p.flow, p.source, p.topic, p.generation, p.partition) AS line,
+    dense_rank() OVER (ORDER BY p.source, p.topic, p.generation, p.partition) AS spot,
+    p.flow, p.source, p.topic, p.generation, p.partition, f.target, n.newest_landed
+  FROM places p JOIN {{flows}} f ON f.flow = p.flow JOIN landed_by_now n ON {_same("p", "n")}
+  WHERE p.kind = 'republished'
+)
+"""  # noqa: S608  no value enters the text
+
+# A position of a group on a target is that of its oldest unread record on the source (law A).
+_TRANSLATED = f"""
+group_places AS (SELECT DISTINCT source, topic, partition FROM places WHERE kind = 'group'),
+{_runs("JOIN group_places g ON g.source = f.target AND g.topic = m.target_topic AND g.partition = m.target_partition")},
+{_STRETCHES},
+ways AS (
+  SELECT row_number() OVER (ORDER BY {", ".join(f"r.{name}" for name in _WAY.split(", "))}) AS way, r.*, l.line
+  FROM (SELECT DISTINCT {_WAY} FROM runs) r JOIN lines l
+    ON l.flow = r.flow AND l.source = r.source AND l.topic = r.source_topic AND l.generation = r.generation
+    AND l.partition = r.source_partition
+),
+merged AS (
+  SELECT *, last_value(first) IGNORE NULLS OVER (PARTITION BY way ORDER BY at DESC, is_run DESC {_PRECEDING}) AS unread,
+    last_value(downstream) IGNORE NULLS OVER (PARTITION BY way ORDER BY at DESC, is_run DESC {_PRECEDING}) AS unread_at
+  FROM (
+    SELECT w.way, w.line, h.place, h.asked, h.first_look, h.last_look, h.position AS at, 0 AS is_run,
+      CAST(NULL AS BIGINT) AS first, CAST(NULL AS BIGINT) AS downstream
+    FROM held h JOIN places p ON h.place = p.place
+    JOIN ways w ON p.source = w.target AND p.topic = w.target_topic AND p.partition = w.target_partition
+    WHERE p.kind = 'group' AND h.position IS NOT NULL
+    UNION ALL
+    SELECT w.way, NULL, NULL, NULL, NULL, NULL, s.downstream + s.length - 1, 1, s.first, s.downstream
+    FROM stretches s JOIN ways w ON {_same("s", "w", _WAY)})
+)
+"""  # noqa: S608  no value enters the text
+
+PILES = f"""
+piles AS (
+  SELECT line AS pile, flow AS scope, {KEY} FROM lines
+  UNION ALL
+  SELECT DISTINCT -spot, '', {KEY} FROM lines
+)
+"""  # noqa: S608  no value enters the text
+
+HOPS = f"""
+{_PLACES},
+{_TRANSLATED},
+roles AS (
+  SELECT p.place, l.line, p.kind, IF(p.kind = 'group', p.group_id, NULL) AS group_id, p.source AS cluster, false AS is_translated
+  FROM places p JOIN lines l ON {_same("p", "l")} WHERE p.kind <> 'republished' OR p.flow = l.flow
+  UNION ALL
+  SELECT DISTINCT p.place, w.line, 'read', p.group_id, w.target, true
+  FROM places p JOIN ways w ON p.source = w.target AND p.topic = w.target_topic AND p.partition = w.target_partition
+  WHERE p.kind = 'group'
+),
+readers AS (
+  SELECT row_number() OVER (ORDER BY group_id, cluster, is_translated) AS reader, group_id, cluster, is_translated
+  FROM (SELECT DISTINCT group_id, cluster, is_translated FROM roles WHERE group_id IS NOT NULL)
+),
+said AS (
+  SELECT r.place, r.line, r.is_translated, coalesce(g.reader, 0) AS reader,
+    CASE r.kind WHEN 'last_stable' THEN 1 WHEN 'reached' THEN 2 WHEN 'republished' THEN 3 WHEN 'group' THEN 4 ELSE 5 END AS what
+  FROM roles r LEFT JOIN readers g
+    ON r.group_id = g.group_id AND r.cluster = g.cluster AND r.is_translated = g.is_translated
+),
+standing AS (
+  SELECT /*+ BROADCAST(s) */ s.line, s.reader, s.what, h.asked, h.position, h.first_look, h.last_look
+  FROM held h JOIN said s ON h.place = s.place WHERE NOT s.is_translated AND h.position IS NOT NULL
+  UNION ALL
+  SELECT /*+ BROADCAST(s) */ s.line, s.reader, s.what, m.asked, m.unread + greatest(m.at - m.unread_at, 0), m.first_look, m.last_look
+  FROM merged m JOIN said s ON m.place = s.place AND m.line = s.line WHERE s.is_translated AND m.is_run = 0
+),
+seen AS (
+  SELECT /*+ BROADCAST(l) */ l.observed_at, s.line, s.reader, s.what, s.position
+  FROM (SELECT *, explode(sequence(first_look, last_look)) AS look FROM standing WHERE last_look >= first_look) s
+  JOIN looks l ON s.asked = l.asked AND s.look = l.look
+),
+marks AS (
+  SELECT line, observed_at, max(IF(what = 1, position, NULL)) AS end_position, max(IF(what = 2, position, NULL)) AS landed,
+    max(IF(what = 3, position, NULL)) AS republished
+  FROM seen WHERE what <= 3 GROUP BY line, observed_at
+),
+consumed AS (
+  SELECT line, reader, observed_at, position, false AS is_translated FROM seen WHERE what = 4
+  UNION ALL
+  SELECT line, reader, observed_at, min(coalesce(position, 9223372036854775807)), true
+  FROM seen WHERE what = 5 GROUP BY line, reader, observed_at
+),
+hops AS (
+  SELECT line, hop, reader, pile, observed_at, position, end_position, coalesce(end_position, landed) AS known_end
+  FROM (
+    SELECT /*+ BROADCAST(l) */ m.line, 0 AS hop, 0 AS reader, -l.spot AS pile, m.observed_at, m.landed AS position,
+      m.end_position, m.landed
+    FROM marks m JOIN lines l ON m.line = l.line
+    UNION ALL
+    SELECT line, 1, 0, line, observed_at, republished, end_position, landed FROM marks
+    UNION ALL
+    SELECT /*+ BROADCAST(l) */ c.line, 2, c.reader, IF(c.is_translated, c.line, -l.spot), c.observed_at,
+      IF(c.is_translated, IF(m.republished IS NULL, NULL, least(c.position, m.republished)), c.position), m.end_position, m.landed
+    FROM consumed c JOIN marks m ON c.line = m.line AND c.observed_at = m.observed_at JOIN lines l ON c.line = l.line)
+  WHERE position IS NOT NULL AND landed IS NOT NULL
+),
+{PILES}
+"""  # noqa: S608  no value enters the text
+
+# What `HOPS` made, as one row of three lists: made once, it serves two questions.
+MADE = f"""
+WITH {HOPS}
+SELECT
+  (SELECT collect_list(named_struct('line', line, 'hop', hop, 'reader', reader, 'pile', pile, 'observed_at', observed_at,
+    'position', position, 'end_position', end_position, 'known_end', known_end)) FROM hops) AS hops,
+  (SELECT collect_list(named_struct('line', line, 'spot', spot, 'flow', flow, 'source', source, 'topic', topic,
+    'generation', generation, 'partition', partition, 'target', target, 'newest_landed', newest_landed)) FROM lines) AS lines,
+  (SELECT collect_list(named_struct('reader', reader, 'group_id', group_id, 'cluster', cluster)) FROM readers) AS readers
+"""  # noqa: S608  no value enters the text
+KNOWN_HOPS = f"""
+hops AS (SELECT * FROM {{made_hops}}),
+lines AS (SELECT * FROM {{made_lines}}),
+readers AS (SELECT * FROM {{made_readers}}),
+{PILES}
+"""  # noqa: S608  no value enters the text
+
+# Between which offsets records waited: no other records of the relays are needed.
+WAITED = f"""(
+  SELECT p.scope, {", ".join(f"p.{name}" for name in KEY.split(", "))}, w.lowest, w.highest
+  FROM (SELECT pile, min(position) AS lowest, max(known_end) AS highest FROM hops WHERE position < known_end GROUP BY pile) w
+  JOIN piles p ON w.pile = p.pile)"""  # noqa: S608  no value enters the text
+
+_RECORDS = f"""
+bounds AS (SELECT p.pile, b.* FROM {{bounds}} b JOIN piles p ON p.scope = b.scope AND {_same("p", "b")}),
+withheld_parts AS (
+  SELECT /*+ BROADCAST(b) */ b.pile, explode(w.ranges) AS part
+  FROM {{withheld}} w JOIN bounds b ON w.flow = b.scope AND w.topic = b.topic AND w.generation = b.generation
+    AND w.partition = b.partition AND w.last_offset >= b.lowest AND w.first_offset < b.highest
+),
+withheld_offsets AS (
+  SELECT pile, explode(sequence(part.first, part.first + part.length - 1)) AS `offset` FROM withheld_parts
+),
+records AS (
+  SELECT /*+ BROADCAST(b) */ b.pile, r.`offset`, r.timestamp
+  FROM {{relays}} r JOIN bounds b ON {_same("r", "b")} AND r.`offset` >= b.lowest AND r.`offset` < b.highest
+  LEFT ANTI JOIN withheld_offsets k ON k.pile = b.pile AND k.`offset` = r.`offset`
+)
+"""  # noqa: S608  no value enters the text
+
+
+def _oldest(column: str) -> str:
+    """Write what the oldest record at or past an offset holds."""
+    return (
+        f"last_value({column}) IGNORE NULLS OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {_PRECEDING})"
+    )
+
+
+# Mostly a record stands at the position itself: a join of numbers finds it, and only the rest is sorted.
+LAG = f"""
+WITH {{hops}}, {_RECORDS},
+met AS (
+  SELECT h.*, r.timestamp AS stamp FROM hops h LEFT JOIN records r ON h.pile = r.pile AND h.position = r.`offset`
+),
+holes AS (SELECT DISTINCT pile, position FROM met WHERE stamp IS NULL AND position < known_end),
+laid AS (
+  SELECT *, {_oldest("record")} AS oldest, {_oldest("stamp")} AS oldest_stamp
+  FROM (
+    SELECT pile, position AS place, 0 AS is_record, CAST(NULL AS BIGINT) AS record, CAST(NULL AS TIMESTAMP) AS stamp FROM holes
+    UNION ALL
+    SELECT pile, `offset`, 1, `offset`, timestamp FROM records LEFT SEMI JOIN holes USING (pile))
+),
+waits AS (
+  SELECT m.line, m.hop, m.reader, m.observed_at, m.position, m.end_position, m.known_end,
+    IF(m.position < m.known_end, coalesce(m.stamp, IF(o.oldest < m.known_end, o.oldest_stamp, NULL)), NULL) AS waiting_since
+  FROM met m LEFT JOIN (SELECT * FROM laid WHERE is_record = 0) o ON m.pile = o.pile AND m.position = o.place AND m.stamp IS NULL
+)
+SELECT observed_at, flow, source, topic, generation, partition, hop, group_id, position, end_position,
+  IF(end_position IS NULL, NULL, greatest(end_position - position, 0)) AS offset_lag, waiting_since,
+  {TIME_LAG} AS time_lag_ms, cluster
+FROM (
+  SELECT /*+ BROADCAST(l), BROADCAST(g) */ w.observed_at, l.flow, l.source, l.topic, l.generation, l.partition,
+    CASE w.hop WHEN 0 THEN 'landed' WHEN 1 THEN 'republished' ELSE 'consumed' END AS hop, g.group_id,
+    w.position, w.end_position, w.known_end, l.newest_landed AS landed,
+    CASE w.hop WHEN 0 THEN l.source WHEN 1 THEN l.target ELSE g.cluster END AS cluster, w.waiting_since
+  FROM waits w JOIN lines l ON w.line = l.line LEFT JOIN readers g ON w.reader = g.reader)
+"""  # noqa: S608  no value enters the text
+
+# Every record between a position and the end counts once: the records from the one on, less those from the other on.
+RPO = f"""
+WITH {{hops}}, {_RECORDS},
+marked AS (
+  SELECT line, observed_at, position, known_end, position AS place, 1 AS sign FROM hops WHERE hop = 1
+  UNION ALL
+  SELECT line, observed_at, position, known_end, known_end, -1 FROM hops WHERE hop = 1
+),
+counted AS (
+  SELECT *, sum(is_record) OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {_PRECEDING}) AS records_after,
+    {_oldest("record")} AS oldest, {_oldest("stamp")} AS oldest_stamp
+  FROM (
+    SELECT line AS pile, observed_at, position, known_end, place, sign, 0 AS is_record,
+      CAST(NULL AS BIGINT) AS record, CAST(NULL AS TIMESTAMP) AS stamp
+    FROM marked
+    UNION ALL
+    SELECT pile, NULL, NULL, NULL, `offset`, NULL, 1, `offset`, timestamp FROM records WHERE pile > 0)
+),
+partitions AS (
+  SELECT /*+ BROADCAST(l) */ c.observed_at, l.flow, c.pile, c.known_end, l.newest_landed AS landed, c.position,
+    sum(c.sign * c.records_after) AS records,
+    max(IF(c.sign = 1 AND c.oldest < c.known_end, c.oldest_stamp, NULL)) AS waiting_since
+  FROM counted c JOIN lines l ON c.pile = l.line
+  WHERE c.is_record = 0
+  GROUP BY c.observed_at, l.flow, c.pile, c.known_end, l.newest_landed, c.position
+)
+SELECT observed_at, flow,
+  CAST(sum(IF(position < known_end, records + greatest(known_end - greatest(position, landed), 0), 0)) AS BIGINT) AS records,
+  IF(count(time_lag_ms) = count(*), max(time_lag_ms), NULL) AS data_ms,
+  min(position >= known_end OR landed >= known_end) AS is_exact
+FROM (SELECT *, {TIME_LAG} AS time_lag_ms FROM partitions) GROUP BY observed_at, flow
+"""  # noqa: S608  no value enters the text
+
+LATENCY = f"""
+WITH {_runs("")},
+{_STRETCHES},
+sent AS (
+  SELECT flow, source, source_topic, generation, source_partition, committed_at,
+    explode(sequence(first, first + length - 1)) AS upstream
+  FROM stretches
+),
+records AS (
+  SELECT s.flow, s.source_topic AS topic, unix_micros(s.committed_at) - unix_micros(s.committed_at) % {{bucket_us}} AS began,
+    greatest(unix_millis(s.committed_at) - unix_millis(r.timestamp), 0) AS ms
+  FROM sent s JOIN {{relays}} r ON r.source = s.source AND r.topic = s.source_topic AND r.generation = s.generation
+    AND r.partition = s.source_partition AND r.`offset` = s.upstream
+)
+SELECT timestamp_micros(began) AS bucket, flow, topic, count(*) AS records, percentile(ms, 0.5) AS p50_ms,
+  percentile(ms, 0.95) AS p95_ms, percentile(ms, 0.99) AS p99_ms, max(ms) AS max_ms
+FROM records GROUP BY began, flow, topic
+"""  # noqa: S608  no value enters the text
