@@ -11,7 +11,7 @@ from typing import Any
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.kafka import ClusterAdmin, TopicState
-from mirrorlake.lake import CLUSTER_PROPERTY, Lake
+from mirrorlake.lake import CLUSTER_PROPERTY, Lake, landed_positions, read_to
 from mirrorlake.landing import refuse_other_cluster
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import HeldTopic
@@ -139,6 +139,7 @@ class _FlowLooks:
         flow = self.flow
         topics = self.source.describe(name for name in self.source.topic_names() if flow.carries(name))
         configs, landed = self.source.configs(topics), self._landed()
+        read = self._read_to() if landed else {}
         yield Finding(
             layer="topics",
             subject=flow.name,
@@ -156,12 +157,20 @@ class _FlowLooks:
                 if name in landed:
                     yield from self._target_retention(remote, landed[name].oldest)
             if name in landed:
-                yield from self._source_retention(topic, configs.get(name, {}), landed[name].newest)
+                yield from self._source_retention(topic, configs.get(name, {}), landed[name].newest, read)
 
     def _landed(self) -> dict[str, Any]:
         if not self.lake.exists(self.lake.relay_location(self.flow.source)):
             return {}
         return {row.topic: row for row in self.lake.ask(_LANDED, relay=self.flow.source)}
+
+    def _read_to(self) -> dict[TopicPartition, int]:
+        """Read how far each partition is landed; control records at its end count."""
+        found = read_to(self.lake, self.flow.source)
+        # The newest life of a topic comes last.
+        held = dict(sorted(landed_positions(self.lake, self.flow.source).reached.items()))
+        newest = {TopicPartition(source.topic, source.partition): position for source, position in held.items()}
+        return found | {tp: max(position, found.get(tp, 0)) for tp, position in newest.items()}
 
     def _replication(self, made: Iterable[TopicState]) -> Iterator[Finding]:
         """Say which topics a single broker's loss would take away, the ledger and its positions among them."""
@@ -231,20 +240,38 @@ class _FlowLooks:
                 f"raise retention.ms of {remote} on {self.flow.target} if they must stay readable there",
             )
 
-    def _source_retention(self, topic: TopicState, configs: Mapping[str, str], newest_ms: int) -> Iterator[Finding]:
-        """Warn when what is not landed yet is close to leaving the source."""
+    def _source_retention(
+        self, topic: TopicState, configs: Mapping[str, str], newest_ms: int, landed: Mapping[TopicPartition, int]
+    ) -> Iterator[Finding]:
+        """Law E: say what the source deleted before it was landed, and what it will soon; nobody waits in an idle topic."""
         name, alias = topic.name, self.flow.source
-        retention = int(configs.get("retention.ms") or self.source.config_value(name, "retention.ms") or -1)
-        age_ms = self.now.timestamp() * 1000 - newest_ms
-        if retention <= 0 or age_ms <= retention * 0.8:
+        places = [TopicPartition(name, partition) for partition in range(topic.partitions)]
+        ends = self.source.latest(places)
+        waiting = [tp for tp in places if ends.get(tp, 0) > landed.get(tp, 0)]
+        if not waiting:
             return
-        if any(self.source.latest([TopicPartition(name, partition) for partition in range(topic.partitions)]).values()):
+        first = self.source.earliest(waiting)
+        gone = {tp: offset - landed.get(tp, 0) for tp, offset in first.items() if tp in landed and offset > landed[tp]}
+        if gone:
             yield _problem(
                 "retention",
                 name,
-                f"the newest landed record is {age_ms / 3.6e6:.1f} h old, {alias} keeps {retention / 3.6e6:.1f} h",
-                f"mirrorlake land --source {alias} --once now, or raise retention.ms of {name}",
+                f"{sum(gone.values())} offsets of {plural(len(gone), 'partition')} left {alias} before they were landed",
+                f"mirrorlake land --source {alias} --once says which; raise retention.ms or retention.bytes of {name}",
             )
+        retention = int(configs.get("retention.ms") or self.source.config_value(name, "retention.ms") or -1)
+        deletes = "delete" in (self.source.config_value(name, "cleanup.policy") or "delete")
+        age_ms = self.now.timestamp() * 1000 - newest_ms
+        if not deletes or retention <= 0 or age_ms <= retention * 0.8:
+            return
+        left_h = max(0.0, retention - age_ms) / 3.6e6
+        yield _problem(
+            "retention",
+            name,
+            f"records of {plural(len(waiting), 'partition')} are not landed, and {alias} may delete them in {left_h:.1f} h: the "
+            f"newest landed record is {age_ms / 3.6e6:.1f} h old, {retention / 3.6e6:.1f} h are kept",
+            f"mirrorlake land --source {alias} --once now, or raise retention.ms of {name}",
+        )
 
 
 _LANDED = """

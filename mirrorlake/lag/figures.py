@@ -8,7 +8,6 @@ from datetime import datetime
 
 from mirrorlake.errors import UsageError
 from mirrorlake.lag.lag import Lag
-from mirrorlake.lag.moment import total
 from mirrorlake.lag.series import LatencyPoint, latency_points
 from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake import GAPS, WITHHELD, Lake, TableSchema, proven_until
@@ -36,11 +35,7 @@ class Figures:
     @property
     def rpo_ms(self) -> dict[str, int | None]:
         """The age of the oldest record that would be lost with the source, by flow; None where it is not known."""
-        return {
-            flow: total(hop.last for hop in hops).time_lag_ms
-            for flow in self.lag.flows
-            if (hops := self.lag.of(flow, "republished"))
-        }
+        return self.lag.rpo_ms
 
 
 def measure(lake: Lake, lag: Lag, *, now: Callable[[], datetime]) -> Figures:

@@ -91,7 +91,8 @@ class RetentionRisk:
 
     Attributes:
         at_risk: it does at the rates of the window, before the log has turned over once; or it has done so already.
-        by: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `lost` (it has passed the position), `none`.
+        by: `age` (`retention.ms`), `size` (the earliest offset comes nearer), `lost` (it has passed the position), `relay` (the
+            relay's own retention, which waits for its slowest flow: never a risk), `none`.
         left_ms: milliseconds until then at the rates of the window; None when it never comes to that.
         soonest_ms: the same if nothing passed the hop from now on; None where nothing is deleted.
         lost: offsets that are gone already, at most so many records.
@@ -99,11 +100,57 @@ class RetentionRisk:
     """
 
     at_risk: bool
-    by: Literal["age", "size", "lost", "none"]
+    by: Literal["age", "size", "lost", "relay", "none"]
     left_ms: int | None
     soonest_ms: int | None
     lost: int = 0
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """When retention deletes the oldest record that waits, at the present rate and if nothing passes from now on.
+
+    `by` is `age` (`retention.ms`), `size` (the first offset of the log comes nearer, whatever moves it), or `lost` where it is
+    gone already.
+    """
+
+    in_ms: int
+    by: Literal["age", "size", "lost"]
+    is_soon: bool
+    reason: str
+
+
+# Of the time that a topic is kept, or where its size decides: less is a verdict of its own.
+_SOON_SHARE, _SOON_MS = 0.1, 3_600_000
+
+
+def next_expiry(
+    sample: Sample, *, now: datetime, retention_ms: int | None = None, earliest: Sequence[Earliest] = ()
+) -> Expiry | None:
+    """Tell when the oldest record that waits is deleted, the nearer of age and size; None where nothing waits or is deleted.
+
+    Example:
+        >>> from datetime import timedelta, timezone
+        >>> noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+        >>> waits = Sample(observed_at=noon, position=5, end_position=9, offset_lag=4, waiting_since=noon - timedelta(hours=1))
+        >>> next_expiry(waits, now=noon, retention_ms=4_000_000).in_ms
+        400000
+    """
+    held = sorted(earliest, key=lambda one: one.observed_at)
+    if held and held[-1].offset > sample.position:
+        lost = held[-1].offset - sample.position
+        return Expiry(in_ms=0, by="lost", is_soon=True, reason=f"{lost} offsets were deleted before they were landed")
+    if sample.waiting in (0, None):
+        return None
+    found = []
+    if (age := _by_age([sample], retention_ms, now)) is not None and age.soonest_ms is not None:
+        soon = age.soonest_ms < _SOON_SHARE * (retention_ms or 0)
+        found.append(Expiry(in_ms=age.soonest_ms, by="age", is_soon=soon, reason=age.reason))
+    if (size := _by_size([sample], held)) is not None and size.soonest_ms is not None:
+        soon = size.soonest_ms < _SOON_MS
+        found.append(Expiry(in_ms=size.soonest_ms, by="size", is_soon=soon, reason=size.reason))
+    return min(found, key=lambda one: one.in_ms, default=None)
 
 
 _NO_RISK = RetentionRisk(at_risk=False, by="none", left_ms=None, soonest_ms=None, reason="nothing waits")

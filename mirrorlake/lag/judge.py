@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from mirrorlake.config.schema import MirrorConfig
@@ -31,7 +32,7 @@ RetentionOf = Callable[[HopPlace], int | None]
 class Retention:
     """Look up `retention.ms` of the topic that a hop reads from, each topic once.
 
-    None where age deletes nothing: in the relay, on a lake cluster, in a topic that is compacted only.
+    Of a flow it is the relay's own. None where age deletes nothing: on a lake cluster, in a topic that is compacted only.
     """
 
     def __init__(
@@ -51,7 +52,10 @@ class Retention:
         flow = self._config.flow(place.flow)
         at_source = place.hop == "landed" or place.cluster == place.source
         alias = flow.source if at_source else flow.target
-        if place.hop == "republished" or self._config.cluster(alias).is_lake:
+        if place.hop == "republished":
+            kept = self._config.cluster(flow.source).retention_of(place.topic)
+            return None if kept is None or kept.age is None else kept.age // timedelta(milliseconds=1)
+        if self._config.cluster(alias).is_lake:
             return None
         topic = place.topic if at_source else flow.remote_topic(place.topic)
         if (alias, topic) not in self._known:
@@ -85,7 +89,9 @@ def judge_lag(
         place: no_older_than(window, passed.get(_source(place))) if place.hop == "landed" else window
         for place, window in windows.items()
     }
-    return judge_windows(bounded, now=now, retention_of=retention_of, earliest=_earliest(lake, waiting))
+    return judge_windows(
+        bounded, now=now, retention_of=retention_of, earliest=read_earliest(lake, (place.topic for place in waiting))
+    )
 
 
 def judge_windows(
@@ -147,7 +153,12 @@ def _risk(
             # A verdict is wanted most when a cluster is away.
             log.info("lag.retention_not_known what=%s why=%s", place, error.cause)
             return None
-    return retention_risk(window, now=now, retention_ms=retention_ms, earliest=held)
+    found = retention_risk(window, now=now, retention_ms=retention_ms, earliest=held)
+    if place.hop != "republished" or found.by == "none":
+        return found
+    # What a flow has not sent never leaves the relay.
+    reason = f"{found.reason} by the relay, which keeps them longer until they are sent"
+    return replace(found, by="relay", at_risk=False, reason=reason)
 
 
 def read_windows(asked: Answer, *, samples: int = WINDOW_SAMPLES) -> dict[HopPlace, list[Sample]]:
@@ -185,8 +196,9 @@ def _last_landed(lake: Lake, places: Iterable[HopPlace]) -> dict[tuple[str, Sour
     return {(row.source, SourcePartition(row.topic, row.generation, row.partition)): row.at for row in rows}
 
 
-def _earliest(lake: Lake, places: Iterable[HopPlace]) -> dict[tuple[str, SourcePartition], list[Earliest]]:
-    rows = lake.ask(_EARLIEST, topics=sorted({place.topic for place in places}), most=_MOST_CHANGES)
+def read_earliest(lake: Lake, topics: Iterable[str]) -> dict[tuple[str, SourcePartition], list[Earliest]]:
+    """Read the first offsets that partitions of topics held lately, by alias and partition, oldest first."""
+    rows = lake.ask(_EARLIEST, topics=sorted(set(topics)), most=_MOST_CHANGES, missing_ok=True)
     found: dict[tuple[str, SourcePartition], list[Earliest]] = {}
     for row in rows:
         place = row.source, SourcePartition(row.topic, row.generation, row.partition)

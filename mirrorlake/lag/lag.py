@@ -17,7 +17,9 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.judge import RetentionOf, judge_lag
+from mirrorlake.lag.loss import LOOKS_APART, Loss, loss_of_flow
 from mirrorlake.lag.moment import Readers, age_ms, first_unlanded
+from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lag.sql import LAG_COLUMNS, LATER_COLUMNS, Answer, LagTables
 from mirrorlake.lag.sql_views import create_views
@@ -56,6 +58,10 @@ _CUT = timedelta(seconds=1)
 _FLOWS = pa.schema({"flow": pa.string(), "source": pa.string(), "target": pa.string()})
 
 
+class NothingSampled(UsageError):
+    """No sample reaches so far back."""
+
+
 class Lag:
     """Offset lag and time lag of each hop of each flow: now, over time, as a verdict.
 
@@ -68,6 +74,7 @@ class Lag:
         now: the clock, in UTC.
         retention_of: looks up how long the topic is kept that a hop reads from.
         paused: tells what is paused.
+        every: the time between two looks of the sampler.
 
     Example:
         >>> mirror.lag.over(since="1h").where("hop = 'republished'").show()  # doctest: +SKIP
@@ -86,7 +93,9 @@ class Lag:
         now: Callable[[], datetime],
         retention_of: RetentionOf | None = None,
         paused: Callable[[], ControlState] = lambda: NOTHING_ASKED,
+        every: timedelta = timedelta(seconds=30),
     ) -> None:
+        self._apart = LOOKS_APART * max(every, timedelta(seconds=1))
         self._retention_of = retention_of
         self._paused = paused
         self._lake = lake
@@ -221,11 +230,39 @@ class Lag:
         )
         return replace(found, text=text).frame()
 
+    def loss_at(self, moment: When) -> Loss:
+        """Tell what would have been lost had the sources died at a past moment, by the last look before it.
+
+        Records that were on the source and not on the target count, withheld ones left out. A look is exact for its own
+        moment; one that is older than two intervals of the sampler covers nothing, and the loss is unknown then, as it is
+        where the source did not answer.
+
+        Raises:
+            UsageError: nothing was landed or sampled yet, or the time cannot be read.
+
+        Example:
+            >>> mirror["east->central"].lag.loss_at("3h")[0].records  # doctest: +SKIP
+            17
+        """
+        at = self._moment(moment)
+        try:
+            tables = self._pruned(self._sampled(_whole_ms(at - self._apart), at))
+            rows = self._of_flows(relay_lag.loss(tables)).rows()
+        except NothingSampled:
+            rows = []
+        return Loss(
+            at=at,
+            flows=tuple(
+                loss_of_flow(flow.name, (row for row in rows if row.flow == flow.name), at=at, apart=self._apart)
+                for flow in self.flows
+            ),
+        )
+
     def verdict(self) -> LagVerdict:
         """Judge each hop by its newest ten samples, by rule and without thresholds (see `lag.verdict`).
 
-        With it come the time to catch up and whether retention deletes first what waits; for the latter the clusters of hops
-        where records wait are asked for the retention of their topics.
+        With it come the objectives, the time to catch up and whether retention deletes first what waits; for the latter the
+        clusters of hops where records wait are asked for the retention of their topics.
 
         Raises:
             UsageError: nothing was sampled yet.
@@ -238,6 +275,8 @@ class Lag:
         now = self._now()
         asked = self.asked_over(self._look_before(WINDOW_SAMPLES))
         found = judge_lag(asked, now=now, retention_of=self._retention_of, lake=self._lake)
+        objectives = judge_objectives(self.flows, found.rpo_ms, measured_rto(self._lake, self.flows))
+        found = replace(found, objectives=objectives)
         if found.verdict <= Verdict.OK:
             # A pause explains a standstill; where there is none, the lake is not asked.
             return found
@@ -310,7 +349,7 @@ class Lag:
         since = "observed_at >= :near"
         samples = f"(SELECT * FROM {{samples}} WHERE {since} AND unix_micros(observed_at) <= :end)"  # noqa: S608  no value in it
         if not firsts and not self._lake.ask(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
-            raise UsageError(
+            raise NothingSampled(
                 f"nothing was sampled up to {end.isoformat()}",
                 remedy="mirrorlake sample --once; or ask for a later time",
             )
@@ -340,7 +379,7 @@ class Lag:
     def _pruned(self, tables: LagTables, *, is_later_whole: bool = False) -> LagTables:
         """Cut the relays to the records that waited, by the statistics of their files."""
         asked = tables
-        if all(self._lake.relay_log(flow.source) for flow in self._flows):
+        if all(self._lake.relay_log(flow.source) for flow in self.flows):
             # Through Spark a month's moments would all come to the driver.
             tables = relay_lag.with_hops_made(tables)
         rows = relay_lag.bounds(tables).rows()

@@ -15,6 +15,7 @@ from typing import Any
 from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lag.lag import Lag
 from mirrorlake.lag.moment import Total, all_known, total
+from mirrorlake.lag.objectives import objectives_table
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint, bucket_s, lag_points, latency_points, rpo_points
 from mirrorlake.lag.verdict import LagVerdict, Verdict
 from mirrorlake.model.verify import VerifyReport
@@ -54,7 +55,8 @@ class Report(Shown):
             f"{moment(self.start, zone=timezone.utc)} to {moment(self.end, zone=timezone.utc)}",
             f"settings {self.settings}",
         )
-        parts: tuple[str | Table | Sheet, ...] = (self._summary(), self._proofs())
+        objectives = [objectives_table(self.verdict.objectives)] if self.verdict.objectives else []
+        parts: tuple[str | Table | Sheet, ...] = (self._summary(), *objectives, self._proofs())
         return Sheet(title="mirrorlake report", badge=badge(self.verdict.verdict.name), facts=facts, parts=parts)
 
     def as_dict(self) -> dict[str, Any]:

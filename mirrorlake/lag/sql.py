@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.lag.sql_texts import HOPS, KNOWN_HOPS, LAG, LATENCY, MADE, RPO, WAITED
+from mirrorlake.lag.sql_texts import HOPS, KNOWN_HOPS, LAG, LATENCY, LOSS, MADE, RPO, WAITED
 from mirrorlake.lake import Lake, RelayPart, micros
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Answer:
 
     def table(self) -> pa.Table:
         """Ask as `rows` does, for the answer as an Arrow table."""
-        return self.lake.ask_table(self.text, tables=self.tables, relays=self.relays, **self.values)
+        return self.lake.answer(self.text, tables=self.tables, relays=self.relays, **self.values)
 
     def where(self, condition: str, **values: Any) -> Answer:
         """Narrow it by a condition in SQL."""
@@ -176,6 +176,11 @@ def with_hops_made(tables: LagTables) -> LagTables:
 def rpo(tables: LagTables) -> Answer:
     """Ask for the loss at each sampling moment, had the source been lost then, in `RPO_COLUMNS`."""
     return _answer(RPO, tables)
+
+
+def loss(tables: LagTables) -> Answer:
+    """Ask for what `rpo` adds up: a row for each flow, partition and moment, with its `position` and `end_position`."""
+    return _answer(LOSS, tables)
 
 
 def _answer(text: str, tables: LagTables) -> Answer:

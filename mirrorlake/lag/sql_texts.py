@@ -21,6 +21,10 @@ _WAY = "flow, source, source_topic, generation, source_partition, target, target
 _PLACE = f"kind, flow, {KEY}, group_id"
 _PRECEDING = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
+# Spark computes a common table again wherever it is named, unless its rows might differ each time; a plan of these would hold
+# hundreds of scans.
+_ONCE = "rand() >= 0"
+
 
 def _same(left: str, right: str, names: str = KEY) -> str:
     return " AND ".join(f"{left}.{name} = {right}.{name}" for name in names.split(", "))
@@ -96,20 +100,13 @@ held AS (
     SELECT /*+ BROADCAST(l) */ s.place, s.asked, s.seen.position AS position, l.look, l.first_shown, l.newest, l.next_complete
     FROM (SELECT place, asked, explode(stood) AS seen FROM listed JOIN places USING ({_PLACE})) s
     JOIN looks l ON s.asked = l.asked AND s.seen.seen_at = l.observed_at)
-),
-landed_by_now AS (
-  SELECT {KEY}, max(position) AS newest_landed
-  FROM (
-    SELECT {KEY}, position FROM held JOIN (SELECT place, {KEY} FROM places WHERE kind = 'reached') USING (place)
-    UNION ALL
-    SELECT {KEY}, position FROM {{later}})
-  GROUP BY {KEY}
+  WHERE {_ONCE}
 ),
 lines AS (
   SELECT row_number() OVER (ORDER BY p.flow, p.source, p.topic, p.generation, p.partition) AS line,
     dense_rank() OVER (ORDER BY p.source, p.topic, p.generation, p.partition) AS spot,
-    p.flow, p.source, p.topic, p.generation, p.partition, f.target, n.newest_landed
-  FROM places p JOIN {{flows}} f ON f.flow = p.flow JOIN landed_by_now n ON {_same("p", "n")}
+    p.flow, p.source, p.topic, p.generation, p.partition, f.target
+  FROM places p JOIN {{flows}} f ON f.flow = p.flow
   WHERE p.kind = 'republished'
 )
 """  # noqa: S608  no value enters the text
@@ -159,15 +156,11 @@ roles AS (
   FROM places p JOIN ways w ON p.source = w.target AND p.topic = w.target_topic AND p.partition = w.target_partition
   WHERE p.kind = 'group'
 ),
-readers AS (
-  SELECT row_number() OVER (ORDER BY group_id, cluster, is_translated) AS reader, group_id, cluster, is_translated
-  FROM (SELECT DISTINCT group_id, cluster, is_translated FROM roles WHERE group_id IS NOT NULL)
-),
 said AS (
-  SELECT r.place, r.line, r.is_translated, coalesce(g.reader, 0) AS reader,
-    CASE r.kind WHEN 'last_stable' THEN 1 WHEN 'reached' THEN 2 WHEN 'republished' THEN 3 WHEN 'group' THEN 4 ELSE 5 END AS what
-  FROM roles r LEFT JOIN readers g
-    ON r.group_id = g.group_id AND r.cluster = g.cluster AND r.is_translated = g.is_translated
+  SELECT place, line, is_translated, group_id, cluster,
+    IF(group_id IS NULL, 0, dense_rank() OVER (ORDER BY group_id, cluster, is_translated)) AS reader,
+    CASE kind WHEN 'last_stable' THEN 1 WHEN 'reached' THEN 2 WHEN 'republished' THEN 3 WHEN 'group' THEN 4 ELSE 5 END AS what
+  FROM roles
 ),
 standing AS (
   SELECT /*+ BROADCAST(s) */ s.line, s.reader, s.what, h.asked, h.position, h.first_look, h.last_look
@@ -179,7 +172,7 @@ standing AS (
 seen AS (
   SELECT /*+ BROADCAST(l) */ l.observed_at, s.line, s.reader, s.what, s.position
   FROM (SELECT *, explode(sequence(first_look, last_look)) AS look FROM standing WHERE last_look >= first_look) s
-  JOIN looks l ON s.asked = l.asked AND s.look = l.look
+  JOIN looks l ON s.asked = l.asked AND s.look = l.look WHERE {_ONCE}
 ),
 marks AS (
   SELECT line, observed_at, max(IF(what = 1, position, NULL)) AS end_position, max(IF(what = 2, position, NULL)) AS landed,
@@ -187,25 +180,23 @@ marks AS (
   FROM seen WHERE what <= 3 GROUP BY line, observed_at
 ),
 consumed AS (
-  SELECT line, reader, observed_at, position, false AS is_translated FROM seen WHERE what = 4
-  UNION ALL
-  SELECT line, reader, observed_at, min(coalesce(position, 9223372036854775807)), true
-  FROM seen WHERE what = 5 GROUP BY line, reader, observed_at
+  SELECT line, reader, observed_at, max(what) = 5 AS is_translated,
+    min(IF(what = 5, coalesce(position, 9223372036854775807), position)) AS position
+  FROM seen WHERE what >= 4 GROUP BY line, reader, observed_at
 ),
 hops AS (
   SELECT line, hop, reader, pile, observed_at, position, end_position, coalesce(end_position, landed) AS known_end
   FROM (
-    SELECT /*+ BROADCAST(l) */ m.line, 0 AS hop, 0 AS reader, -l.spot AS pile, m.observed_at, m.landed AS position,
-      m.end_position, m.landed
-    FROM marks m JOIN lines l ON m.line = l.line
-    UNION ALL
-    SELECT line, 1, 0, line, observed_at, republished, end_position, landed FROM marks
+    SELECT /*+ BROADCAST(l) */ m.line, m.hop, 0 AS reader, IF(m.hop = 0, -l.spot, m.line) AS pile, m.observed_at,
+      IF(m.hop = 0, m.landed, m.republished) AS position, m.end_position, m.landed
+    FROM (SELECT *, explode(array(0, 1)) AS hop FROM marks) m JOIN lines l ON m.line = l.line
     UNION ALL
     SELECT /*+ BROADCAST(l) */ c.line, 2, c.reader, IF(c.is_translated, c.line, -l.spot), c.observed_at,
       IF(c.is_translated, IF(m.republished IS NULL, NULL, least(c.position, m.republished)), c.position), m.end_position, m.landed
     FROM consumed c JOIN marks m ON c.line = m.line AND c.observed_at = m.observed_at JOIN lines l ON c.line = l.line)
-  WHERE position IS NOT NULL AND landed IS NOT NULL
+  WHERE position IS NOT NULL AND landed IS NOT NULL AND {_ONCE}
 ),
+readers AS (SELECT DISTINCT reader, group_id, cluster FROM said WHERE group_id IS NOT NULL),
 {PILES}
 """  # noqa: S608  no value enters the text
 
@@ -216,7 +207,7 @@ SELECT
   (SELECT collect_list(named_struct('line', line, 'hop', hop, 'reader', reader, 'pile', pile, 'observed_at', observed_at,
     'position', position, 'end_position', end_position, 'known_end', known_end)) FROM hops) AS hops,
   (SELECT collect_list(named_struct('line', line, 'spot', spot, 'flow', flow, 'source', source, 'topic', topic,
-    'generation', generation, 'partition', partition, 'target', target, 'newest_landed', newest_landed)) FROM lines) AS lines,
+    'generation', generation, 'partition', partition, 'target', target)) FROM lines) AS lines,
   (SELECT collect_list(named_struct('reader', reader, 'group_id', group_id, 'cluster', cluster)) FROM readers) AS readers
 """  # noqa: S608  no value enters the text
 KNOWN_HOPS = f"""
@@ -246,7 +237,16 @@ records AS (
   SELECT /*+ BROADCAST(b) */ b.pile, r.`offset`, r.timestamp
   FROM {{relays}} r JOIN bounds b ON {_same("r", "b")} AND r.`offset` >= b.lowest AND r.`offset` < b.highest
   LEFT ANTI JOIN withheld_offsets k ON k.pile = b.pile AND k.`offset` = r.`offset`
-)
+),
+newest AS (
+  SELECT {KEY}, max(position) AS newest_landed
+  FROM (
+    SELECT {KEY}, position FROM {{positions}} WHERE kind = 'reached'
+    UNION ALL
+    SELECT {KEY}, position FROM {{later}})
+  GROUP BY {KEY}
+),
+known_lines AS (SELECT l.*, n.newest_landed FROM lines l JOIN newest n ON {_same("l", "n")})
 """  # noqa: S608  no value enters the text
 
 
@@ -257,68 +257,72 @@ def _oldest(column: str) -> str:
     )
 
 
-# Mostly a record stands at the position itself: a join of numbers finds it, and only the rest is sorted.
 LAG = f"""
 WITH {{hops}}, {_RECORDS},
-met AS (
-  SELECT h.*, r.timestamp AS stamp FROM hops h LEFT JOIN records r ON h.pile = r.pile AND h.position = r.`offset`
-),
-holes AS (SELECT DISTINCT pile, position FROM met WHERE stamp IS NULL AND position < known_end),
-laid AS (
+merged_records AS (
   SELECT *, {_oldest("record")} AS oldest, {_oldest("stamp")} AS oldest_stamp
   FROM (
-    SELECT pile, position AS place, 0 AS is_record, CAST(NULL AS BIGINT) AS record, CAST(NULL AS TIMESTAMP) AS stamp FROM holes
+    SELECT line, hop, reader, pile, observed_at, end_position, known_end, position AS place, 0 AS is_record,
+      CAST(NULL AS BIGINT) AS record, CAST(NULL AS TIMESTAMP) AS stamp
+    FROM hops
     UNION ALL
-    SELECT pile, `offset`, 1, `offset`, timestamp FROM records LEFT SEMI JOIN holes USING (pile))
-),
-waits AS (
-  SELECT m.line, m.hop, m.reader, m.observed_at, m.position, m.end_position, m.known_end,
-    IF(m.position < m.known_end, coalesce(m.stamp, IF(o.oldest < m.known_end, o.oldest_stamp, NULL)), NULL) AS waiting_since
-  FROM met m LEFT JOIN (SELECT * FROM laid WHERE is_record = 0) o ON m.pile = o.pile AND m.position = o.place AND m.stamp IS NULL
+    SELECT NULL, NULL, NULL, pile, NULL, NULL, NULL, `offset`, 1, `offset`, timestamp FROM records)
 )
 SELECT observed_at, flow, source, topic, generation, partition, hop, group_id, position, end_position,
   IF(end_position IS NULL, NULL, greatest(end_position - position, 0)) AS offset_lag, waiting_since,
   {TIME_LAG} AS time_lag_ms, cluster
 FROM (
-  SELECT /*+ BROADCAST(l), BROADCAST(g) */ w.observed_at, l.flow, l.source, l.topic, l.generation, l.partition,
-    CASE w.hop WHEN 0 THEN 'landed' WHEN 1 THEN 'republished' ELSE 'consumed' END AS hop, g.group_id,
-    w.position, w.end_position, w.known_end, l.newest_landed AS landed,
-    CASE w.hop WHEN 0 THEN l.source WHEN 1 THEN l.target ELSE g.cluster END AS cluster, w.waiting_since
-  FROM waits w JOIN lines l ON w.line = l.line LEFT JOIN readers g ON w.reader = g.reader)
+  SELECT /*+ BROADCAST(l), BROADCAST(g) */ r.observed_at, l.flow, l.source, l.topic, l.generation, l.partition,
+    CASE r.hop WHEN 0 THEN 'landed' WHEN 1 THEN 'republished' ELSE 'consumed' END AS hop, g.group_id,
+    r.place AS position, r.end_position, r.known_end, l.newest_landed AS landed,
+    CASE r.hop WHEN 0 THEN l.source WHEN 1 THEN l.target ELSE g.cluster END AS cluster,
+    IF(r.place < r.known_end AND r.oldest < r.known_end, r.oldest_stamp, NULL) AS waiting_since
+  FROM merged_records r JOIN known_lines l ON r.line = l.line LEFT JOIN readers g ON r.reader = g.reader
+  WHERE r.is_record = 0)
 """  # noqa: S608  no value enters the text
 
 # Every record between a position and the end counts once: the records from the one on, less those from the other on.
-RPO = f"""
+_COUNTED = f"""
 WITH {{hops}}, {_RECORDS},
 marked AS (
-  SELECT line, observed_at, position, known_end, position AS place, 1 AS sign FROM hops WHERE hop = 1
+  SELECT line, observed_at, position, known_end, end_position, position AS place, 1 AS sign FROM hops WHERE hop = 1
   UNION ALL
-  SELECT line, observed_at, position, known_end, known_end, -1 FROM hops WHERE hop = 1
+  SELECT line, observed_at, position, known_end, end_position, known_end, -1 FROM hops WHERE hop = 1
 ),
 counted AS (
   SELECT *, sum(is_record) OVER (PARTITION BY pile ORDER BY place DESC, is_record DESC {_PRECEDING}) AS records_after,
     {_oldest("record")} AS oldest, {_oldest("stamp")} AS oldest_stamp
   FROM (
-    SELECT line AS pile, observed_at, position, known_end, place, sign, 0 AS is_record,
+    SELECT line AS pile, observed_at, position, known_end, end_position, place, sign, 0 AS is_record,
       CAST(NULL AS BIGINT) AS record, CAST(NULL AS TIMESTAMP) AS stamp
     FROM marked
     UNION ALL
-    SELECT pile, NULL, NULL, NULL, `offset`, NULL, 1, `offset`, timestamp FROM records WHERE pile > 0)
+    SELECT pile, NULL, NULL, NULL, NULL, `offset`, NULL, 1, `offset`, timestamp FROM records WHERE pile > 0)
 ),
 partitions AS (
-  SELECT /*+ BROADCAST(l) */ c.observed_at, l.flow, c.pile, c.known_end, l.newest_landed AS landed, c.position,
+  SELECT /*+ BROADCAST(l) */ c.observed_at, c.pile, c.known_end, c.end_position, l.newest_landed AS landed, c.position,
     sum(c.sign * c.records_after) AS records,
     max(IF(c.sign = 1 AND c.oldest < c.known_end, c.oldest_stamp, NULL)) AS waiting_since
-  FROM counted c JOIN lines l ON c.pile = l.line
+  FROM counted c JOIN known_lines l ON c.pile = l.line
   WHERE c.is_record = 0
-  GROUP BY c.observed_at, l.flow, c.pile, c.known_end, l.newest_landed, c.position
+  GROUP BY c.observed_at, c.pile, c.known_end, c.end_position, l.newest_landed, c.position
+),
+lost AS (
+  SELECT /*+ BROADCAST(l) */ p.observed_at, l.flow, l.source, l.topic, l.generation, l.partition, p.position, p.end_position,
+    CAST(IF(p.position < p.known_end, p.records + greatest(p.known_end - greatest(p.position, p.landed), 0), 0) AS BIGINT) AS records,
+    p.time_lag_ms AS data_ms, p.position >= p.known_end OR p.landed >= p.known_end AS is_exact
+  FROM (SELECT *, {TIME_LAG} AS time_lag_ms FROM partitions) p JOIN lines l ON p.pile = l.line
 )
-SELECT observed_at, flow,
-  CAST(sum(IF(position < known_end, records + greatest(known_end - greatest(position, landed), 0), 0)) AS BIGINT) AS records,
-  IF(count(time_lag_ms) = count(*), max(time_lag_ms), NULL) AS data_ms,
-  min(position >= known_end OR landed >= known_end) AS is_exact
-FROM (SELECT *, {TIME_LAG} AS time_lag_ms FROM partitions) GROUP BY observed_at, flow
 """  # noqa: S608  no value enters the text
+
+RPO = f"""
+{_COUNTED}
+SELECT observed_at, flow, CAST(sum(records) AS BIGINT) AS records,
+  IF(count(data_ms) = count(*), max(data_ms), NULL) AS data_ms, min(is_exact) AS is_exact
+FROM lost GROUP BY observed_at, flow
+"""  # noqa: S608  no value enters the text
+
+LOSS = f"{_COUNTED} SELECT * FROM lost"  # noqa: S608  no value enters the text
 
 LATENCY = f"""
 WITH {_runs("")},

@@ -26,7 +26,8 @@ from itertools import pairwise
 from typing import Any
 
 from mirrorlake.lag.forecast import FEWEST_SAMPLES, CatchUp, RetentionRisk
-from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.moment import Sample, total
+from mirrorlake.lag.objectives import FlowObjectives, objectives_table
 from mirrorlake.model.control import ControlState
 from mirrorlake.render import Sheet, Shown, badge, table
 
@@ -176,6 +177,7 @@ class HopVerdict:
             "eta_reason": self.catch_up.reason,
             "retention_risk": None if risk is None else risk.at_risk,
             "retention_left_ms": None if risk is None else risk.left_ms,
+            "retention_soonest_ms": None if risk is None else risk.soonest_ms,
             "retention_reason": None if risk is None else risk.reason,
         }
 
@@ -201,6 +203,7 @@ class LagVerdict(Shown):
     """
 
     hops: tuple[HopVerdict, ...]
+    objectives: tuple[FlowObjectives, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -227,8 +230,17 @@ class LagVerdict(Shown):
 
     @property
     def is_fine(self) -> bool:
-        """Whether no hop is worse than OK, and retention overtakes none."""
-        return self.verdict <= Verdict.OK and not self.at_risk
+        """Whether no hop is worse than OK, retention overtakes none, and no objective is missed."""
+        return self.verdict <= Verdict.OK and not self.at_risk and not any(one.missed for one in self.objectives)
+
+    @property
+    def rpo_ms(self) -> dict[str, int | None]:
+        """The age of the oldest record that would be lost with the source, by flow; None where it is not known."""
+        return {
+            flow: total(hop.last for hop in hops).time_lag_ms
+            for flow in self.flows
+            if (hops := self.of(flow, "republished"))
+        }
 
     def of(self, flow: str, hop: str) -> list[HopVerdict]:
         """List the verdicts on one hop of a flow."""
@@ -240,6 +252,7 @@ class LagVerdict(Shown):
             "verdict": self.verdict.name,
             "complete": self.complete,
             "flows": {name: verdict.name for name, verdict in self.flows.items()},
+            "objectives": {one.flow: one.as_dict() for one in self.objectives},
             "hops": [hop.as_dict() for hop in self.hops],
         }
 
@@ -247,6 +260,7 @@ class LagVerdict(Shown):
         """List the worst first."""
         if not self.hops:
             return Sheet(title="lag", badge=badge("UNKNOWN"), facts=("nothing was sampled yet",))
+        missed = [f"{one.flow} misses its {' and '.join(one.missed)}" for one in self.objectives if one.missed]
         facts = [f"{name} {verdict.name}" for name, verdict in self.flows.items()]
         if self.complete < 1:
             facts.append(f"{self.complete:.0%} of {len(self.hops)} hops are known")
@@ -255,8 +269,11 @@ class LagVerdict(Shown):
         return Sheet(
             title="lag",
             badge=badge(self.verdict.name),
-            facts=tuple(facts),
-            parts=(table("", _COLUMNS, [_row(hop) for hop in self.hops]),),
+            facts=(*facts, *missed),
+            parts=(
+                *([objectives_table(self.objectives)] if self.objectives else []),
+                table("", _COLUMNS, [_row(hop) for hop in self.hops]),
+            ),
         )
 
 
@@ -298,4 +315,4 @@ def name_pauses(found: LagVerdict, state: ControlState, targets: Mapping[str, st
             pause = state.of_stream(place.flow, target) or state.topics_of(place.flow).get(place.topic)
         return hop if pause is None else replace(hop, reason=f"{pause}; {hop.reason}")
 
-    return LagVerdict(hops=tuple(map(named, found.hops)))
+    return replace(found, hops=tuple(map(named, found.hops)))

@@ -267,6 +267,12 @@ def _flows(figures: Figures) -> list[GaugeMetricFamily]:
     return [
         _family("mirrorlake_verdict", "1 for the verdict that holds, 0 for the others.", ["flow", "verdict"], states),
         _family("mirrorlake_retention_at_risk", "Hops that retention overtakes.", ["flow"], risks),
+        _family(
+            "mirrorlake_retention_left_seconds",
+            "Time until retention deletes the first record that waits, if nothing passed the hop from now on.",
+            ["flow", "hop"],
+            sorted(_retention_left(figures).items()),
+        ),
         _family("mirrorlake_catch_up_seconds", "Time until the target has caught up; +Inf: never.", ["flow"], etas),
         _family(
             "mirrorlake_rpo_seconds",
@@ -274,6 +280,7 @@ def _flows(figures: Figures) -> list[GaugeMetricFamily]:
             ["flow"],
             [((flow,), _seconds(ms)) for flow, ms in figures.rpo_ms.items()],
         ),
+        *_objectives(figures),
         _family(
             "mirrorlake_replication_latency_seconds",
             "Time from a record's timestamp to its target, over the last minutes.",
@@ -285,6 +292,32 @@ def _flows(figures: Figures) -> list[GaugeMetricFamily]:
             ],
         ),
     ]
+
+
+def _retention_left(figures: Figures) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for hop in figures.lag.hops:
+        if hop.retention is not None and hop.retention.soonest_ms is not None:
+            place = hop.place.flow, hop.place.hop
+            found[place] = min(found.get(place, float("inf")), hop.retention.soonest_ms / 1000)
+    return found
+
+
+def _objectives(figures: Figures) -> Iterator[GaugeMetricFamily]:
+    """Show objectives, what is measured beside them, and whether they are met; what is not known has no series."""
+    labels = ["flow", "objective"]
+    rows = [(one.flow, row) for one in figures.lag.objectives for row in one.rows()]
+    wanted = [((flow, name), seconds) for flow, (name, seconds, _, _) in rows]
+    measured = [((flow, name), seconds) for flow, (name, _, seconds, _) in rows]
+    met = [
+        ((flow, name), None if verdict == "unknown" else float(verdict == "met"))
+        for flow, (name, _, _, verdict) in rows
+    ]
+    yield _family("mirrorlake_objective_seconds", "Objective of the flow: rpo, rto.", labels, wanted)
+    yield _family(
+        "mirrorlake_objective_measured_seconds", "RPO now, RTO of the last failover or drill.", labels, measured
+    )
+    yield _family("mirrorlake_objective_met", "1 where the objective is met, 0 where it is missed.", labels, met)
 
 
 def _records(figures: Figures) -> list[GaugeMetricFamily]:

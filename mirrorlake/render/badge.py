@@ -19,9 +19,11 @@ _COLOURS: dict[Mood, str] = {
     "off": "var(--jp-ui-font-color2,#808080)",
 }
 _MOODS: dict[str, Mood] = {
-    **dict.fromkeys(("ok", "equal", "in_step", "exact", "applied", "nothing to change"), "good"),
-    **dict.fromkeys(("warning", "behind", "hold", "held"), "warn"),
-    **dict.fromkeys(("stop", "stall", "rewind", "different", "conflict", "refused", "failed", "parked"), "bad"),
+    **dict.fromkeys(("ok", "equal", "in_step", "exact", "applied", "nothing to change", "met"), "good"),
+    **dict.fromkeys(("warning", "behind", "hold", "held", "expiring"), "warn"),
+    **dict.fromkeys(
+        ("stop", "stall", "rewind", "different", "conflict", "refused", "failed", "parked", "missed"), "bad"
+    ),
     **dict.fromkeys(("missing", "extra", "doubled", "altered", "out_of_order", "not_republished"), "bad"),
     **dict.fromkeys(("paused", "not_started", "empty"), "off"),
 }

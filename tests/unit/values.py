@@ -16,6 +16,7 @@ from mirrorlake.failover.records import TailRecord
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken
 from mirrorlake.failover.tail import TailPart
 from mirrorlake.lag.judge import judge_windows
+from mirrorlake.lag.loss import FlowLoss, Loss
 from mirrorlake.lag.report import Report
 from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
@@ -287,5 +288,6 @@ def every(text: str) -> list[Shown]:
         FlowPreview(flow=text, topics=(TopicPreview(topic=text, verdict="mirrored", remote=text),), others=3),
         Tried(alias=text, ok=False, problem=text, remedy=text),
         lag_verdict(text),
+        Loss(at=NOON, flows=(FlowLoss(flow=text, observed_at=None, reason=text),)),
         report_page(text),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,11 +13,14 @@ import typer
 from mirrorlake.cli.command import Flow, Invocation, command
 from mirrorlake.cli.output import Output
 from mirrorlake.cli.stopping import in_background
+from mirrorlake.config import moment
 from mirrorlake.errors import UsageError
 
 if TYPE_CHECKING:
     from mirrorlake.lag import SampledMoment
 
+# A number in front and no date: how long ago.
+_LENGTH = re.compile(r"\d+(\.\d+)? ?[A-Za-z]+")
 _HOPS = {"landed": 0, "republished": 1, "consumed": 2}
 
 
@@ -33,6 +37,9 @@ def lag(
     flow: Flow = None,
     since: Annotated[
         str | None, typer.Option("--since", help="What was sampled since then, like 1h; a fresh look without it.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="What would have been lost had the sources died then, a time or like 3h.")
     ] = None,
     views: Annotated[
         bool, typer.Option("--views", help="Create the SQL views lag, latency and rpo on a catalog.")
@@ -53,6 +60,11 @@ def lag(
         created = known.create_views()
         cli.document({"views": created})
         cli.say(f"created: {', '.join(created)}")
+        return 0
+    if at is not None:
+        if since is not None or verdict:
+            raise UsageError("--at excludes --since and --verdict", remedy="mirrorlake lag --at 3h")
+        cli.answer(known.loss_at(at if _LENGTH.fullmatch(at) else moment(at)))
         return 0
     if verdict:
         judged = known.verdict()

@@ -21,6 +21,7 @@ from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Flag, Interval, Options, Selection, Settings, Size, masked
 from mirrorlake.config.client.options import check_producer
 from mirrorlake.config.faults import SettingsFault, fault_error, finding_error, raise_any
+from mirrorlake.config.schema.objectives import ObjectivesConfig
 from mirrorlake.config.schema.placement import Placement, read_placement
 from mirrorlake.config.schema.route import Route
 from mirrorlake.config.schema.rules import RuleConfig, check_names, named
@@ -92,6 +93,9 @@ class FlowConfig(Settings):
     mm2: Mm2Config = Field(default_factory=Mm2Config, description="MirrorMaker 2's topics on the target")
     rules: Annotated[tuple[RuleConfig, ...], BeforeValidator(named), AfterValidator(check_names)] = Field(
         default=(), description="what happens to records on their way"
+    )
+    objectives: ObjectivesConfig = Field(
+        default_factory=ObjectivesConfig, description="how much may be lost, and for how long"
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         default="exactly_once", description="delivery on the target"

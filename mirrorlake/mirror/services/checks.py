@@ -111,9 +111,14 @@ class Checks:
             ).runs_text(),
             readers=connections.reader,
             now=connections.now,
-            retention_of=Retention(connections.config, source=connections.source, target=connections.admin),
+            retention_of=self._retention(),
             paused=lambda: connections.control().state(),
+            every=connections.config.sampling.every,
         )
+
+    def _retention(self) -> Retention:
+        connections = self._connections
+        return Retention(connections.config, source=connections.source, target=connections.admin)
 
     def report(self, flow: str | None, *, length: timedelta, verify: bool) -> Report:
         """Report on lag, latency, RPO and verdicts (see `Mirror.report`)."""
@@ -145,6 +150,7 @@ class Checks:
             target=connections.admin,
             readers=connections.reader,
             state=connections.control().state(),
+            retention_of=self._retention(),
         )
 
     def history(self) -> History:

@@ -1,0 +1,180 @@
+"""What would have been lost had a source died at a past moment: records and seconds, by flow and partition.
+
+Law E: what no look covers is unknown and not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from mirrorlake.lag.moment import all_known
+from mirrorlake.render import JsonShown, Sheet, badge, count, duration, table
+
+# A look that comes late, or fails once, still covers the time up to the next one.
+LOOKS_APART = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLoss:
+    """What one source partition had and the target lacked.
+
+    Attributes:
+        records: records that were not on the target, withheld ones left out; None where it is not known.
+        seconds: age of the oldest of them at the moment; 0 where there was none, None where it is not known.
+        is_exact: False while some of them were never landed: each of their offsets counts as a record then.
+        republished: next upstream offset to send then.
+        source_end: end of the partition then.
+        reason: why it is not known.
+    """
+
+    topic: str
+    generation: int
+    partition: int
+    records: int | None
+    seconds: float | None
+    is_exact: bool
+    republished: int
+    source_end: int | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowLoss:
+    """What one flow would have lost, by the look of `observed_at`; None where no look covers the moment, with the reason."""
+
+    flow: str
+    observed_at: datetime | None
+    partitions: tuple[PartitionLoss, ...] = ()
+    reason: str | None = None
+
+    @property
+    def records(self) -> int | None:
+        """The records of all partitions; None where that of one is not known."""
+        return None if self.observed_at is None else all_known(sum, (one.records for one in self.partitions))
+
+    @property
+    def seconds(self) -> float | None:
+        """The age of the oldest record; None where that of one partition is not known."""
+        if self.observed_at is None or any(one.seconds is None for one in self.partitions):
+            return None
+        return max((one.seconds for one in self.partitions if one.seconds is not None), default=0.0)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every record that counts is in the relay."""
+        return self.observed_at is not None and all(one.is_exact for one in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Build the JSON document."""
+        return {
+            "flow": self.flow,
+            "observed_at": None if self.observed_at is None else self.observed_at.isoformat(),
+            "records": self.records,
+            "seconds": self.seconds,
+            "is_exact": self.is_exact,
+            "reason": self.reason,
+            "partitions": [
+                {name: getattr(one, name) for name in PartitionLoss.__dataclass_fields__} for one in self.partitions
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Loss(JsonShown, Sequence[FlowLoss]):
+    """What each flow would have lost had its source died at a moment (see `Lag.loss_at`).
+
+    Example:
+        >>> print(Loss(at=datetime(2026, 1, 1), flows=(FlowLoss(flow="east->central", observed_at=None, reason="nobody looked"),)))
+        loss: ? unknown · 1 of 1 flows not known
+          flow           records  seconds  looked at  why
+          east->central  –        –        –          nobody looked
+    """
+
+    at: datetime
+    flows: tuple[FlowLoss, ...]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.flows[index]
+
+    def __len__(self) -> int:
+        return len(self.flows)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the loss of every flow is known."""
+        return all(flow.records is not None and flow.seconds is not None for flow in self.flows)
+
+    def sheet(self) -> Sheet:
+        """Show flows, and partitions that would have lost something or are not known."""
+        unknown = sum(flow.records is None or flow.seconds is None for flow in self.flows)
+        lost = sum(flow.records or 0 for flow in self.flows)
+        word = "unknown" if unknown else "lost" if lost else "nothing lost"
+        facts = [f"{unknown} of {len(self.flows)} flows not known"] if unknown else []
+        facts += [f"{count(lost)} records"] if lost else []
+        flows = [
+            (
+                flow.flow,
+                flow.records,
+                _span(flow.seconds),
+                flow.observed_at,
+                flow.reason or ("" if flow.is_exact else "at most: some were never landed"),
+            )
+            for flow in self.flows
+        ]
+        rows = [
+            (flow.flow, f"{one.topic}-{one.partition}", one.records, _span(one.seconds), one.reason or "")
+            for flow in self.flows
+            for one in flow.partitions
+            if one.records != 0 or one.seconds is None
+        ]
+        return Sheet(
+            title=f"had the sources died at {self.at.isoformat()}",
+            badge=badge(word, "off" if unknown else "warn" if lost else "good"),
+            facts=tuple(facts),
+            parts=(
+                table("", ["flow", "records", "age of the oldest", "looked at", "why"], flows),
+                *([table("", ["flow", "partition", "records", "age of the oldest", "why"], rows)] if rows else []),
+            ),
+        )
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else duration(seconds * 1000)
+
+
+def loss_of_flow(name: str, rows: Iterable[Any], *, at: datetime, apart: timedelta) -> FlowLoss:
+    """Choose each partition's newest row up to a moment, of the columns of `sql.LOSS`; older ones than `apart` cover nothing.
+
+    Between the look and the moment records may have come and gone: a look tells its own moment exactly.
+    """
+    found = [row for row in rows if row.observed_at <= at]
+    newest = max((row.observed_at for row in found), default=None)
+    if newest is None or at - newest > apart:
+        said = "nobody looked in the {} before" if newest is None else "the last look was {} before"
+        why = said.format(duration(apart if newest is None else at - newest))
+        return FlowLoss(flow=name, observed_at=None, reason=why)
+    parts = []
+    for row in sorted(
+        (r for r in found if r.observed_at == newest), key=lambda r: (r.topic, r.generation, r.partition)
+    ):
+        is_known = row.end_position is not None
+        parts.append(
+            PartitionLoss(
+                topic=row.topic,
+                generation=row.generation,
+                partition=row.partition,
+                records=row.records if is_known else None,
+                seconds=row.data_ms / 1000 if is_known and row.data_ms is not None else None,
+                is_exact=is_known and row.is_exact,
+                republished=row.position,
+                source_end=row.end_position,
+                reason=None if is_known else "the source did not answer",
+            )
+        )
+    unknown = [one for one in parts if one.reason]
+    missing = any(one.seconds is None for one in parts)
+    reason = unknown[0].reason if unknown else "the oldest record that waited was never landed" if missing else None
+    return FlowLoss(flow=name, observed_at=newest, partitions=tuple(parts), reason=reason)
