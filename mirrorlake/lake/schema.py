@@ -97,7 +97,11 @@ OFFSET_MAP = TableSchema(
     },
     properties={
         **_APPEND_ONLY,
-        "delta.dataSkippingStatsColumns": "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq",
+        # Upkeep sorts by these, too, in this order: by source first.
+        "delta.dataSkippingStatsColumns": (
+            "flow,source_topic,source_partition,first_upstream,last_upstream,lane,ledger_seq,"
+            "target_topic,target_partition,first_downstream"
+        ),
     },
 )
 

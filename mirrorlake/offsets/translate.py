@@ -166,16 +166,26 @@ def _explained(lake: Lake, flow: FlowConfig, source: SourcePartition, offset: in
     return replace(hole, kind=next((kind for kind in GAP_KINDS if kind in kinds), None))
 
 
+# Longer than most runs, and short beside a day of a busy partition.
+_NEAR = 1_000_000
+
+
 def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, offset: int) -> Translation:
     """Find which upstream record stands at a downstream offset; `topic` is the remote topic."""
     kept = lives_of(lake, [flow])
     values: dict[str, Any] = {"flow": flow.name, "topic": topic, "partition": partition}
     mine = "FROM {offset_map} WHERE flow = :flow AND target_topic = :topic AND target_partition = :partition"
-    ranked = (
-        "SELECT *, row_number() OVER (PARTITION BY first_downstream > :offset ORDER BY abs(first_downstream - :offset)) "
-        f"AS rank {mine} AND ({kept.standing_sql()})"
-    )
-    rows = lake.ask(f"SELECT * FROM ({ranked}) WHERE rank = 1", offset=offset, **values)  # noqa: S608
+    standing = f"SELECT * {mine} AND ({kept.standing_sql()}) AND first_downstream"
+    rows = []
+    for side, bound, nearest in (
+        (f"{standing} <= :offset", f" AND first_downstream >= {offset - _NEAR}", "first_downstream DESC"),
+        (f"{standing} > :offset", f" AND first_downstream <= {offset + _NEAR}", "first_downstream"),
+    ):
+        # A month of runs is read only where none begins near by.
+        order = f" ORDER BY {nearest} LIMIT 1"
+        rows += lake.ask(side + bound + order, offset=offset, **values) or lake.ask(
+            side + order, offset=offset, **values
+        )
     found = standing_at([to_run(row) for row in rows], offset)
     fallen = kept.fallen_sql() if isinstance(found, UnknownPartition) else None
     if fallen is not None and lake.ask(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):

@@ -30,7 +30,7 @@ from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.maintenance.compaction import compact_relay
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
-from mirrorlake.offsets.translate import translate_offset
+from mirrorlake.offsets.translate import translate_back, translate_offset
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 # A lane that commits four times a second writes so many runs a day.
@@ -168,8 +168,19 @@ def _map() -> None:
                 found = translate_offset(lake, FLOW, topic="orders", partition=0, offset=asked)  # noqa: B023
                 assert getattr(found, "offset", None) == asked  # noqa: B023
 
+            def look_back() -> None:
+                found = translate_back(lake, FLOW, topic="east.orders", partition=0, offset=asked)  # noqa: B023
+                assert getattr(found, "offset", None) == asked  # noqa: B023
+
             size = sum(path.stat().st_size for path in Path(upkeep.path).glob("*.parquet"))
-            _say(days=days, runs=RUNS_A_DAY * days, files=len(upkeep.live()), mb=size >> 20, look_up=_cost(look_up))
+            _say(
+                days=days,
+                runs=RUNS_A_DAY * days,
+                files=len(upkeep.live()),
+                mb=size >> 20,
+                look_up=_cost(look_up),
+                look_back=_cost(look_back),
+            )
 
 
 def _upkeep() -> None:
