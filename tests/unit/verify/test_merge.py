@@ -246,3 +246,24 @@ def test_runs_are_taken_apart_at_their_holes() -> None:
         (30, 200, 2, 8),
     ]
     assert places.downstream_within(101, 106).upstream_within(Spans([(0, 19)])).records == 5
+
+
+@pytest.mark.law("C")
+def test_law_c_the_digest_tells_null_from_empty_and_one_place_from_another() -> None:
+    def text(*rows: Row) -> str:
+        digest = Digest()
+        digest.add(np.array([row[0] for row in rows]), content_of(batch(rows)))
+        return digest.text()
+
+    plain: Row = (0, 5, b"", b"", None)
+    others: list[Row] = [
+        (1, 5, b"", b"", None),
+        (0, 6, b"", b"", None),
+        (0, 5, None, b"", None),
+        (0, 5, b"", None, None),
+        (0, 5, b"", b"", (("h", None),)),
+        (0, 5, b"", b"", (("h", b""),)),
+        (0, 5, b"", b"", (("h", b""), ("h", b""))),
+    ]
+    assert len({text(plain), *map(text, others)}) == len(others) + 1
+    assert text((0, 5, b"a", b"bc", None)) != text((0, 5, b"ab", b"c", None))
