@@ -239,8 +239,9 @@ class SessionRelay:
         for first in range(span.first, span.end, _AT_ONCE):
             part = self._part(source, OffsetSpan(first, min(first + _AT_ONCE, span.end)))
             rows = part.sort("offset", "landed_at").select(*ALL_COLUMNS).toArrow().combine_chunks()
-            offsets = rows.column("offset").to_numpy()
-            fresh = np.concatenate(([True], np.diff(offsets) > 0))[: len(offsets)]
+            if not len(rows):
+                continue
+            fresh = np.concatenate(([True], np.diff(rows.column("offset").to_numpy()) > 0))
             yield from (rows if fresh.all() else rows.filter(pa.array(fresh)).combine_chunks()).to_batches()
 
     def doubled(self) -> Iterable[SourcePartition]:
