@@ -103,7 +103,10 @@ class ProvenWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What a unit found; `copies` are places of `found` whose record stands elsewhere in the same partition, too."""
+    """What a unit found; `copies` are places of `found` whose record stands elsewhere in the same partition, too.
+
+    `matched` and `read` count, by feed, the records that were found equal and those that the relay gave.
+    """
 
     unit: Unit
     found: tuple[Mismatch, ...]
@@ -113,6 +116,7 @@ class Compared:
     doubts: tuple[Doubts, ...]
     explained: tuple[Counter[str], ...]
     matched: tuple[int, ...]
+    read: tuple[int, ...]
 
 
 Rows = Callable[[FeedWork], Iterator[pa.RecordBatch]]
@@ -181,6 +185,7 @@ def _compare(unit: Unit, rows: Rows, tell: Callable[[int], None]) -> Compared:
         doubts=tuple(merge.doubts),
         explained=tuple(merge.explained),
         matched=tuple(merge.matched),
+        read=tuple(feed.read for feed in feeds),
     )
 
 
