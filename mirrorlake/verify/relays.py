@@ -67,8 +67,8 @@ class Relay(Protocol):
     def doubled(self) -> Iterable[SourcePartition]:
         """List the partitions that hold a record more than once."""
 
-    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> None:
-        """Learn how many records `rows` gave for a whole range, each once."""
+    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> Sequence[int]:
+        """Learn how many records `rows` gave for a whole range, each once; return the offsets that stand there twice."""
 
 
 class Relays:
@@ -162,15 +162,20 @@ class FolderRelay:
         """List the partitions that hold a record more than once."""
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
-    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> None:
+    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> Sequence[int]:
         """Find doubles within a file that has holes, too: its statistics cannot tell the two apart."""
         files = self.files(source, span)
         are_whole = all(file.first_offset >= span.first and file.last_offset < span.end for file in files)
-        if are_whole and sum(file.records for file in files) > records:
+        if are_whole and sum(file.records for file in files) == records:
+            return ()
+        offsets, copies = np.unique(self.offsets(source, span), return_counts=True)
+        doubled: list[int] = offsets[copies > 1].tolist()
+        if doubled:
             with self._lock:
                 held = self._landed[source]
-                records = len(np.unique(self.offsets(source, held.span)))
-                self._landed[source] = replace(held, records=records)
+                count = len(np.unique(self.offsets(source, held.span)))
+                self._landed[source] = replace(held, records=count)
+        return doubled
 
 
 def rows_of_files(files: Sequence[RelayFile], span: OffsetSpan) -> Iterator[pa.RecordBatch]:
@@ -261,8 +266,9 @@ class SessionRelay:
         """List the partitions that hold a record more than once."""
         return [source for source, held in self.landed.items() if held.rows > held.records]
 
-    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> None:
+    def gave(self, source: SourcePartition, span: OffsetSpan, records: int) -> Sequence[int]:  # noqa: ARG002
         """Learn nothing: distinct offsets were counted."""
+        return ()
 
     def _part(self, source: SourcePartition, span: OffsetSpan) -> DataFrame:
         return self._frame.where(

@@ -96,8 +96,8 @@ def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Ca
         results = compared(units, rows=lambda feed: side.relay.rows(feed.source, feed.span), admin=admin, tell=tell)
         hop.add(results, where="relay")
         for result in results:
-            for feed, read in zip(result.unit.feeds, result.read, strict=True):
-                side.relay.gave(feed.source, feed.span, read)
+            for feed, read, doubts in zip(result.unit.feeds, result.read, result.doubts, strict=True):
+                doubts.add(side.relay.gave(feed.source, feed.span, read))
             hop.proofs += _proofs(side, result, due, landed, scope)
     return hop
 
