@@ -31,6 +31,7 @@ def test_a_job_hands_its_arguments_on(
         "failback": ["--flow", "east->central"],
         "cutover": ["--flow", "east->central"],
         "drill": ["--flow", "east->central"],
+        "erase": ["--source", "east", "--topic", "orders", "--reason", "request 1", "--key", "ada"],
         "restore": ["--source", "east", "--topics", "orders", "--at", "-2h", "--into", "scratch"],
     }.get(job.stem, [])
     monkeypatch.setattr(sys, "argv", [str(job), *extra, "--conf", str(tmp_path / "missing.yml")])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -108,7 +109,11 @@ class Drills:
         # What production runs on needs no sandbox.
         from mirrorlake.sandbox import KafkaCluster
 
-        with KafkaCluster(_ALIAS) as broker:
+        # Deleted here: a command leaves its process before finalizers run, and each drill is a copy of the flow.
+        with (
+            TemporaryDirectory(prefix=f"{_ALIAS}-", ignore_cleanup_errors=True) as folder,
+            KafkaCluster(_ALIAS, directory=folder) as broker,
+        ):
             yield _ALIAS, ClusterConfig.model_validate({"bootstrap_servers": broker.bootstrap_servers})
             broker.kill()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -346,6 +347,7 @@ def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(world: World) ->
     assert drilled.returncode == 0, drilled.stdout + drilled.stderr
     found = json.loads(drilled.stdout)
     assert found["passed"]
+    assert not list(Path(tempfile.gettempdir()).glob("mirrorlake-drill-*")), "the scratch broker's copy is gone"
     assert found["records"] == found["failover"]["proof"]["verified"] == 3 * EACH
     assert found["rto_s"] > 0
     assert {row["group"] for row in found["failover"]["groups"]} == set(world.groups)
