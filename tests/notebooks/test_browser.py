@@ -109,7 +109,7 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     expect(page.locator(".ml-recovery-objectives")).to_contain_text(orders)
     expect(page.locator(".ml-recovery-drills")).to_contain_text("No drill of this flow")
     page.locator(".ml-recovery-drill").click()
-    expect(page.locator(".ml-recovery-drills tr", has_text="RPO")).to_be_visible(timeout=300_000)
+    expect(page.locator(".ml-recovery-drills tr", has_text="RPO:")).to_be_visible(timeout=300_000)
     expect(page.locator(".ml-recovery-drilled")).to_contain_text("6 records verified")
     expect(page.locator(".ml-recovery-cutover")).to_be_disabled()
     expect(page.locator(".ml-errors")).to_be_hidden()

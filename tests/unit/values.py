@@ -22,6 +22,7 @@ from mirrorlake.lag.series import LagPoint, LatencyPoint, RpoPoint
 from mirrorlake.lag.status import FlowStatus, PartitionStatus, Status
 from mirrorlake.lag.verdict import LagVerdict
 from mirrorlake.lake import RangeProof
+from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.results import Compacted, KeptTable, Maintained, TrimmedLedger
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
@@ -44,12 +45,21 @@ from mirrorlake.model.offset_map import (
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change, Note, Plan
 from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.replay import Definition, Span, TopicThen
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
 from mirrorlake.records.record import LandedIn as InRelay
 from mirrorlake.records.record import Missing, Origin, Outcome, Page, Passport, SideBySide
 from mirrorlake.render import Shown
+from mirrorlake.replay.plan import ReplayPlan, ReplayResult
+from mirrorlake.replay.proof import Proof
+from mirrorlake.replay.replay import Replay
+from mirrorlake.replay.replays import Leave
+from mirrorlake.replay.restore import Restore
+from mirrorlake.replay.restored import RestorePlan, RestoreReport
+from mirrorlake.replay.target import Refusal
+from mirrorlake.replay.then import GroupThen
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair
 from mirrorlake.verify.report import ProofReport
@@ -202,6 +212,55 @@ def failed_back(text: str) -> FailbackReport:
     )
 
 
+def replays(text: str) -> list[Shown]:
+    """Return a replay and a restore, planned and done, with one row of everything."""
+    source, wrong = (
+        SourcePartition(text, 1, 0),
+        Difference(where="target", problem="missing", topic=text, partition=0, offset=7),
+    )
+    definition = Definition(
+        name=text,
+        asked={},
+        source=text,
+        target=text,
+        into=text,
+        topics=(TopicThen(name=text, partitions=2, configs={text: text}),),
+        spans=(Span(topic=text, generation=1, partition=0, first=5, end=14, records=9, oldest_ms=0, newest_ms=1),),
+        planned_at_ms=0,
+        predicates=((text, text),),
+        through=text,
+    )
+    made = Change(where=text, kind="topic", name=text, action="create", before=None, after={text: text}, reason=text)
+    refusal = Refusal(why=text, remedy=text, flag=text)
+    plan = ReplayPlan(definition=definition, changes=(made,), refusals=(refusal,), notes=(text,))
+    whole = RestorePlan(records=plan, at=NOON, acls=(made,), groups=(GroupThen(text, source, 7),), notes=(text,))
+    unused: Any = None
+    return [
+        plan,
+        Replay(unused, plan, leave=Leave()),
+        ReplayResult(name=text, sent=3, records=9),
+        Proof(name=text, verified=3, differences=(wrong,)),
+        whole,
+        Restore(unused, whole, leave=Leave()),
+        RestoreReport(name=text, at=NOON, topics=1, records=9, differences=(wrong,), held=(text,)),
+    ]
+
+
+def erasure(text: str) -> Erasure:
+    """Return an erasure with one row of everything."""
+    return Erasure(
+        source=text,
+        topic=text,
+        by=text,
+        reason=text,
+        planned=False,
+        parts=(ErasedPart(source=SourcePartition(text, 1, 0), records=2, first_offset=5, last_offset=7),),
+        targets=(OnTarget(flow=text, target=text, topic=text, passed=1, unsent=1, keeps=text),),
+        removal=text,
+        deleted_files=(text,),
+    )
+
+
 def every(text: str) -> list[Shown]:
     """Return one value of each kind, with `text` wherever text may come from others."""
     place, pause = (
@@ -290,4 +349,6 @@ def every(text: str) -> list[Shown]:
         lag_verdict(text),
         Loss(at=NOON, flows=(FlowLoss(flow=text, observed_at=None, reason=text),)),
         report_page(text),
+        erasure(text),
+        *replays(text),
     ]
