@@ -1,0 +1,1 @@
+"""The calls of a `Mirror`, by subject; services do the work."""

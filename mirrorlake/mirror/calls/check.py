@@ -1,0 +1,143 @@
+"""Ask a mirror where it stands, and prove it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from mirrorlake import doctor
+from mirrorlake.config import length_of
+from mirrorlake.lag import Lag, Report, Status
+from mirrorlake.model.verify import VerifyReports
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mirrorlake.doctor import Findings
+    from mirrorlake.topics import History
+    from mirrorlake.tracking import Tracker
+    from mirrorlake.verify import ProofReport
+from mirrorlake.mirror.calls.core import CoreCalls
+
+
+class CheckCalls(CoreCalls):
+    """Tell where a mirror stands, and prove it."""
+
+    def status(self, flow: str | None = None) -> Status:
+        """Return per flow where each partition stands.
+
+        Raises:
+            ClusterError: a source or a target does not answer.
+        """
+        return self._services.checks.status(flow)
+
+    def verify(
+        self,
+        flow: str | None = None,
+        *,
+        full: bool = False,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        sample: float | None = None,
+    ) -> VerifyReports:
+        """Compare source, relay and target of each flow at a fixed cut, by count and by content.
+
+        What an earlier verification proved is not read again. Flows may go on running: what they land and republish meanwhile
+        is beyond the cut and not compared.
+
+        Args:
+            flow: compare this one only.
+            full: compare what is proven, too: a record that changed after its proof is found by this alone.
+            since: records with a timestamp from this time on, as ISO 8601 with a zone; None from the first.
+            until: records with a timestamp before this time; None to the last.
+            sample: percent of the records, chosen by chance; what a sample finds equal does not count as proven.
+
+        Raises:
+            UsageError: a time or the sample is none.
+            ClusterError: a cluster does not answer.
+
+        Example:
+            >>> mirror.verify(full=True, sample=1).equal  # doctest: +SKIP
+            True
+        """
+        return self._services.checks.verify(flow, full=full, since=since, until=until, sample=sample)
+
+    def proof_report(self, verification: str) -> ProofReport:
+        """Make a report of one verification to be signed off: ranges, digests, topic ids and table versions, with a fingerprint.
+
+        It is made of the table `proofs`, so it can be made again later; counts and differences are in it where this object
+        made the verification.
+
+        Raises:
+            UsageError: there was no such verification, or it found nothing new to prove.
+
+        Example:
+            >>> mirror.proof_report(mirror.verify(full=True).verification).write("proof.html")  # doctest: +SKIP
+        """
+        return self._services.checks.proof_report(verification)
+
+    def doctor(self) -> Findings:
+        """Look at every layer the mirror stands on; changes nothing."""
+        connections = self._connections
+        return doctor.examine(
+            self.config,
+            sources=connections.sources(),
+            admins=connections.admins(),
+            lake=connections.lake,
+            held=self._services.streams.held,
+            now=connections.now(),
+        )
+
+    @property
+    def lag(self) -> Lag:
+        """The lag of each hop of each flow, now and over time, in offsets and in time (see `Lag`)."""
+        return self._services.checks.lag(self.config.flows)
+
+    def lag_of(self, flow: str) -> Lag:
+        """Return the lag of each hop of a flow (see `Lag`)."""
+        return self[flow].lag
+
+    def create_views(self, *, days: int = 7) -> list[str]:
+        """Create the SQL views `lag`, `latency` and `rpo` over some days; on a path they last as long as the session.
+
+        Example:
+            >>> mirror.create_views(days=30)  # doctest: +SKIP
+            >>> spark.sql("SELECT * FROM lag WHERE hop = 'republished' ORDER BY observed_at DESC")  # doctest: +SKIP
+        """
+        return self.lag.create_views(days=days)
+
+    def report(self, *, since: str | timedelta = "24h", flow: str | None = None, verify: bool = False) -> Report:
+        """Report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
+
+        It holds the last verification of this `Mirror`, if any; `verify` compares source, relay and target first.
+
+        Raises:
+            UsageError: the settings have no such flow, or `since` is not a time.
+            ClusterError, StoreError: with `verify`, a cluster does not answer; the lake failed.
+
+        Example:
+            >>> mirror.report(since="7d", verify=True).write("report.html")  # doctest: +SKIP
+        """
+        return self._services.checks.report(flow, length=length_of(since), verify=verify)
+
+    @property
+    def history(self) -> History:
+        """The history of the clusters, which also plans the way back to an earlier state."""
+        return self._services.checks.history()
+
+    @property
+    def tracking(self) -> Tracker:
+        """What logs verifications as MLflow runs: how many were `logged`, and how many `failures` were passed over."""
+        return self._services.checks.tracker
+
+    def runs(self, *, kind: str | None = None, flow: str | None = None, newest: int = 100) -> pd.DataFrame:
+        """Return logged runs as a pandas frame, newest first: figures in columns, parameters in `param.*`.
+
+        Raises:
+            UsageError: runs are not logged; says why.
+            StoreError: the tracking store cannot be read.
+
+        Example:
+            >>> mirror.runs(flow="east->central")[["began_at", "equal", "records_per_second"]]  # doctest: +SKIP
+        """
+        return self._services.checks.runs(kind=kind, flow=flow, newest=newest)

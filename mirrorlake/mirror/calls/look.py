@@ -1,0 +1,211 @@
+"""Look into records and offsets of a mirror."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake import records
+from mirrorlake.config import length_of
+from mirrorlake.config.schema import ClusterConfig, NameMatcher
+from mirrorlake.errors import TopicDenied
+from mirrorlake.mirror.flow import Offsets
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.offset_map import Translation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from mirrorlake.offsets import MovedPositions
+    from mirrorlake.records import Anchor, Page, Passport, SideBySide
+from mirrorlake.mirror.calls.core import CoreCalls
+
+
+class LookCalls(CoreCalls):
+    """Find records, and their counterparts."""
+
+    def translate(
+        self,
+        flow: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        generation: int | None = None,
+        reverse: bool = False,
+    ) -> Translation:
+        """Return the exact counterpart of an offset, or why there is none (see `Offsets`).
+
+        With `reverse`, `topic` is the remote topic (its source's name is understood too) and `offset` a downstream one.
+        """
+        offsets = Offsets(self._services, flow)
+        if reverse:
+            return offsets.translate_back(topic, partition, offset)
+        return offsets.translate(topic, partition, offset, generation=generation)
+
+    def translate_table(self, flow: str, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+        """Return a table of offsets with the counterpart of each, or why it has none (see `Offsets.translate_table`)."""
+        return self[flow].offsets.translate_table(offsets, reverse=reverse)
+
+    def move_positions(self, flow: str, document: Any) -> MovedPositions:
+        """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
+        return self[flow].offsets.move_positions(document)
+
+    def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
+        """Return the `startingOffsets` of a Spark query at the target (see `Offsets.move_spark_query`)."""
+        return self[flow].offsets.move_spark_query(checkpoint_location)
+
+    def browse(
+        self,
+        cluster: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int | None = None,
+        at: datetime | None = None,
+        relay: bool = False,
+        generation: int | None = None,
+        count: int = 20,
+        max_bytes: int = 2**20,
+    ) -> Page:
+        """Return records of one partition as they stand on a cluster, or as they were landed from it; commits nothing (law H).
+
+        Args:
+            cluster: the alias of a source or a target; of a lake cluster the relay is read.
+            topic: the topic, as it is called there.
+            partition: the partition.
+            offset: first offset wanted; the newest records without it and without `at`.
+            at: or the first record at or after a time, which knows its zone.
+            relay: read the relay of the cluster instead.
+            generation: the life of a topic that was created again, in the relay; None for the newest.
+            count: the most records, 1 to 1 000.
+            max_bytes: the most bytes of keys, values and headers; one record is always given.
+
+        Raises:
+            UsageError: the partition does not exist, or nothing of it was landed.
+            TopicDenied: the settings say that the topic never leaves the cluster, not to a screen either.
+            ClusterError: the cluster does not answer.
+
+        Example:
+            >>> mirror.browse("central", "east.orders", 0, offset=1139, count=5)  # doctest: +SKIP
+        """
+        settings, where = self._visible(cluster, topic), TopicPartition(topic, partition)
+        seek = records.Seek(offset=offset, at=at, count=count, max_bytes=max_bytes)
+        if relay or settings.is_lake:
+            self._connections.create_tables()
+            return records.browse_relay(self.lake, cluster, where, seek, generation=generation)
+        return records.browse_cluster(self.admin(cluster), self._connections.reader_options(cluster), where, seek)
+
+    def _visible(self, cluster: str, topic: str) -> ClusterConfig:
+        settings = self.config.cluster(cluster)
+        if NameMatcher(self.config.never_leave(cluster)).matches(topic):
+            raise TopicDenied(
+                f"the settings say that {topic} never leaves {cluster}",
+                consequence="its records are not shown either",
+                remedy=f"look at it on {cluster} itself, or take it out of clusters.{cluster}.never_leave",
+                topic=topic,
+            )
+        return settings
+
+    def side_by_side(
+        self,
+        flow: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        anchor: Anchor = "source",
+        offset: int | None = None,
+        at: datetime | None = None,
+        count: int = 20,
+    ) -> SideBySide:
+        """Return the same records on source, relay and target of a flow; a side that cannot be read is noted.
+
+        Args:
+            flow: the flow's name.
+            topic: the source topic.
+            partition: the partition on the anchor's side.
+            anchor: the side that `offset` or `at` is meant on: source, relay or target.
+            offset: first offset wanted there; the newest records without it and without `at`.
+            at: or the first record at or after a time.
+            count: the most records of each side, 1 to 1 000.
+
+        Raises:
+            UsageError, TopicDenied, ClusterError: as `browse`, of the anchor's side.
+        """
+        where = TopicPartition(topic, partition)
+        return records.read_side_by_side(
+            self.lake, self.config.flow(flow), where, browser=self, anchor=anchor, offset=offset, at=at, count=count
+        )
+
+    def passport(
+        self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None
+    ) -> Passport:
+        """Return where one record stands everywhere, or why it does not, from its coordinates on any side (law E).
+
+        The coordinates hold on `cluster`, a source or a target, where the topic may have another name. `generation` is the life
+        of a source topic that was created again; None is the newest that holds the offset.
+
+        Raises:
+            UsageError: the settings have no such cluster.
+            TopicDenied: the settings say that the topic never leaves the cluster.
+
+        Example:
+            >>> print(mirror.passport("central", "east.orders", 0, 1139))  # doctest: +SKIP
+        """
+        self._visible(cluster, topic)
+        self._connections.create_tables()
+        registry = records.Registry(self.lake, self._connections)
+        return registry.passport(cluster, TopicPartition(topic, partition), offset, generation=generation)
+
+    def conflicts(self, topic: str, *, within: str | timedelta = "5 minutes") -> DataFrame:
+        """Return the records with one key that two regions wrote within a time, in pairs.
+
+        `topic` is its name on the sources where its records were produced; `within` bounds the time between two timestamps.
+
+        Raises:
+            UsageError: fewer than two sources of the settings carry the topic, or `within` is not a time.
+
+        Example:
+            >>> mirror.conflicts("orders", within="5 minutes").show()  # doctest: +SKIP
+        """
+        return records.key_conflicts(self.lake, self.config.flows, topic, within=length_of(within))
+
+    def sql(self, query: str, **values: Any) -> DataFrame:
+        """Return the answer to a SQL query over the lake; tables have names, whatever their paths are.
+
+        `records` are the records of all sources, with `source`, `key_text` and `value_text`; `relay_east` is the relay of
+        `east`; side tables (`offset_map`, `gaps`, `positions`, …) have their own names. They are temporary views of the
+        session, which hide a table of yours with the same name.
+
+        A marker `:topic` in the query stands for the argument `topic` of `values`.
+
+        Raises:
+            UsageError: a table does not exist yet.
+
+        Example:
+            >>> mirror.sql("SELECT topic, count(*) FROM records GROUP BY topic").show()  # doctest: +SKIP
+        """
+        return records.run_sql(self.lake, self.config.sources, query, values)
+
+    def json_view(
+        self, topic: str, *, name: str | None = None, schema: str | None = None, newest: int = 10_000
+    ) -> DataFrame:
+        """Make a view of a source topic with the members of its JSON values, and return it: `value.amount`.
+
+        Columns: `source`, `topic`, `generation`, `partition`, `offset`, `timestamp`, `timestamp_type`, `landed_at`, `key`
+        (text), `value` (null for tombstones and what is not a JSON object) and `value_text`. It shows what is in the relays when it
+        is asked, under the same name in SQL cells and in `sql`, as long as the session lives.
+
+        Args:
+            topic: the source topic.
+            name: of the view; the topic's with `_` for what SQL would have quoted.
+            schema: the type of the values, as `STRUCT<amount: DOUBLE>`; else that of the newest records.
+            newest: how many records decide about the type.
+
+        Raises:
+            UsageError: no record of the topic holds a JSON object, and no schema is given.
+
+        Example:
+            >>> mirror.json_view("sales").select("value.customer").show()  # doctest: +SKIP
+        """
+        return records.json_view(self.lake, self.config.sources, topic, name=name, schema=schema, newest=newest)

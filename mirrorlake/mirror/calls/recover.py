@@ -1,0 +1,272 @@
+"""Recover by a mirror: fail over and back, replay, restore; keep its relays well."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from mirrorlake import verify
+from mirrorlake.config import length_of
+from mirrorlake.maintenance import Erasure, Maintained, Selector
+from mirrorlake.replay import Leave
+
+if TYPE_CHECKING:
+    from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
+    from mirrorlake.replay import Replay, Restore
+    from mirrorlake.verify import Repair
+from mirrorlake.mirror.calls.core import CoreCalls
+
+
+class RecoverCalls(CoreCalls):
+    """Fail over and back, replay and restore, and keep relays well."""
+
+    def failover(
+        self,
+        flow: str,
+        *,
+        groups: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unproven: bool = False,
+        fence_source: str | None = None,
+        report: bool = False,
+    ) -> FailoverReport:
+        """Fail a flow over (see `FlowHandle.failover`)."""
+        return self[flow].failover(
+            groups=groups, dry_run=dry_run, unproven=unproven, fence_source=fence_source, report=report
+        )
+
+    def failback(
+        self,
+        flow: str,
+        *,
+        tail: str | None = None,
+        groups: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unproven: bool = False,
+    ) -> FailbackReport:
+        """Fail a flow back (see `FlowHandle.failback`)."""
+        return self[flow].failback(tail=tail, groups=groups, dry_run=dry_run, unproven=unproven)
+
+    def cutover(self, flow: str, *, commit: bool = False, back: bool = False) -> CutoverReport:
+        """Go on with the cutover of a flow (see `FlowHandle.cutover`)."""
+        return self[flow].cutover(commit=commit, back=back)
+
+    def drill(
+        self,
+        flow: str,
+        *,
+        into: str | None = None,
+        every: str | timedelta | None = None,
+        stop: threading.Event | None = None,
+        tell: Callable[[DrillReport], None] = lambda _: None,
+    ) -> DrillReport | None:
+        """Rehearse a failover of a flow (see `FlowHandle.drill`), with `every` again and again until `stop` is set."""
+        if every is None:
+            return self[flow].drill(into=into)
+        length_s = length_of(every).total_seconds()
+        self._services.drills.every(flow, length_s, into=into, stop=stop or threading.Event(), tell=tell)
+        return None
+
+    def replay(
+        self,
+        *,
+        source: str | None = None,
+        topic: str | None = None,
+        into: str = "",
+        start: str | datetime = "",
+        end: str | datetime = "",
+        partitions: Iterable[int] = (),
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        keys: Iterable[str] = (),
+        headers: Mapping[str, str] = MappingProxyType({}),
+        where: str = "",
+        generation: int | None = None,
+        timestamps: str = "original",
+        through: str = "",
+        rate: str = "",
+        name: str | None = None,
+        append: bool = False,
+        accept_expiry: bool = False,
+        hold_retention: bool = False,
+    ) -> Replay:
+        """Plan to send records of the relay once more, into any topic or file; nothing is sent before `Replay.run`.
+
+        The relay alone is read: the source may be gone, and its retention long past. Each record is sent once, in upstream
+        order, into its partition's number (laws D and F): a replay that was killed goes on with the same call, or with its
+        `name` alone, and one that is done sends nothing. The flow's rules do not apply, unless `through` says so.
+
+        Args:
+            source: the alias of the cluster whose relay is read.
+            topic: the source topic.
+            into: `central:orders.replayed`, or `parquet:PATH`; without it, `Replay.pandas`, `arrow` and `frame` give the records.
+            start: only records with a timestamp at or after it: a time (UTC without a zone), or how long ago, like `-2h`.
+            end: only records before it.
+            partitions: only these source partitions.
+            from_offset: only records at or after this upstream offset.
+            to_offset: only records before this upstream offset.
+            keys: only records with one of these keys.
+            headers: only records with all of these headers.
+            where: only records for which this predicate is true; it is written as in a flow's rules (docs/rules.md).
+            generation: the life of a topic that was created again; the newest without it.
+            timestamps: original, shifted (they end at now and keep their distances) or now.
+            through: a flow whose rules the records go through.
+            rate: at most so much: `10MB/s` or `5000 records/s`.
+            name: of the replay; without it, one that follows from what is asked.
+            append: send into a topic that holds other records.
+            accept_expiry: send although the target's retention deletes records at once.
+            hold_retention: make the topic without an end of its records (retention.ms=-1).
+
+        Raises:
+            UsageError: the range is not in the relay, or something that is named does not exist.
+            SafetyError: the name belongs to a replay of other records.
+            ClusterError, StoreError: the target or the lake failed.
+
+        Example:
+            >>> mirror.replay(source="east", topic="orders", start="2026-11-22 03:30", into="central:orders.replayed")  # doctest: +SKIP
+        """
+        return self._services.replaying.replay(
+            name=name,
+            leave=Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
+            source=source,
+            topic=topic,
+            into=into,
+            start=start,
+            end=end,
+            partitions=partitions,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            keys=keys,
+            headers=dict(headers),
+            where=where,
+            generation=generation,
+            timestamps=timestamps,
+            through=through,
+        )
+
+    def restore(
+        self,
+        *,
+        source: str,
+        topics: str | Iterable[str],
+        at: str | datetime,
+        into: str,
+        name: str | None = None,
+        rate: str = "",
+        groups: bool = True,
+        acls: bool = True,
+        append: bool = False,
+        accept_expiry: bool = False,
+        hold_retention: bool = False,
+    ) -> Restore:
+        """Plan to restore topics of a source as they were at a time into a cluster; nothing is changed before `Restore.run`.
+
+        Topics keep their names and get the partitions, settings and ACLs of then, the records that the source held then, from
+        the relay alone, and groups stand where they stood, exactly (law A). What was restored is compared with the relay.
+
+        Args:
+            source: the alias of the cluster as it was.
+            topics: names or regular expressions, as in a flow.
+            at: the time: `2026-11-22 03:30` (UTC without a zone), or how long ago, like `-2h`.
+            into: the alias of a cluster that has none of these topics, or empty ones.
+            name: of the restore; without it, one that follows from what is asked.
+            rate: at most so much: `10MB/s` or `5000 records/s`.
+            groups: set consumer groups where they stood.
+            acls: make the ACLs of then.
+            append: send into topics that hold other records.
+            accept_expiry: send although a topic's retention deletes records at once.
+            hold_retention: make topics without an end of their records (retention.ms=-1).
+
+        Raises:
+            UsageError: nothing of the topics was known at that time, or something that is named does not exist.
+            SafetyError: the name belongs to a restore of something else.
+            ClusterError, StoreError: the target or the lake failed.
+
+        Example:
+            >>> mirror.restore(source="east", topics="orders, clicks.*", at="-2h", into="scratch").run().equal  # doctest: +SKIP
+            True
+        """
+        return self._services.replaying.restore(
+            source=source,
+            topics=topics,
+            at=at,
+            into=into,
+            name=name,
+            leave=Leave(append=append, accept_expiry=accept_expiry, hold_retention=hold_retention, rate=rate),
+            groups=groups,
+            acls=acls,
+        )
+
+    def repair(self, source: str, *, check: bool = False) -> Repair:
+        """Leave each record of a source's relay once, after something landed records twice.
+
+        Flows send such a record once in any case; counts, questions and proofs see it twice. A lander that runs meanwhile
+        stops with `LanderReplaced`: start it again.
+
+        With `check` it only looks.
+
+        Raises:
+            UsageError: nothing of the source was landed.
+        """
+        return verify.repair_relay(self.lake, source, now=self._connections.now, check=check)
+
+    def maintain(self, *, plan: bool = False) -> Maintained:
+        """Keep the lake small: rewrite small files, write log checkpoints, clean logs, delete what was removed, trim ledgers.
+
+        A mirror that runs does it every few minutes (`maintenance.every`); it disturbs no stream, here or elsewhere. Tables on a
+        catalog or an object store are left to their own maintenance. With `plan` it only looks.
+
+        Example:
+            >>> mirror.maintain(plan=True)  # doctest: +SKIP
+            Upkeep: ✓ ok · 9 600 files would become 8 · 0 files deleted · 0 ledger records deleted
+        """
+        return self._services.upkeep.once(plan=plan)
+
+    def erase(
+        self,
+        source: str,
+        topic: str,
+        *,
+        reason: str,
+        key: bytes | str | None = None,
+        header: tuple[str, bytes | str] | None = None,
+        where: str = "",
+        apply: bool = False,
+    ) -> Erasure:
+        """Erase records of a topic from the relay of a source and from `quarantine`, for good; without `apply` only look.
+
+        They leave the lake's files and the disk, while the mirror runs. A flow that has not sent them never will; offsets
+        stay exact, and say `erased`. Clusters are not touched (law H): the result says what each target keeps, and for how
+        long. Killed and called again, it ends the same.
+
+        Args:
+            source: the alias of the source.
+            topic: the source topic; all of its partitions and lives are searched.
+            reason: why; it is kept in clear, so it names nobody.
+            key: of the records with this key. Exactly one of `key`, `header` and `where` is given.
+            header: of those with this header, name and value.
+            where: of those for which a predicate is true, as the rules of a flow write it.
+            apply: do it.
+
+        Raises:
+            UsageError: nothing of the topic was landed, the choice cannot be read, or the relay is elsewhere.
+            SafetyError: a flow streams the relay and has not read the records yet, or the source is a lake cluster.
+            StoreError: files were rewritten again and again meanwhile.
+
+        Example:
+            >>> mirror.erase("east", "orders", key="customer-17", reason="request 4711").records  # doctest: +SKIP
+            12
+        """
+
+        def raw(text: bytes | str) -> bytes:
+            return text.encode() if isinstance(text, str) else text
+
+        selector = Selector(
+            key=None if key is None else raw(key),
+            header=None if header is None else (header[0], raw(header[1])),
+            where=where,
+        )
+        return self._services.upkeep.erase(source, topic, selector, reason=reason, apply=apply)
