@@ -11,11 +11,10 @@ from datetime import datetime
 from mirrorlake.lake import Lake, ProvenRange, RelayPart, left_before, micros, removed_from
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.remotes import is_other
-from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
 
 # A sample is taken in stretches: single records would cost a request each.
 _STRETCH = 2_000
-_EVER = 2**62
 
 _BETWEEN = """
     SELECT topic, generation, partition, min(`offset`) AS first, max(`offset`) + 1 AS end_at
@@ -70,8 +69,8 @@ def between(
             _BETWEEN,
             relay=alias,
             part=RelayPart({}),
-            since=-_EVER if since is None else micros(since),
-            until=_EVER if until is None else micros(until),
+            since=-EVER if since is None else micros(since),
+            until=EVER if until is None else micros(until),
         )
         found[alias] = {
             SourcePartition(row.topic, row.generation, row.partition): OffsetSpan(int(row.first), int(row.end_at))

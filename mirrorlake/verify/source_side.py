@@ -14,8 +14,8 @@ from mirrorlake.lake import SOURCE_RELAY, KnownTopic, RangeProof
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.model.verify import Difference
+from mirrorlake.verify.feeds import FetchedPart, Way
 from mirrorlake.verify.hops import HopResult, claims, compared, passes
-from mirrorlake.verify.merge import FetchedPart, Way
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.scope import Known, Scope

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+# Past every offset.
+EVER = 2**62
+
 
 class OffsetSpan(NamedTuple):
     """Offsets `first..end - 1`."""

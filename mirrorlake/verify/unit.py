@@ -20,7 +20,8 @@ from mirrorlake.kafka import Fetcher, PositionGone
 from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify.content import content_of, values_of
-from mirrorlake.verify.merge import Doubts, FetchedPart, Merge, Mismatch, RelayFeed, Way
+from mirrorlake.verify.feeds import FetchedPart, RelayFeed, Way
+from mirrorlake.verify.merge import Doubts, Merge, Mismatch
 from mirrorlake.verify.places import Places, joined_places
 from mirrorlake.verify.relays import rows_of_files
 from mirrorlake.verify.spans import OffsetSpan, Spans

@@ -43,7 +43,8 @@ from mirrorlake.verify.relays import LandedCount, Relays
 from mirrorlake.verify.scope import Known, Scope, explained_of, removed_spans
 from mirrorlake.verify.source_side import SourceSide, against_source, dense
 from mirrorlake.verify.spans import Spans
-from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, against_target, by_feed, pieces_of
+from mirrorlake.verify.target_hop import against_target
+from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, by_feed, pieces_of
 
 _LANDING_KINDS = (SOURCE_RELAY, SOURCE_TARGET)
 _SENDING_KINDS = (RELAY_TARGET, SOURCE_TARGET)

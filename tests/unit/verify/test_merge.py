@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from mirrorlake.kafka.fetcher import _SCHEMA
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify.content import Digest, content_of
-from mirrorlake.verify.merge import FetchedPart, Merge, RelayFeed, Way
+from mirrorlake.verify.feeds import FetchedPart, RelayFeed, Way
+from mirrorlake.verify.merge import Merge
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.spans import OffsetSpan, Spans
 

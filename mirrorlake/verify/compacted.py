@@ -1,0 +1,54 @@
+"""What a compacted log lacks: the log's own doing, or a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrorlake.verify.content import Offsets, values_of
+
+
+class Compacted:
+    """Records that a compacted log lacks: explained where it holds a later one of the same key, or where they are deletions."""
+
+    def __init__(self) -> None:
+        self._lost: list[tuple[int, Offsets, Offsets, pa.RecordBatch]] = []
+        self._survived: list[pa.Table] = []
+
+    def lost(self, feed: int, upstream: Offsets, downstream: Offsets, rows: pa.RecordBatch) -> None:
+        """Note records that the log lacks."""
+        self._lost.append((feed, upstream, downstream, rows))
+
+    def survived(self, keys: pa.Array, offsets: Offsets) -> None:
+        """Note what the log holds."""
+        self._survived.append(pa.table({"key": keys, "offset": offsets}))
+
+    def judged(self) -> tuple[list[tuple[int, int, int, tuple[Any, ...]]], int]:
+        """Return what is lost without an explanation, and count the rest."""
+        newest: Mapping[bytes | None, int] = {}
+        if self._survived:
+            groups = pa.concat_tables(self._survived).group_by("key").aggregate([("offset", "max")])
+            newest = dict(zip(groups["key"].to_pylist(), groups["offset_max"].to_pylist(), strict=True))
+        lost, explained = [], 0
+        for feed, upstream, downstream, rows in self._lost:
+            keys = rows.column("key")
+            last = np.array([newest.get(key, -1) if key is not None else -1 for key in keys.to_pylist()])
+            deletes = pc.is_null(rows.column("value")).to_numpy(zero_copy_only=False)
+            has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
+            unexplained = np.flatnonzero(~((last > downstream) | (deletes & has_key)))
+            explained += len(rows) - len(unexplained)
+            values = values_of(rows.take(pa.array(unexplained)))
+            lost += list(
+                zip(
+                    [feed] * len(values),
+                    upstream[unexplained].tolist(),
+                    downstream[unexplained].tolist(),
+                    values,
+                    strict=True,
+                )
+            )
+        return lost, explained

@@ -1,0 +1,106 @@
+"""What a merge is given: feeds of the relay, the partitions that are fetched, and how far the one must be read for the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.rules import View
+from mirrorlake.verify.content import Flags, Offsets
+from mirrorlake.verify.places import Places
+from mirrorlake.verify.spans import OffsetSpan, Spans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How records of a feed come to a fetched partition: its number, and what the rules made of them.
+
+    `version` names the rules. Where `view` lacks they are not those of the settings, and only the presence is compared.
+    """
+
+    target: int
+    version: str | None = None
+    view: View | None = None
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the content can be made again."""
+        return self.version is None or self.view is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class RelayFeed:
+    """The relay's records of one source partition; the labels of `places` are numbers of `ways`.
+
+    `removed` are offsets that left the relay, explained elsewhere.
+    """
+
+    source: SourcePartition
+    places: Places
+    ways: Sequence[Way]
+    batches: Iterator[pa.RecordBatch]
+    removed: Spans = field(default_factory=Spans)
+    read: int = 0
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedPart:
+    """A partition that is fetched: its offsets, and what is known of it.
+
+    `own` are the aliases in the last hop of records that count, None where all do (the target writes none itself);
+    `compacts` says that its log may be compacted.
+    """
+
+    span: OffsetSpan
+    own: frozenset[str] | None = None
+    compacts: bool = False
+
+
+class Needs:
+    """How far feeds must be read before a fetched partition can be compared up to an offset."""
+
+    def __init__(self, feeds: Sequence[RelayFeed], target: int) -> None:
+        self._feeds = feeds
+        self._ways: dict[int, tuple[Offsets, Offsets, Offsets, Offsets]] = {}
+        for number, feed in enumerate(feeds):
+            labels = np.array([way.target == target for way in feed.ways], np.bool_)
+            mine = labels[feed.places.labels] if len(feed.places) else np.zeros(0, np.bool_)
+            if mine.any():
+                places = feed.places.where(mine)
+                order = np.argsort(places.downstream, kind="stable")
+                upstream, lengths = places.upstream[order], places.lengths[order]
+                reached = np.maximum.accumulate(upstream + lengths - 1)
+                self._ways[number] = places.downstream[order], upstream, lengths, reached
+
+    @property
+    def feeds(self) -> Iterable[int]:
+        """The numbers of the feeds that lead to the partition."""
+        return self._ways.keys()
+
+    def up_to(self, horizon: int) -> Iterator[tuple[int, int]]:
+        """Yield each feed with a record before a downstream offset, and the last upstream offset it has to come past."""
+        for feed, (downstream, upstream, lengths, reached) in self._ways.items():
+            at = int(np.searchsorted(downstream, horizon)) - 1
+            if at >= 0:
+                here = int(upstream[at] + min(int(lengths[at]), horizon - int(downstream[at])) - 1)
+                yield feed, max(here, int(reached[at - 1]) if at else 0)
+
+    def removed(self, offsets: Offsets) -> Flags:
+        """Flag the downstream offsets whose records left the relay."""
+        flags = np.zeros(len(offsets), np.bool_)
+        for number, (downstream, upstream, lengths, _) in self._ways.items():
+            gone = self._feeds[number].removed
+            if not gone:
+                continue
+            at = np.searchsorted(downstream, offsets, side="right") - 1
+            held = (at >= 0) & (offsets < downstream[at] + lengths[at])
+            places = upstream[at] + offsets - downstream[at]
+            firsts, ends = (np.array(side) for side in zip(*gone, strict=True))
+            span = np.searchsorted(firsts, places, side="right") - 1
+            flags |= held & (span >= 0) & (places < ends[span])
+        return flags

@@ -1,0 +1,169 @@
+"""The second hop: a target holds what the relay's records became, each in the place that the offset map gives it.
+
+Records that rules changed are compared with what the rules make of the relay's; of those that older rules changed, only the
+presence is checked. Where a remote topic holds records that no flow wrote, they are neither extra nor verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import ClusterError
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.remotes import known_id
+from mirrorlake.model.verify import Difference
+from mirrorlake.verify.cut import RUN_COLUMNS
+from mirrorlake.verify.feeds import FetchedPart, Way
+from mirrorlake.verify.hops import compared, passes
+from mirrorlake.verify.places import Places, joined_places
+from mirrorlake.verify.scope import Scope
+from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.target_proofs import count_verified, proofs_of, proofs_without_records
+from mirrorlake.verify.target_ranges import due_places, ranges_to_fetch
+from mirrorlake.verify.target_side import FeedKey, TargetResult, TargetSide, by_feed, run_ends, targets_of
+from mirrorlake.verify.unit import FeedWork, Unit, bundles
+
+
+def against_target(side: TargetSide, admin: ClusterAdmin, scope: Scope, tell: Callable[[int], None]) -> TargetResult:
+    """Compare what is due of the chosen flows with the target.
+
+    Raises:
+        ClusterError: the target does not answer.
+    """
+    hop = TargetResult()
+    mine = {piece.target for piece in side.pieces if piece.key.flow in side.chosen}
+    states = admin.describe({tp.topic for tp in mine})
+    hop.differences += [
+        Difference.at(tp, -1, where="target", problem="missing") for tp in sorted(mine) if tp.topic not in states
+    ]
+    there = sorted(tp for tp in mine if tp.topic in states and tp.partition < states[tp.topic].partitions)
+    earliest = admin.earliest(there)
+    ends = {tp: side.cut.ends.get(tp, end) for tp, end in run_ends(side).items() if tp in earliest}
+    held = {tp: OffsetSpan(earliest[tp], ends[tp]) for tp in there}
+    places = due_places(side)
+    ids = {name: known_id(state.topic_id) for name, state in states.items()}
+    compacting = _compacting(admin, states)
+    for chosen in passes(ranges_to_fetch(side, places, held, scope)):
+        units = _units(side, chosen, compacting)
+        rows = _Rows(side)
+        results = compared(units, rows=rows, admin=admin, tell=tell)
+        hop.add(results, where="target")
+        for result in results:
+            count_verified(hop, result, places)
+            hop.proofs += proofs_of(side, result, places, held, ids, scope)
+    if scope.is_whole:
+        hop.proofs += proofs_without_records(side, places, held, ids)
+    return hop
+
+
+class _Rows:
+    """Read the relay's rows of feeds, by the sources of their flows."""
+
+    def __init__(self, side: TargetSide) -> None:
+        self._side = side
+
+    def __call__(self, feed: FeedWork) -> Any:
+        return self._side.relays[self._side.source(feed.key.flow)].rows(feed.source, feed.span)
+
+
+def _units(side: TargetSide, chosen: Mapping[TopicPartition, OffsetSpan], compacting: frozenset[str]) -> list[Unit]:
+    order = sorted(tp for tp, span in chosen.items() if span.first < span.end)
+    rows = [
+        {"topic": tp.topic, "partition": tp.partition, "first": chosen[tp].first, "end_at": chosen[tp].end}
+        for tp in order
+    ]
+    kinds = [("topic", pa.string()), ("partition", pa.int32()), ("first", pa.int64()), ("end_at", pa.int64())]
+    found = side.cut.maps.table(
+        f"SELECT {RUN_COLUMNS} FROM {{runs}} AS r JOIN {{wanted}} AS w ON r.target_topic = w.topic "  # noqa: S608
+        "AND r.target_partition = w.partition WHERE r.first_downstream < w.end_at "
+        "AND r.first_downstream + r.record_count > w.first",
+        tables={"wanted": pa.Table.from_pylist(rows, schema=pa.schema(kinds))},
+    )
+    feeds = dict(by_feed(found))
+    of_target: dict[TopicPartition, set[FeedKey]] = {tp: set() for tp in order}
+    for key, runs in feeds.items():
+        for pair in set(targets_of(runs)):
+            of_target[TopicPartition(*pair)].add(key)
+    own = _with_own_records(side)
+    units = []
+    for numbers in bundles((frozenset(of_target[tp]) or frozenset([tp]), number) for number, tp in enumerate(order)):
+        partitions = [order[number] for number in numbers]
+        keys = sorted({key for tp in partitions for key in of_target[tp]})
+        units.append(
+            Unit(
+                alias=side.alias,
+                options=side.options,
+                partitions=tuple(partitions),
+                fetched=tuple(
+                    FetchedPart(span=chosen[tp], own=own.get(tp.topic), compacts=tp.topic in compacting)
+                    for tp in partitions
+                ),
+                feeds=tuple(_feed(side, key, feeds[key], partitions, chosen) for key in keys),
+                fed_is_source=True,
+            )
+        )
+    return units
+
+
+def _feed(
+    side: TargetSide,
+    key: FeedKey,
+    runs: pa.Table,
+    partitions: Sequence[TopicPartition],
+    chosen: Mapping[TopicPartition, OffsetSpan],
+) -> FeedWork:
+    numbers = {tp: number for number, tp in enumerate(partitions)}
+    versions = runs.column("view").to_pylist()
+    ways = [(numbers[TopicPartition(*pair)], version) for pair, version in zip(targets_of(runs), versions, strict=True)]
+    distinct = sorted(set(ways), key=lambda way: (way[0], way[1] or ""))
+    number_of = {way: number for number, way in enumerate(distinct)}
+    labels = np.array([number_of[way] for way in ways], np.int64)
+    whole = Places.of_runs(runs, labels)
+    target_of = np.array([target for target, _ in distinct])[whole.labels]
+    places = joined_places(
+        whole.where(target_of == number).downstream_within(*chosen[tp]) for tp, number in numbers.items()
+    )
+    view = side.views.get(key.flow)
+    alias = side.source(key.flow)
+    return FeedWork(
+        key=key,
+        source=key.source,
+        places=places,
+        ways=tuple(
+            Way(target=target, version=version, view=view if version and view and view.version == version else None)
+            for target, version in distinct
+        ),
+        removed=side.removed.get(alias, {}).get(key.source, Spans()),
+    )
+
+
+def _with_own_records(side: TargetSide) -> dict[str, frozenset[str]]:
+    """Find the remote topics that the target itself may write to, each with the aliases that its flows come from.
+
+    Every record that such a flow writes says so in its last hop (`model/loops/hops.py`); one without is not the flow's.
+    """
+    writers: dict[str, set[str]] = {}
+    for piece in side.pieces:
+        writers.setdefault(piece.target.topic, set()).add(piece.key.flow)
+    flows: Mapping[str, FlowConfig] = side.cut.flows
+    return {
+        topic: frozenset(flows[name].source for name in names)
+        for topic, names in writers.items()
+        if all(flows[name].adds_hops for name in names)
+    }
+
+
+def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:
+    """List the remote topics that are compacted; none where their settings may not be read."""
+    with suppress(ClusterError):
+        return frozenset(
+            name for name, settings in admin.configs(topics).items() if "compact" in settings.get("cleanup.policy", "")
+        )
+    return frozenset()

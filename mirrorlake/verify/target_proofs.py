@@ -1,0 +1,159 @@
+"""What a comparison with a target proves: rows for the table `proofs`, and counts of what was due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from mirrorlake.lake import RELAY_TARGET, RangeProof
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.verify.hops import claims
+from mirrorlake.verify.scope import Scope
+from mirrorlake.verify.spans import EVER, OffsetSpan, Spans
+from mirrorlake.verify.target_ranges import DuePlaces
+from mirrorlake.verify.target_side import FeedKey, TargetResult, TargetSide
+from mirrorlake.verify.unit import Compared
+
+
+def count_verified(hop: TargetResult, result: Compared, places: Mapping[FeedKey, DuePlaces]) -> None:
+    """Count the due records that were found equal; what was read once more beside them is left out."""
+    spans = dict(zip(result.unit.partitions, (one.span for one in result.unit.fetched), strict=True))
+    for number, feed in enumerate(result.unit.feeds):
+        if feed.key in places:
+            due = sum(places[feed.key].on(tp).downstream_within(*span).records for tp, span in spans.items())
+            hop.verified[feed.key] += max(0, result.matched[number] - (feed.places.records - due))
+
+
+def proofs_of(
+    side: TargetSide,
+    result: Compared,
+    places: Mapping[FeedKey, DuePlaces],
+    held: Mapping[TopicPartition, OffsetSpan],
+    ids: Mapping[str, str],
+    scope: Scope,
+) -> Iterable[RangeProof]:
+    """Say what one unit proves of each feed, and what it found to differ."""
+    for number, feed in enumerate(result.unit.feeds):
+        if feed.key not in side.due or not len(feed.places):
+            continue
+        doubts, span = result.doubts[number], feed.span
+        gone, beyond = _not_held(places[feed.key], held)
+        mine = side.due[feed.key] & Spans([_grown(side.due[feed.key], span)])
+        proven = claims(mine, doubts=doubts.offsets, end=min(doubts.end, beyond), gone=gone + feed.removed)
+        ways = [one for one in result.proven if one.feed == number]
+        is_whole = len(proven) == 1 and not doubts.offsets and doubts.end == EVER
+        for part in proven:
+            if not ways:
+                yield _proof(side, feed.key, part, ids, how="full" if scope.sample is None else "sampled")
+            for one in ways:
+                inside = feed.places.where(
+                    np.array([(w.target, w.version) == (one.target, one.version) for w in feed.ways])[
+                        feed.places.labels
+                    ]
+                ).upstream_within(Spans([part]))
+                how = "sampled" if scope.sample is not None else "full" if one.is_comparable else "present"
+                yield _proof(
+                    side,
+                    feed.key,
+                    part,
+                    ids,
+                    how=how,
+                    records=one.records if is_whole else inside.records,
+                    topic=result.unit.partitions[one.target].topic,
+                    partition=result.unit.partitions[one.target].partition,
+                    first=one.first if is_whole else None,
+                    last=one.last if is_whole else None,
+                    digest=one.digest if is_whole and one.is_comparable else None,
+                    view=one.version,
+                )
+        for differing in doubts.spans(span.end):
+            yield _proof(side, feed.key, differing, ids, how="different")
+
+
+def _grown(due: Spans, span: OffsetSpan) -> OffsetSpan:
+    """Take what is due around a range, too: offsets without a record of their own on the target."""
+    touched = [one for one in due if one.first < span.end and one.end > span.first]
+    return (
+        OffsetSpan(min(one.first for one in touched), max(one.end for one in touched)) if touched else OffsetSpan(0, 0)
+    )
+
+
+def _not_held(due: DuePlaces, held: Mapping[TopicPartition, OffsetSpan]) -> tuple[Spans, int]:
+    """Find what has left the target, as upstream offsets, and the first one past the cut."""
+    gone: list[tuple[int, int]] = []
+    beyond = EVER
+    for tp in due.targets:
+        if tp not in held:
+            # The topic is missing: that is a difference, and nothing of it is proven.
+            beyond = min(beyond, int(due.on(tp).upstream[0]))
+            continue
+        span = held[tp]
+        left = due.on(tp).downstream_within(0, span.first)
+        if len(left):
+            gone.append((int(left.upstream[0]), int((left.upstream + left.lengths).max())))
+        late = due.on(tp).downstream_within(span.end, EVER)
+        if len(late):
+            beyond = min(beyond, int(late.upstream[0]))
+    return Spans(gone), beyond
+
+
+def proofs_without_records(
+    side: TargetSide,
+    places: Mapping[FeedKey, DuePlaces],
+    held: Mapping[TopicPartition, OffsetSpan],
+    ids: Mapping[str, str],
+) -> Iterable[RangeProof]:
+    """Say of due offsets that hold no record for the target that they are done, and of those that left it that they are gone."""
+    for key, due in side.due.items():
+        removed = side.removed.get(side.source(key.flow), {}).get(key.source, Spans())
+        if key not in places:
+            for span in due:
+                yield _proof(side, key, span, ids, how="full")
+            continue
+        gone, beyond = _not_held(places[key], held)
+        for span in (gone + removed) & due & Spans([(0, beyond)]):
+            yield _proof(side, key, span, ids, how="gone")
+        spans = places[key].places
+        for span in due:
+            if not spans.upstream_within(Spans([span])).records:
+                yield _proof(side, key, span, ids, how="full")
+
+
+def _proof(
+    side: TargetSide,
+    key: FeedKey,
+    span: OffsetSpan,
+    ids: Mapping[str, str],
+    *,
+    how: str,
+    records: int = 0,
+    topic: str = "",
+    partition: int | None = None,
+    first: int | None = None,
+    last: int | None = None,
+    digest: str | None = None,
+    view: str | None = None,
+) -> RangeProof:
+    alias = side.source(key.flow)
+    topic = topic or side.cut.flows[key.flow].remote_topic(key.source.topic)
+    return RangeProof(
+        kind=RELAY_TARGET,
+        source=alias,
+        flow=key.flow,
+        partition=key.source,
+        first_upstream=span.first,
+        last_upstream=span.end - 1,
+        begins_at=side.begins[key],
+        how=how,
+        records=records,
+        digest=digest,
+        target_topic=topic,
+        target_partition=partition,
+        first_downstream=first,
+        last_downstream=last,
+        view=view,
+        relay_version=side.relays[alias].version,
+        source_topic_id=side.source_ids[alias].get(key.source.topic),
+        target_topic_id=ids.get(topic),
+    )
