@@ -27,7 +27,7 @@ _MOODS: dict[str, Mood] = {"pass": "good", "fail": "bad", "not judged": "off"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ObjectiveResult:
     """One objective of a drill, and whether it was met."""
 
     objective: str
@@ -43,7 +43,7 @@ class LiveLag:
     while_ms: float | None = None
     after_ms: float | None = None
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ObjectiveResult:
         """Judge whether the drill disturbed the mirror: by less than 10 %, or by less than a second.
 
         >>> LiveLag(before_ms=20_000, while_ms=30_000).verdict().result
@@ -56,10 +56,10 @@ class LiveLag:
             for word, value in (("before", self.before_ms), ("while", self.while_ms), ("after", self.after_ms))
         )
         if self.before_ms is None or self.while_ms is None:
-            return Verdict(objective="live lag", result="not judged", said=said)
+            return ObjectiveResult(objective="live lag", result="not judged", said=said)
         most = max(self.before_ms * _MOST_CHANGE, _UNSEEN_MS)
         result: Literal["pass", "fail"] = "pass" if self.while_ms - self.before_ms < most else "fail"
-        return Verdict(objective="live lag", result=result, said=said)
+        return ObjectiveResult(objective="live lag", result=result, said=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -89,7 +89,7 @@ class DrillReport(JsonShown):
         return self.failover.rto_s
 
     @property
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[ObjectiveResult, ...]:
         """Each objective, and whether it was met."""
         over = self.failover
         proof = over.proof
@@ -98,8 +98,8 @@ class DrillReport(JsonShown):
         return (
             _against("RPO", over.rpo_s, over.objective_rpo_s),
             _against("RTO", over.rto_s, over.objective_rto_s),
-            Verdict(objective="records", result="pass" if proven else "fail", said=str(proof)),
-            Verdict(
+            ObjectiveResult(objective="records", result="pass" if proven else "fail", said=str(proof)),
+            ObjectiveResult(
                 objective="groups",
                 result="fail" if over.held or again is None else "pass",
                 said=f"{plural(len(over.groups), 'position')}, {over.held} held back, records read again: "
@@ -127,12 +127,12 @@ class DrillReport(JsonShown):
         )
 
 
-def _against(name: str, found: float | None, wanted: float | None) -> Verdict:
+def _against(name: str, found: float | None, wanted: float | None) -> ObjectiveResult:
     said = "not known" if found is None else duration(found * 1000)
     if wanted is None:
-        return Verdict(objective=name, result="not judged", said=f"{said}; no objective is set")
+        return ObjectiveResult(objective=name, result="not judged", said=f"{said}; no objective is set")
     met: Literal["pass", "fail"] = "pass" if found is not None and found <= wanted else "fail"
-    return Verdict(objective=name, result=met, said=f"{said}, objective {duration(wanted * 1000)}")
+    return ObjectiveResult(objective=name, result=met, said=f"{said}, objective {duration(wanted * 1000)}")
 
 
 class LagWatch:

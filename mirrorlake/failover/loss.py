@@ -19,7 +19,7 @@ from mirrorlake.model.flow import SourcePartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLoss:
+class PossibleLoss:
     """What may be lost of one source partition; positions are next offsets.
 
     `seen_end` is the source's end when it was last seen, at `seen_at`; None where nobody looked. `missing` are the offsets
@@ -105,7 +105,7 @@ def last_seen(lake: Lake, flow: FlowConfig, reached: Mapping[SourcePartition, Re
 
 def bounds_of_loss(
     reached: Mapping[SourcePartition, Reach], ends: Mapping[SourcePartition, int], *, seen_at: datetime | None
-) -> tuple[PartitionLoss, ...]:
+) -> tuple[PossibleLoss, ...]:
     """Set the ends that were seen against what was landed and what has arrived, a row a source partition.
 
     Example:
@@ -115,7 +115,7 @@ def bounds_of_loss(
         7
     """
     return tuple(
-        PartitionLoss(
+        PossibleLoss(
             topic=source.topic,
             generation=source.generation,
             partition=source.partition,

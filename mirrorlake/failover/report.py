@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.failover.loss import PartitionLoss
+from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.records import TailRecord, records_table
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.groups import GroupPosition
@@ -158,7 +158,7 @@ class FailoverReport(JsonShown):
     source_note: str = ""
     refusals: tuple[str, ...] = ()
     steps: tuple[StepTaken, ...] = ()
-    partitions: tuple[PartitionLoss, ...] = ()
+    partitions: tuple[PossibleLoss, ...] = ()
     proof: ProofTaken | None = None
     groups: tuple[GroupPlaced, ...] = ()
     topics: tuple[OpenTopic, ...] = ()
@@ -226,7 +226,7 @@ def _measured(seconds: float | None, objective: float | None) -> str:
     return f"{said} (objective {duration(objective * 1000)}{verdict})"
 
 
-def _losses(rows: Iterable[PartitionLoss]) -> Table:
+def _losses(rows: Iterable[PossibleLoss]) -> Table:
     columns = ["topic", "generation", "partition", "source end", "seen at", "landed", "republished", "not arrived"]
     found = [
         (

@@ -41,7 +41,7 @@ from mirrorlake.lake import (
     write_files,
     write_removed,
 )
-from mirrorlake.maintenance.retention import Expiry
+from mirrorlake.maintenance.retention import ExpiringFiles
 from mirrorlake.maintenance.side_tables import read_side_files, write_side_file
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
@@ -67,7 +67,7 @@ class Removals:
         self._table = table
         self._flows = flows
 
-    def expire(self, expiries: Sequence[Expiry], now: datetime) -> list[Removed]:
+    def expire(self, expiries: Sequence[ExpiringFiles], now: datetime) -> list[Removed]:
         """Take out whole files that are past their retention."""
         removal = str(uuid.uuid4())
         return self.take_out([_announced(one, removal, now) for one in expiries])
@@ -345,7 +345,7 @@ def _purge_side_table(table: TableUpkeep, leaves: Callable[[pa.Table], np.ndarra
                 path.unlink()
 
 
-def _announced(expiry: Expiry, removal: str, now: datetime) -> Removed:
+def _announced(expiry: ExpiringFiles, removal: str, now: datetime) -> Removed:
     newest = max((file.newest for file in expiry.files if file.newest), default=None)
     evidence: Mapping[str, Any] = {
         "files": len(expiry.files),

@@ -21,12 +21,12 @@ from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import duration, size
 
 # Who may still need a file: why, and what to do; None for nobody.
-Guard = Callable[[KeptFile], "Need | None"]
+Guard = Callable[[KeptFile], "KeepReason | None"]
 _EPOCH_0 = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class KeepReason:
     """Why a file must stay, and what a person can do about it; `held_by` names who needs it."""
 
     held_by: str
@@ -35,7 +35,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expiry:
+class ExpiringFiles:
     """Files of one source partition that leave together, in offset order, and the setting that says so."""
 
     source: SourcePartition
@@ -58,9 +58,9 @@ def plan_expiry(
     retention: Callable[[str], RetentionConfig | None],
     guards: Callable[[RetentionConfig], Sequence[Guard]],
     now: datetime,
-) -> tuple[list[Expiry], list[HeldBack]]:
+) -> tuple[list[ExpiringFiles], list[HeldBack]]:
     """Choose what leaves, and say what should and must not."""
-    expired: list[Expiry] = []
+    expired: list[ExpiringFiles] = []
     held: list[HeldBack] = []
 
     def place(file: KeptFile) -> tuple[str, int]:
@@ -82,7 +82,9 @@ def plan_expiry(
                 break
             leaving.setdefault(file.source, []).append(file)
         reason = _in_words(settings)
-        expired += [Expiry(source=source, files=tuple(files), reason=reason) for source, files in leaving.items()]
+        expired += [
+            ExpiringFiles(source=source, files=tuple(files), reason=reason) for source, files in leaving.items()
+        ]
     return expired, held
 
 
@@ -105,14 +107,14 @@ def _due(files: Sequence[KeptFile], settings: RetentionConfig, now: datetime) ->
     return len(files)
 
 
-def _overlapping(file: KeptFile, following: KeptFile | None) -> Need | None:
+def _overlapping(file: KeptFile, following: KeptFile | None) -> KeepReason | None:
     if following is None or following.source != file.source or following.first_offset > file.last_offset:
         return None
     why = f"its offsets {file.first_offset}..{file.last_offset} stand in another file, too"
-    return Need("the relay", why, "mirrorlake repair --check tells which records stand there twice")
+    return KeepReason("the relay", why, "mirrorlake repair --check tells which records stand there twice")
 
 
-def _held(files: Sequence[KeptFile], need: Need) -> HeldBack:
+def _held(files: Sequence[KeptFile], need: KeepReason) -> HeldBack:
     return HeldBack(
         source=files[0].source,
         from_offset=files[0].first_offset,
@@ -128,18 +130,20 @@ def not_sent(standing: SentUpTo) -> Guard:
     """Hold back what a flow has not sent by its ledger, whether it runs, waits, is parked or was never started."""
     flow = standing.flow
 
-    def needs(file: KeptFile) -> Need | None:
+    def needs(file: KeptFile) -> KeepReason | None:
         if standing.is_past(file):
             return None
         if standing.positions is None:
             why = f"{flow.name} cannot tell how far it has sent: the ledger on {flow.target} does not answer"
-            return Need(flow.name, why, f"bring {flow.target} back; mirrorlake doctor")
+            return KeepReason(flow.name, why, f"bring {flow.target} back; mirrorlake doctor")
         position, start = standing.positions.get(file.source), flow.start.timestamp
         if position is None and start is not None and file.newest is not None and file.newest < start:
             # Older than the flow begins: it will never send it.
             return None
         why = f"{flow.name} has sent {file.source} up to {position or 0}"
-        return Need(flow.name, why, f"let the flow go on (mirrorlake status --flow '{flow.name}'), or take it out")
+        return KeepReason(
+            flow.name, why, f"let the flow go on (mirrorlake status --flow '{flow.name}'), or take it out"
+        )
 
     return needs
 
@@ -151,10 +155,12 @@ def not_accounted(accounted: Callable[[], Mapping[SourcePartition, int]]) -> Gua
     """
     known = lru_cache(accounted)
 
-    def needs(file: KeptFile) -> Need | None:
+    def needs(file: KeptFile) -> KeepReason | None:
         if file.last_offset < known().get(file.source, 0):
             return None
-        return Need("landing", "landing has not accounted for it yet", "mirrorlake land --once, or a mirror that runs")
+        return KeepReason(
+            "landing", "landing has not accounted for it yet", "mirrorlake land --once, or a mirror that runs"
+        )
 
     return needs
 
@@ -162,12 +168,12 @@ def not_accounted(accounted: Callable[[], Mapping[SourcePartition, int]]) -> Gua
 def replayable(window: timedelta, now: datetime) -> Guard:
     """Hold back what is younger than the declared replay window, by its timestamp or by when it was landed."""
 
-    def needs(file: KeptFile) -> Need | None:
+    def needs(file: KeptFile) -> KeepReason | None:
         youngest = max(file.landed_by, file.newest or file.landed_by)
         if window == _EPOCH_0 or youngest < now - window:
             return None
         why = f"it lies in the replay window of {duration(window)}"
-        return Need("maintenance.replay_window", why, "shorten maintenance.replay_window")
+        return KeepReason("maintenance.replay_window", why, "shorten maintenance.replay_window")
 
     return needs
 
@@ -175,11 +181,11 @@ def replayable(window: timedelta, now: datetime) -> Guard:
 def not_proven(flow: str, until: Mapping[SourcePartition, int], carries: Callable[[str], bool]) -> Guard:
     """Hold back what verify has not proven on the target of a flow."""
 
-    def needs(file: KeptFile) -> Need | None:
+    def needs(file: KeptFile) -> KeepReason | None:
         if not carries(file.source.topic) or file.last_offset < until.get(file.source, 0):
             return None
         why = f"verify has proven {flow} of {file.source} up to {until.get(file.source, 0)}"
-        return Need(flow, why, f"mirrorlake verify --flow '{flow}'")
+        return KeepReason(flow, why, f"mirrorlake verify --flow '{flow}'")
 
     return needs
 
@@ -187,11 +193,11 @@ def not_proven(flow: str, until: Mapping[SourcePartition, int], carries: Callabl
 def replaying(name: str, spans: Mapping[SourcePartition, tuple[int, int]]) -> Guard:
     """Hold back what a replay that was begun and is not done reads: offsets from the first of a span to before its end."""
 
-    def needs(file: KeptFile) -> Need | None:
+    def needs(file: KeptFile) -> KeepReason | None:
         first, end = spans.get(file.source, (0, 0))
         if file.last_offset < first or file.first_offset >= end:
             return None
         why = f"the replay {name} was begun and is not done; it reads {file.source} from {first} to {end}"
-        return Need(name, why, f"mirrorlake replay --name {name} goes on with it")
+        return KeepReason(name, why, f"mirrorlake replay --name {name} goes on with it")
 
     return needs

@@ -17,7 +17,7 @@ from mirrorlake.progress import Board
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Asked, Leave
 from mirrorlake.replay.flows import HERE, NEVER_EXPIRES, flow_of
 from mirrorlake.replay.register import Register
-from mirrorlake.replay.survey import Held, look_at_relay, spans_of
+from mirrorlake.replay.survey import RelayExtent, look_at_relay, spans_of
 from mirrorlake.rules import Placer
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ class Site:
         return Register(self.lake, self.audit)
 
 
-def require_relay(site: Site, alias: str) -> Held:
+def require_relay(site: Site, alias: str) -> RelayExtent:
     """Return what the relay of a cluster holds. Raises UsageError: there is no such cluster, or nothing was landed of it."""
     site.config.cluster(alias)
-    held = Held(ends={}, files=())
+    held = RelayExtent(ends={}, files=())
     if site.lake.exists(site.lake.relay_location(alias)):
         held = look_at_relay(site.lake, alias)
     if not held.ends:
@@ -63,7 +63,7 @@ def require_relay(site: Site, alias: str) -> Held:
 
 def define(
     site: Site, asked: Asked, name: str, *, target: str, into: str | None, leave: Leave = NOTHING_ALLOWED
-) -> tuple[Definition, Held]:
+) -> tuple[Definition, RelayExtent]:
     """Return what a replay sends, and what the relay holds.
 
     Raises:
@@ -121,7 +121,7 @@ def define(
     return replace(definition, rules=lent_rules(flow)), held
 
 
-def _topic(site: Site, asked: Asked, held: Held) -> KnownTopic:
+def _topic(site: Site, asked: Asked, held: RelayExtent) -> KnownTopic:
     """Return the source topic, in the life that is asked for."""
     mine = [source for source in held.ends if source.topic == asked.topic]
     if not mine:
@@ -161,7 +161,7 @@ def _limits(asked: Asked, topic: KnownTopic) -> Callable[[SourcePartition], tupl
     return limit
 
 
-def _outside(asked: Asked, held: Held) -> UsageError:
+def _outside(asked: Asked, held: RelayExtent) -> UsageError:
     ends = sorted((source, first, last) for source, (first, last) in held.ends.items() if source.topic == asked.topic)
     shown = ", ".join(f"{source} from {first} to {last}" for source, first, last in ends[:8])
     return UsageError(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.model.replay import Definition
 from mirrorlake.render import JsonShown, Sheet, badge, by_fields, document, plural, size, table
-from mirrorlake.replay.target import Refusal
+from mirrorlake.replay.target import ReplayRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -30,7 +30,7 @@ class ReplayPlan(JsonShown):
     definition: Definition
     state: str = "new"
     changes: tuple[Change, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[ReplayRefusal, ...] = ()
     notes: tuple[str, ...] = ()
     files: int | None = None
     relay_bytes: int | None = None
@@ -162,7 +162,7 @@ class ReplayResult(JsonShown):
         )
 
 
-def _next(refusal: Refusal) -> str:
+def _next(refusal: ReplayRefusal) -> str:
     return f"{refusal.remedy}; {refusal.flag} does it all the same" if refusal.flag else refusal.remedy
 
 

@@ -33,7 +33,7 @@ from mirrorlake.replay.define import Site, define, lent_rules
 from mirrorlake.replay.flows import HERE, extract_of, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.register import Begun
-from mirrorlake.replay.survey import Held, files_in, look_at_relay, size_of
+from mirrorlake.replay.survey import RelayExtent, files_in, look_at_relay, size_of
 from mirrorlake.replay.target import TargetLook, look_at_target
 from mirrorlake.rules import TIMES
 
@@ -122,7 +122,7 @@ def found(site: Site, name: str) -> Begun:
     )
 
 
-def plan_of(site: Site, definition: Definition, held: Held, before: Begun | None, leave: Leave) -> ReplayPlan:
+def plan_of(site: Site, definition: Definition, held: RelayExtent, before: Begun | None, leave: Leave) -> ReplayPlan:
     """Return the plan of a definition: new, begun or done."""
     if before is not None and before.done_at is not None:
         return ReplayPlan(definition=definition, state="done", done_at=before.done_at)

@@ -44,7 +44,7 @@ from mirrorlake.replay.replays import (
     send,
 )
 from mirrorlake.replay.restored import RestorePlan, RestoreReport
-from mirrorlake.replay.survey import Held, spans_of
+from mirrorlake.replay.survey import RelayExtent, spans_of
 from mirrorlake.replay.then import SourceThen, source_then, topics_then
 from mirrorlake.topics import carry_out
 
@@ -161,7 +161,7 @@ def _define(
     name: str,
     words: Mapping[str, Any],
     known: SourceThen,
-    held: Held,
+    held: RelayExtent,
     *,
     at: datetime,
     now: datetime,
@@ -220,7 +220,7 @@ def _plan(
     site: Site,
     definition: Definition,
     known: SourceThen,
-    held: Held,
+    held: RelayExtent,
     before: Begun | None,
     leave: Leave,
     *,

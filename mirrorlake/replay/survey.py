@@ -42,7 +42,7 @@ Limits = Callable[[SourcePartition], tuple[int, int | None] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class RelayExtent:
     """The source partitions of a relay with their first and last offset, and its files where they can be listed."""
 
     ends: Mapping[SourcePartition, tuple[int, int]]
@@ -53,19 +53,19 @@ class Held:
         """The topics."""
         return sorted({source.topic for source in self.ends})
 
-    def of(self, topics: Iterable[str]) -> Held:
+    def of(self, topics: Iterable[str]) -> RelayExtent:
         """Return what is held of some topics."""
         names = set(topics)
         files = None if self.files is None else tuple(file for file in self.files if file.source.topic in names)
-        return Held(ends={s: ends for s, ends in self.ends.items() if s.topic in names}, files=files)
+        return RelayExtent(ends={s: ends for s, ends in self.ends.items() if s.topic in names}, files=files)
 
 
-def look_at_relay(lake: Lake, alias: str) -> Held:
+def look_at_relay(lake: Lake, alias: str) -> RelayExtent:
     """List what a relay holds, without reading a record where it is in a folder."""
     log = lake.relay_log(alias)
     if log is None:
         rows = lake.ask(_HELD, relay=alias)
-        return Held(
+        return RelayExtent(
             ends={SourcePartition(r.topic, r.generation, r.partition): (r.first, r.last) for r in rows}, files=None
         )
     files = tuple(log.files({}))
@@ -73,11 +73,17 @@ def look_at_relay(lake: Lake, alias: str) -> Held:
     for file in files:
         first, last = ends.get(file.source, (file.first_offset, file.last_offset))
         ends[file.source] = min(first, file.first_offset), max(last, file.last_offset)
-    return Held(ends=ends, files=files)
+    return RelayExtent(ends=ends, files=files)
 
 
 def spans_of(
-    lake: Lake, alias: str, held: Held, limits: Limits, *, since_ms: int | None = None, until_ms: int | None = None
+    lake: Lake,
+    alias: str,
+    held: RelayExtent,
+    limits: Limits,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
 ) -> list[Span]:
     """Return the spans of what is asked for, each with its records and timestamps; partitions without a record have none."""
     asked: dict[SourcePartition, tuple[int, int]] = {}
@@ -119,7 +125,7 @@ def spans_of(
     )
 
 
-def files_in(held: Held, spans: Iterable[Span]) -> list[RelayFile]:
+def files_in(held: RelayExtent, spans: Iterable[Span]) -> list[RelayFile]:
     """Return the files that hold records of the spans, in upstream order; none where files are not listed."""
     asked = {span.source: span for span in spans}
     return sorted(

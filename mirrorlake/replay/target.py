@@ -27,7 +27,7 @@ _LONGER = {"log.retention.minutes": timedelta(minutes=1), "log.retention.hours":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class ReplayRefusal:
     """Why a replay is not run as it was asked for: what would happen, what to do instead, and the flag that does it all the same."""
 
     why: str
@@ -40,7 +40,7 @@ class TargetLook:
     """The remote topics of a replay as they are and will be: changes, refusals, and what is worth knowing."""
 
     changes: tuple[Change, ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[ReplayRefusal, ...]
     notes: tuple[str, ...]
 
 
@@ -80,7 +80,7 @@ def look_at_target(
     }
     actual = admin.describe(spec.name for spec in wanted.values())
     changes: list[Change] = []
-    refusals: list[Refusal] = []
+    refusals: list[ReplayRefusal] = []
     inherited: Mapping[str, str | None] | None = None
     for topic, spec in wanted.items():
         state = actual.get(spec.name)
@@ -132,7 +132,7 @@ def _expiring(
     *,
     is_made: bool,
     accept: bool,
-) -> list[Refusal]:
+) -> list[ReplayRefusal]:
     if settings.get("message.timestamp.type") == "LogAppendTime":
         # The broker writes its own time over the records'.
         return []
@@ -141,7 +141,7 @@ def _expiring(
     other = "--timestamps shifted keeps the distances and ends at now"
     if before is not None and oldest > before:
         found.append(
-            Refusal(
+            ReplayRefusal(
                 why=f"{topic} refuses records older than {duration(before)} (message.timestamp.before.max.ms), and the oldest "
                 f"is {duration(oldest)} old",
                 remedy=f"raise the setting, or {other}",
@@ -149,7 +149,7 @@ def _expiring(
         )
     if after is not None and -newest > after:
         found.append(
-            Refusal(
+            ReplayRefusal(
                 why=f"{topic} refuses records of more than {duration(after)} ahead (message.timestamp.after.max.ms), and the "
                 f"newest is {duration(-newest)} ahead",
                 remedy=f"raise the setting, or {other}",
@@ -160,7 +160,7 @@ def _expiring(
         keep = "--hold-retention makes the topic without an end of its records; " if is_made else ""
         if not accept:
             found.append(
-                Refusal(
+                ReplayRefusal(
                     why=f"{topic} keeps records for {duration(retention)} (retention.ms), and the oldest is "
                     f"{duration(oldest)} old: what is older would be deleted as soon as it is sent",
                     remedy=f"{keep}{other}",
@@ -177,21 +177,21 @@ def _length(text: str | None) -> timedelta | None:
     return None if value < 0 or value >= 10**15 else timedelta(milliseconds=value)
 
 
-def _misfits(spec: TopicSpec, state: TopicState, flow: FlowConfig) -> list[Refusal]:
+def _misfits(spec: TopicSpec, state: TopicState, flow: FlowConfig) -> list[ReplayRefusal]:
     if state.partitions >= spec.partitions and not (spec.is_keyed and state.partitions != spec.partitions):
         return []
     why = f"{spec.name} has {state.partitions} partitions on {flow.target}, and the replay needs {spec.partitions}"
-    return [Refusal(why=why, remedy="name another topic with --into")]
+    return [ReplayRefusal(why=why, remedy="name another topic with --into")]
 
 
-def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[Refusal]:
+def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[ReplayRefusal]:
     partitions = [TopicPartition(state.name, number) for number in range(state.partitions)]
     first, end = admin.earliest(partitions), admin.ends(partitions)
     held = sum(end[tp] - first[tp] for tp in partitions)
     if not held:
         return []
     return [
-        Refusal(
+        ReplayRefusal(
             why=f"{state.name} on {flow.target} holds {held:,} offsets that this replay did not write",
             remedy="name another topic with --into",
             flag="--append",
@@ -199,13 +199,15 @@ def _content(admin: ClusterAdmin, state: TopicState, flow: FlowConfig) -> list[R
     ]
 
 
-def _written_by_flows(definition: Definition, flow: FlowConfig, config: MirrorConfig, lake: Lake) -> Iterable[Refusal]:
+def _written_by_flows(
+    definition: Definition, flow: FlowConfig, config: MirrorConfig, lake: Lake
+) -> Iterable[ReplayRefusal]:
     ours = {flow.remote_topic(topic.name) for topic in definition.topics}
     for other in config.flows_to(flow.target):
         known = newest_topics(lake, other.source, "source", missing_ok=True)
         met = sorted(ours & {other.remote_topic(name) for name in known if other.carries(name)})
         if met:
-            yield Refusal(
+            yield ReplayRefusal(
                 why=f"{other.name} writes {', '.join(met)} on {flow.target}: its offset map, its groups and its verification "
                 "would meet records that are not its own",
                 remedy="name another topic with --into",

@@ -11,7 +11,7 @@ from mirrorlake.doctor.trial import Tried
 from mirrorlake.failover.cutover import Check, CutoverReport
 from mirrorlake.failover.drill import DrillReport, LiveLag
 from mirrorlake.failover.failback import FailbackReport
-from mirrorlake.failover.loss import PartitionLoss
+from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.records import TailRecord
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken
 from mirrorlake.failover.tail import TailPart
@@ -58,7 +58,7 @@ from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.replays import Leave
 from mirrorlake.replay.restore import Restore
 from mirrorlake.replay.restored import RestorePlan, RestoreReport
-from mirrorlake.replay.target import Refusal
+from mirrorlake.replay.target import ReplayRefusal
 from mirrorlake.replay.then import GroupThen
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
 from mirrorlake.verify.repair import Doubled, Repair
@@ -187,7 +187,7 @@ def failed_over(text: str) -> FailoverReport:
         source_note=text,
         refusals=(text,),
         steps=(StepTaken(name=text, at=NOON, said=text),),
-        partitions=(PartitionLoss(topic=text, generation=1, partition=0, landed=5, republished=5, seen_end=7),),
+        partitions=(PossibleLoss(topic=text, generation=1, partition=0, landed=5, republished=5, seen_end=7),),
         proof=ProofTaken(verified=9, differences=(text,)),
         groups=(GroupPlaced.of(group_position(text, "hold", reason=text)),),
         topics=(OpenTopic(topic=text, write_to=text, read_from=(text, text), goes_back_by=text),),
@@ -231,7 +231,7 @@ def replays(text: str) -> list[Shown]:
         through=text,
     )
     made = Change(where=text, kind="topic", name=text, action="create", before=None, after={text: text}, reason=text)
-    refusal = Refusal(why=text, remedy=text, flag=text)
+    refusal = ReplayRefusal(why=text, remedy=text, flag=text)
     plan = ReplayPlan(definition=definition, changes=(made,), refusals=(refusal,), notes=(text,))
     whole = RestorePlan(records=plan, at=NOON, acls=(made,), groups=(GroupThen(text, source, 7),), notes=(text,))
     unused: Any = None

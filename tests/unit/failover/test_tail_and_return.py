@@ -13,7 +13,7 @@ from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag
 from mirrorlake.failover.failback import FailbackReport, _undo
 from mirrorlake.failover.fence import deny_writes
 from mirrorlake.failover.groups_back import _resume
-from mirrorlake.failover.loss import PartitionLoss
+from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.report import FailoverReport, ProofTaken
 from mirrorlake.failover.tail import TailPart, WithoutTail, keep_tail, kept_tail, shown_tail
 from mirrorlake.kafka import Committed
@@ -145,7 +145,7 @@ def drilled(**more: Any) -> DrillReport:
         target="scratch",
         state="done",
         proof=ProofTaken(verified=9),
-        partitions=(PartitionLoss(topic="orders", generation=1, partition=0, landed=9, republished=9),),
+        partitions=(PossibleLoss(topic="orders", generation=1, partition=0, landed=9, republished=9),),
         rpo_s=2.0,
         rto_s=40.0,
         **more,
