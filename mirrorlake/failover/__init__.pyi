@@ -11,9 +11,9 @@ from mirrorlake.failover.drill import LiveLag as LiveLag
 from mirrorlake.failover.drill import drill_run as drill_run
 from mirrorlake.failover.drill import seen as seen
 from mirrorlake.failover.drill import typical as typical
-from mirrorlake.failover.failback import TAIL_CHOICES as TAIL_CHOICES
 from mirrorlake.failover.failback import Failback as Failback
-from mirrorlake.failover.failback import FailbackReport as FailbackReport
+from mirrorlake.failover.failback_report import TAIL_CHOICES as TAIL_CHOICES
+from mirrorlake.failover.failback_report import FailbackReport as FailbackReport
 from mirrorlake.failover.failover import Failover as Failover
 from mirrorlake.failover.failover import FailoverOptions as FailoverOptions
 from mirrorlake.failover.fence import FENCES as FENCES

@@ -177,13 +177,13 @@ class Desk:
         ) is None:
 
             def left() -> int:
-                return sum(position for _, position in self.behind(flow, self.sent(flow)))
+                return sum(position for _, position in self.unsent(flow, self.sent(flow)))
 
             if not self._waits_for(left):
                 return 0
         return self.hands.drain(flow)
 
-    def behind(
+    def unsent(
         self, flow: FlowConfig, sent: Mapping[SourcePartition, int], held: Mapping[SourcePartition, int] | None = None
     ) -> list[tuple[SourcePartition, int]]:
         """List the partitions of which landed records were not sent, and how many offsets that are.

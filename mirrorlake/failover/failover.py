@@ -203,14 +203,14 @@ class Failover:
         held = landed_positions(desk.lake, flow.source).reached
         sent = desk.hands.drain(flow)
         positions = desk.sent(flow)
-        behind = [
+        unsent = [
             f"{source} is landed up to {held[source]} and republished up to {held[source] - left}"
-            for source, left in desk.behind(flow, positions, held)
+            for source, left in desk.unsent(flow, positions, held)
         ]
-        if behind:
+        if unsent:
             paused = ", ".join(sorted(desk.control.state().topics_of(flow.name)))
             reason = f" (paused: {paused})" if paused else ""
-            raise self._refused([f"what is landed could not all be sent{reason}: {'; '.join(behind[:5])}"])
+            raise self._refused([f"what is landed could not all be sent{reason}: {'; '.join(unsent[:5])}"])
         after = {"landed": landed, "republished": sent, "silent": why, "cut": as_rows(positions)}
         return desk.write(operation, DRAIN, after=after)
 

@@ -10,7 +10,7 @@ from mirrorlake.doctor.checks import Finding, Findings
 from mirrorlake.doctor.trial import Tried
 from mirrorlake.failover.cutover import Check, CutoverReport
 from mirrorlake.failover.drill import DrillReport, LiveLag
-from mirrorlake.failover.failback import FailbackReport
+from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.loss import PossibleLoss
 from mirrorlake.failover.records import TailRecord
 from mirrorlake.failover.report import FailoverReport, GroupPlaced, OpenTopic, ProofTaken, StepTaken

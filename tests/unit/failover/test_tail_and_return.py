@@ -10,7 +10,8 @@ import pytest
 from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.failover.cutover import Check, CutoverReport
 from mirrorlake.failover.drill import DrillReport, LagWatch, LiveLag
-from mirrorlake.failover.failback import FailbackReport, _undo
+from mirrorlake.failover.failback import _undo
+from mirrorlake.failover.failback_report import FailbackReport
 from mirrorlake.failover.fence import deny_writes
 from mirrorlake.failover.groups_back import _resume
 from mirrorlake.failover.loss import PossibleLoss

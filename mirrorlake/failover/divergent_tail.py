@@ -1,0 +1,140 @@
+"""The divergent tail of one failback: it is kept, then settled by the choice of a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+
+from mirrorlake.failover.desk import Desk
+from mirrorlake.failover.failback_report import MEANS, TailChoice, not_failed_back
+from mirrorlake.failover.failover import positions_of
+from mirrorlake.failover.journal import Operation
+from mirrorlake.failover.records import TailRecord
+from mirrorlake.failover.tail import TailPart, WithoutTail, count_by_topic, keep_tail, shown_tail
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.render import document, plural
+
+TAIL, CHOICE, SETTLE = "tail", "choice", "settle"
+
+
+class DivergentTail:
+    """The records of a flow's source that never arrived, and what becomes of them.
+
+    Args:
+        desk: what the failback works with.
+        choice: what becomes of them; None where nobody has chosen yet.
+    """
+
+    def __init__(self, desk: Desk, choice: TailChoice | None) -> None:
+        self._desk = desk
+        self._flow = desk.flow
+        self._choice = choice
+
+    def keep(self, operation: Operation, over: Operation) -> Operation:
+        """Keep the landed tail in the table `divergent`."""
+        desk, flow = self._desk, self._flow
+        parts = keep_tail(
+            desk.lake,
+            flow.source,
+            desk.topics(flow),
+            self._arrived(over),
+            flow=flow.name,
+            failover=over.id,
+            been_on=self._been_on,
+            now=desk.now(),
+        )
+        # No content of a record: an erasure would not find it in `audit`.
+        return desk.write(operation, TAIL, after={"parts": document(parts)})
+
+    def settle(self, operation: Operation) -> Operation:
+        """Send the tail, or step over it.
+
+        Raises:
+            FailoverRefused: the choice is missing.
+        """
+        desk, flow, parts = self._desk, self._flow, self.kept(operation)
+        chosen = operation.step(CHOICE)
+        if parts and chosen is None:
+            if self._choice is None:
+                raise not_failed_back(flow, [_ask_for(parts, flow.target)])
+            # Written first: after a death between the two, another choice would say what is not so.
+            operation = desk.write(operation, CHOICE, after=self._choice)
+            chosen = operation.step(CHOICE)
+        choice = chosen.after if parts and chosen is not None else None
+        sent = 0
+        if choice == "restore":
+            sent = desk.hands.drain(flow)
+        elif choice is not None:
+            bounds = {part.source: (part.first, part.end) for part in parts}
+            reason = f"failback {operation.id}: {choice}"
+            desk.hands.drain(flow, through=partial(WithoutTail, bounds=bounds, reason=reason))
+        return desk.write(operation, SETTLE, after={"choice": choice, "sent": sent})
+
+    def kept(self, operation: Operation) -> tuple[TailPart, ...]:
+        """List what was kept."""
+        done = operation.step(TAIL)
+        return () if done is None else msgspec.convert(done.after["parts"], tuple[TailPart, ...])
+
+    def in_sight(self, over: Operation) -> tuple[tuple[TailPart, ...], tuple[TailRecord, ...]]:
+        """Look at what would be kept now: all of it in offsets, and the first records of what is landed."""
+        desk, flow = self._desk, self._flow
+        cut = self._arrived(over)
+        # Not landed yet: offsets, of which some may be markers.
+        parts = tuple(
+            TailPart(
+                topic=s.topic,
+                generation=s.generation,
+                partition=s.partition,
+                first=cut.get(s, 0),
+                end=end,
+                records=end - cut.get(s, 0),
+            )
+            for s, end in sorted(desk.ends(flow).items())
+            if end > cut.get(s, 0)
+        )
+        return parts, shown_tail(desk.lake, flow.source, desk.topics(flow), cut, been_on=self._been_on)
+
+    def past_dropped(self, plan: GroupPlan, operation: Operation) -> GroupPlan:
+        """Move groups that stand right before a dropped tail past it; what else a group has not read is never skipped."""
+        settled = operation.step(SETTLE)
+        if settled is None or settled.after["choice"] != "drop":
+            return plan
+        ends = {TopicPartition(part.topic, part.partition): (part.first, part.end) for part in self.kept(operation)}
+        rows = []
+        for one in plan:
+            to, (first, end) = one.resume.downstream_offset, ends.get(one.resume.target, (0, 0))
+            # Between the last record that arrived and the tail nothing but markers and withheld records may stand.
+            stands_before = to is not None and to <= first and not self._unread(one.resume.target, to, first)
+            if stands_before and one.action in ("move", "in_step"):
+                resume = replace(one.resume, downstream_offset=end, reason="it goes on after the dropped tail")
+                one = replace(one, resume=resume, action="move", reason=resume.reason)
+            rows.append(one)
+        return GroupPlan(plan.flow, tuple(rows))
+
+    def _unread(self, tp: TopicPartition, at: int, until: int) -> bool:
+        """Tell whether the source holds a record between two offsets."""
+        if at >= until:
+            return False
+        with closing(self._desk.reader(self._flow.source)) as reader:
+            record = next(iter(reader.read(tp.topic, tp.partition, at)), None)
+        return record is not None and record.offset < until
+
+    def _arrived(self, over: Operation) -> dict[SourcePartition, int]:
+        """Say up to where records have arrived on the target: the failover's cut, or past it where somebody resumed the flow."""
+        cut, sent = positions_of(over), self._desk.sent(self._flow)
+        return {source: max(cut.get(source, 0), sent.get(source, 0)) for source in {*cut, *sent}}
+
+    @property
+    def _been_on(self) -> str | None:
+        return self._flow.target if self._flow.adds_hops else None
+
+
+def _ask_for(parts: Sequence[TailPart], target: str) -> str:
+    counts = ", ".join(f"{plural(count, 'record')} of {topic}" for topic, count in count_by_topic(parts).items())
+    ways = "; ".join(f"--tail {name}: {means}" for name, means in MEANS.items())
+    return f"{counts} never arrived on {target} (table divergent). Choose: {ways}"

@@ -1,0 +1,108 @@
+"""What a failback did, or would do: the divergent tail and what becomes of it, what went back, and the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import FailoverRefused
+from mirrorlake.failover.records import TailRecord, records_table
+from mirrorlake.failover.report import GroupPlaced, ProofTaken, StepTaken, groups_table, steps_table
+from mirrorlake.failover.tail import TailPart
+from mirrorlake.render import Badge, JsonShown, Sheet, Table, badge, plural, table
+
+TailChoice = Literal["restore", "drop", "keep"]
+TAIL_CHOICES: tuple[TailChoice, ...] = ("restore", "drop", "keep")
+MEANS: Mapping[TailChoice, str] = {
+    "restore": "it is sent to the target, after what stands there",
+    "drop": "it stays in the table divergent and on the source; groups that stand before it go on after it",
+    "keep": "it stays in the table divergent and on the source, where groups read it; the target never gets it",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FailbackReport(JsonShown):
+    """What a failback did (`done`) or would do (`planned`).
+
+    `tail` are the records of the source that never arrived on the target, by partition; `records` the first of them. `back` is
+    how many records were sent to the source, by flow.
+    """
+
+    flow: str
+    source: str
+    target: str
+    state: Literal["planned", "done"]
+    id: str = ""
+    failover: str = ""
+    is_repeat: bool = False
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    refusals: tuple[str, ...] = ()
+    steps: tuple[StepTaken, ...] = ()
+    tail: tuple[TailPart, ...] = ()
+    records: tuple[TailRecord, ...] = ()
+    choice: TailChoice | None = None
+    back: Mapping[str, int] = field(default_factory=dict)
+    proof: ProofTaken | None = None
+    groups: tuple[GroupPlaced, ...] = ()
+    unfenced: tuple[str, ...] = ()
+    json_also: ClassVar[tuple[str, ...]] = ("tail_records", "held")
+
+    @property
+    def tail_records(self) -> int:
+        """How many records of the source never arrived on the target."""
+        return sum(part.records for part in self.tail)
+
+    @property
+    def held(self) -> int:
+        """Positions of groups that were left as they are, each with its reason."""
+        return sum(one.action == "hold" for one in self.groups)
+
+    def sheet(self) -> Sheet:
+        """Show the divergent tail first, then what went back, the groups, and the steps."""
+        parts: list[str | Table] = [f"refused: {reason}" for reason in self.refusals]
+        if self.is_repeat:
+            parts.append(f"{self.flow} was failed back before; nothing was done again")
+        if self.tail:
+            chosen = f"{self.choice}: {MEANS[self.choice]}" if self.choice else "not settled yet (--tail)"
+            parts += [
+                f"divergent tail, {chosen}",
+                _tail_table(self.tail),
+                records_table(f"the first {len(self.records)} of them", self.records),
+            ]
+        parts += [f"{name}: {plural(count, 'record')} went back" for name, count in self.back.items()]
+        parts += [str(self.proof)] if self.proof is not None else []
+        parts += [groups_table(self.groups)] if self.groups else []
+        parts += [f"fence taken down: {line}" for line in self.unfenced]
+        return Sheet(
+            title=f"failback {self.flow}",
+            badge=self._badge(),
+            facts=(f"{plural(self.tail_records, 'record')} never arrived", f"{plural(len(self.groups), 'position')}"),
+            parts=(*parts, steps_table(self.steps)),
+        )
+
+    def _badge(self) -> Badge:
+        if self.refusals:
+            return badge("refused")
+        if self.state == "planned":
+            return badge("nothing was changed", "note")
+        return badge("failed back", "warn" if self.held else "good")
+
+
+def _tail_table(parts: Sequence[TailPart]) -> Table:
+    rows = [(p.topic, str(p.generation), str(p.partition), str(p.first), str(p.end), p.records) for p in parts]
+    return table("never arrived", ["topic", "generation", "partition", "first offset", "next offset", "records"], rows)
+
+
+def not_failed_back(flow: FlowConfig, reasons: Sequence[str]) -> FailoverRefused:
+    """Say why a flow is not failed back, with all reasons."""
+    return FailoverRefused(
+        f"{flow.name} is not failed back: {'; '.join(reasons)}",
+        consequence="no group was placed, and the flow stays paused",
+        remedy=f"settle it, then mirrorlake failback --flow '{flow.name}' again; it goes on where it stopped",
+        flow=flow.name,
+        reasons=tuple(reasons),
+    )
