@@ -9,7 +9,7 @@ from mirrorlake import records
 from mirrorlake.config import length_of
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
 from mirrorlake.errors import TopicDenied
-from mirrorlake.mirror.flow import Offsets
+from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
 

@@ -1,0 +1,97 @@
+"""The offset map of one flow: the counterpart of an offset, a table of offsets, or the positions of a reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.mirror.composition import Services
+from mirrorlake.model.offset_map import Translation
+from mirrorlake.model.replay import PREFIXES
+from mirrorlake.offsets import MovedPositions, external_readers, translate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Offsets:
+    """The offset map of one flow: `mirror["east->central"].offsets`."""
+
+    def __init__(self, services: Services, flow: str) -> None:
+        self._services = services
+        self._name = flow
+
+    def __repr__(self) -> str:
+        return f"Offsets({self._name})"
+
+    @property
+    def _flow(self) -> FlowConfig:
+        if self._name.startswith(PREFIXES):
+            return self._services.replaying.flow(self._name)
+        return self._services.connections.config.flow(self._name)
+
+    def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
+        """Return where the record at an upstream offset stands on the target, or why it stands nowhere.
+
+        Example:
+            >>> mirror["east->central"].offsets.translate("orders", 0, 1139)  # doctest: +SKIP
+        """
+        return translate.translate_offset(
+            self._services.connections.lake,
+            self._flow,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            generation=generation,
+        )
+
+    def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
+        """Return which upstream record stands at a downstream offset of a remote topic, which may be named as on the source."""
+        flow = self._flow
+        remote = flow.remote_topic(topic) if flow.selection.matches(topic) else topic
+        return translate.translate_back(
+            self._services.connections.lake, flow, topic=remote, partition=partition, offset=offset
+        )
+
+    def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
+        """Return a table of offsets with the counterpart of each, or why it has none; set-based, for any number of rows.
+
+        Args:
+            offsets: columns `topic`, `partition`, `offset`, and `generation` where it is known; others pass through.
+            reverse: from downstream offsets of remote topics to upstream ones.
+
+        Returns:
+            The rows with `status` and, forwards, `target_topic`, `target_partition`, `downstream_offset` and `position`
+            (where a reader goes on, law A); backwards `source_topic`, `generation`, `source_partition`, `upstream_offset`.
+
+        Raises:
+            UsageError: a column is missing.
+
+        Example:
+            >>> asked = spark.createDataFrame(  # doctest: +SKIP
+            ...     [("orders", 0, 1139)], "topic string, partition int, offset bigint")
+            >>> mirror["east->central"].offsets.translate_table(asked).show()  # doctest: +SKIP
+        """
+        return translate.translate_table(self._services.connections.lake, self._flow, offsets, reverse=reverse)
+
+    def move_positions(self, document: Any) -> MovedPositions:
+        """Return where a reader that keeps its offsets outside of Kafka goes on at the target (law A).
+
+        Args:
+            document: its positions (next offset to read): `{"orders": {"0": 17}}` as Spark's `startingOffsets`, or a list of
+                `{"topic": "orders", "partition": 0, "offset": 17}`; the answer has the same shape.
+
+        Raises:
+            UsageError: the document has another shape, or names a topic that the flow does not carry.
+        """
+        connections = self._services.connections
+        return external_readers.move_positions(connections.lake, self._flow, document, connections)
+
+    def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
+        """Return the `startingOffsets` with which a Spark query that reads the source goes on at the target.
+
+        Raises:
+            UsageError: the folder holds no finished batch of a Kafka source.
+        """
+        found = external_readers.spark_positions(self._services.connections.lake, checkpoint_location)
+        return self.move_positions(found)
