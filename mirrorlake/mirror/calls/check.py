@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mirrorlake import doctor
 from mirrorlake.config import length_of
 from mirrorlake.lag import Lag, Report, Status
+from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.verify import VerifyReports
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from mirrorlake.topics import History
     from mirrorlake.tracking import Tracker
     from mirrorlake.verify import ProofReport
-from mirrorlake.mirror.calls.core import CoreCalls
 
 
 class CheckCalls(CoreCalls):

@@ -9,6 +9,7 @@ from mirrorlake import records
 from mirrorlake.config import length_of
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
 from mirrorlake.errors import TopicDenied
+from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from mirrorlake.offsets import MovedPositions
     from mirrorlake.records import Anchor, Page, Passport, SideBySide
-from mirrorlake.mirror.calls.core import CoreCalls
 
 
 class LookCalls(CoreCalls):

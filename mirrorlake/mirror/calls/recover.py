@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from mirrorlake import verify
 from mirrorlake.config import length_of
 from mirrorlake.maintenance import Erasure, Maintained, Selector
+from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.replay import Leave
 
 if TYPE_CHECKING:
     from mirrorlake.failover import CutoverReport, DrillReport, FailbackReport, FailoverReport
     from mirrorlake.replay import Replay, Restore
     from mirrorlake.verify import Repair
-from mirrorlake.mirror.calls.core import CoreCalls
 
 
 class RecoverCalls(CoreCalls):

@@ -12,6 +12,7 @@ from mirrorlake import publish
 from mirrorlake.config import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import SampledMoment
+from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.model.remotes import HeldTopic
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from mirrorlake.publish import LakeProducer, Published
     from mirrorlake.republish import Quarantine
-from mirrorlake.mirror.calls.core import CoreCalls
 
 
 class RunCalls(CoreCalls):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake import offsets
 from mirrorlake.config import edit
+from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.control import Pause
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.parked import Parked
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from mirrorlake.mm2 import OtherMirror, TakeoverPlan
     from mirrorlake.offsets import RebuildPlan
     from mirrorlake.topics import RuleTrial
-from mirrorlake.mirror.calls.core import CoreCalls
 
 
 class SetUpCalls(CoreCalls):
