@@ -5,7 +5,7 @@ What was sampled is reported exactly; what was not sampled is not reported at al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,22 +16,21 @@ from mirrorlake.config import length_of
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
+from mirrorlake.lag.cut import CutTables, NothingSampled
 from mirrorlake.lag.judge import RetentionOf, judge_lag
 from mirrorlake.lag.loss import LOOKS_APART, Loss, loss_of_flow
 from mirrorlake.lag.moment import Readers, age_ms, first_unlanded
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.sampler import SampledMoment
-from mirrorlake.lag.sql import LAG_COLUMNS, LATER_COLUMNS, Answer, LagTables
+from mirrorlake.lag.sql import LAG_COLUMNS, Answer
 from mirrorlake.lag.sql_views import create_views
 from mirrorlake.lag.verdict import WINDOW_SAMPLES, LagVerdict, Verdict, name_pauses
 from mirrorlake.lake import (
-    KINDS,
     OFFSET_MAP,
     POSITIONS,
     SAMPLES,
     Key,
     Lake,
-    RelayPart,
     arrow_table,
     arrow_type,
     micros,
@@ -51,15 +50,6 @@ When = str | timedelta | datetime
 KnownRuns = Callable[[Collection[str]], tuple[str, Mapping[str, pa.Table]]]
 """Read the offset map of named flows, their ledgers' newest runs included: what stands for its rows in a question, and tables that
 it names."""
-
-# Statistics of files cut times to milliseconds, and DuckDB compares them with the bounds of a question whatever function is around
-# a column: what is compared from below reaches further, or is a whole millisecond.
-_CUT = timedelta(seconds=1)
-_FLOWS = pa.schema({"flow": pa.string(), "source": pa.string(), "target": pa.string()})
-
-
-class NothingSampled(UsageError):
-    """No sample reaches so far back."""
 
 
 class Lag:
@@ -104,6 +94,7 @@ class Lag:
         self._runs = runs
         self._readers = readers
         self._now = now
+        self._cut = CutTables(lake, self.flows, now=now)
 
     def now(self) -> DataFrame:
         """Look at everything and return the lag of this moment, in the columns of `lag.sql.LAG_COLUMNS`; writes nothing.
@@ -130,7 +121,7 @@ class Lag:
         # A target that did not answer cannot tell its newest runs, and nobody's position on it is known.
         runs, known = self._runs({look.name for look in sample.looks if look.subject == "flow" and not look.error})
         moments = [sample_row(replace(look, complete=True), at) for look in sample.looks]
-        tables = self._tables()
+        tables = self._cut.uncut()
         tables = replace(
             tables,
             positions="{seen_positions}",
@@ -143,7 +134,7 @@ class Lag:
                 "seen_samples": arrow_table(SAMPLES, moments),
             },
         )
-        return self._completed(self._of_flows(relay_lag.lag(self._pruned(tables))).rows(), at, sample)
+        return self._completed(self._of_flows(relay_lag.lag(self._cut.to_waiting(tables))).rows(), at, sample)
 
     def over(self, since: When = "1h", until: When | None = None) -> DataFrame:
         """Return the lag at every sampling moment of a time, in the columns of `lag.sql.LAG_COLUMNS`.
@@ -156,7 +147,7 @@ class Lag:
     def asked_over(self, since: When = "1h", until: When | None = None) -> Answer:
         """Ask what `over` returns."""
         start, end = self.span(since, until)
-        return self._between(relay_lag.lag(self._pruned(self._sampled(start, end))), start, end)
+        return self._between(relay_lag.lag(self._cut.to_waiting(self._cut.to_time(start, end))), start, end)
 
     def rpo(self, since: When = "1h", until: When | None = None) -> DataFrame:
         """Compute the loss at each sampling moment, had the source been lost then, in the columns of `lag.sql.RPO_COLUMNS`.
@@ -169,7 +160,7 @@ class Lag:
     def asked_rpo(self, since: When = "1h", until: When | None = None) -> Answer:
         """Ask what `rpo` returns."""
         start, end = self.span(since, until)
-        return self._between(relay_lag.rpo(self._pruned(self._sampled(start, end))), start, end)
+        return self._between(relay_lag.rpo(self._cut.to_waiting(self._cut.to_time(start, end))), start, end)
 
     def latency(self, since: When = "1h", until: When | None = None, *, bucket: str | timedelta = "1m") -> DataFrame:
         """Return percentiles of the time from record to target, in the columns of `lag.sql.LATENCY_COLUMNS`.
@@ -187,7 +178,7 @@ class Lag:
         bucket_s = length_of(bucket).total_seconds()
         if bucket_s < 1:
             raise UsageError(f"'{bucket}' is too short for a bucket", remedy='write "1s" or more')
-        tables = self._tables()
+        tables = self._cut.uncut()
         values: dict[str, Any] = {
             "names": [flow.name for flow in self.flows],
             "start": micros(start),
@@ -199,7 +190,7 @@ class Lag:
         )
         tables = replace(tables, offset_map=runs, values=values)
         rows = self._lake.ask(_SENT.replace("{runs}", runs), tables=tables.tables, **values)
-        return relay_lag.latency(self._cut(tables, rows), bucket_s=int(bucket_s))
+        return relay_lag.latency(self._cut.to_offsets(tables, rows), bucket_s=int(bucket_s))
 
     def at(self, group: str, moment: When) -> DataFrame:
         """Read where a group stood at a past moment, by the newest sample up to it, on sources and on targets.
@@ -210,7 +201,7 @@ class Lag:
             UsageError: nothing was sampled up to then.
         """
         time = self._moment(moment)
-        tables = self._sampled(time, time)
+        tables = self._cut.to_time(time, time)
         newest = (
             f"SELECT name, max(observed_at) AS newest_at FROM {tables.samples} "  # noqa: S608  no value enters the text
             "WHERE subject = 'cluster' AND error IS NULL GROUP BY name"
@@ -223,7 +214,9 @@ class Lag:
             since=min((row.newest_at for row in looks), default=time),
             values={**tables.values, "group_id": group},
         )
-        found = self._of_flows(relay_lag.lag(self._pruned(tables))).where("group_id = :group_id", group_id=group)
+        found = self._of_flows(relay_lag.lag(self._cut.to_waiting(tables))).where(
+            "group_id = :group_id", group_id=group
+        )
         text = (
             f"SELECT {', '.join(f'a.{name}' for name in LAG_COLUMNS)} FROM ({found.text}) AS a "  # noqa: S608  likewise
             f"JOIN ({newest}) AS n ON a.cluster = n.name AND a.observed_at = n.newest_at"
@@ -246,7 +239,7 @@ class Lag:
         """
         at = self._moment(moment)
         try:
-            tables = self._pruned(self._sampled(_whole_ms(at - self._apart), at))
+            tables = self._cut.to_waiting(self._cut.to_time(_whole_ms(at - self._apart), at))
             rows = self._of_flows(relay_lag.loss(tables)).rows()
         except NothingSampled:
             rows = []
@@ -293,107 +286,6 @@ class Lag:
         return create_views(self._lake, self.flows, days=days)
 
     # -- pieces ---------------------------------------------------------------------------------------------------
-
-    def _tables(self) -> LagTables:
-        lake = self._lake
-        landed = [a for a in sorted({flow.source for flow in self.flows}) if lake.exists(lake.relay_location(a))]
-        if not landed:
-            raise UsageError("nothing was landed yet", remedy="mirrorlake run --once")
-        flows = [{"flow": flow.name, "source": flow.source, "target": flow.target} for flow in self.flows]
-        return self._cut(
-            LagTables(lake=lake, relays="", tables={"flows": pa.Table.from_pylist(flows, _FLOWS)}), None, landed
-        )
-
-    def _cut(self, tables: LagTables, waited: Sequence[Any] | None, aliases: Collection[str] = ()) -> LagTables:
-        """Cut the relays to offsets between bounds, by the statistics of their files; None reads all of them."""
-        lows: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
-        highs: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
-        for row in waited or ():
-            place = SourcePartition(row.topic, row.generation, row.partition)
-            low, high = lows.setdefault(row.source, {}), highs.setdefault(row.source, {})
-            low[place] = min(row.lowest, low.get(place, row.lowest))
-            high[place] = max(row.highest, high.get(place, row.highest))
-        parts: dict[str, tuple[str, RelayPart | None]] = {
-            f"relay_{n}": (alias, None if waited is None else RelayPart(lows[alias], ends=highs[alias], others=False))
-            for n, alias in enumerate(sorted(lows))
-        }
-        texts = [
-            f"SELECT :{name} AS source, topic, generation, partition, `offset`, timestamp FROM {{{name}}}"  # noqa: S608  numbered names
-            for name in parts
-        ]
-        values = {**tables.values, **{name: alias for name, (alias, _) in parts.items()}}
-        if not texts:
-            # Nothing waits, and no relay is read.
-            none = pa.schema({**_RELAYS, "timestamp": pa.timestamp("us", "UTC")}).empty_table()
-            return replace(tables, relays="{no_relay}", tables={**tables.tables, "no_relay": none})
-        return replace(tables, relays=f"({' UNION ALL '.join(texts)})", parts=parts, values=values)
-
-    def _sampled(self, start: datetime, end: datetime) -> LagTables:
-        """Cut the tables to the time from the last complete looks before `start` up to `end`."""
-        nothing = UsageError(
-            "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
-        )
-        if not self._lake.exists(self._lake.meta_location(SAMPLES)):
-            raise nothing
-        tables = self._tables()
-        firsts = [row.at for row in self._lake.ask(_COMPLETE, start=micros(start))]
-        begin: datetime = min(firsts, default=start)
-        values = {
-            **tables.values,
-            "near": begin - _CUT,
-            "end": micros(end),
-            "end_at": end,
-            "kinds": list(KINDS),
-        }
-        # A look of a second before has ended when the complete one begins.
-        since = "observed_at >= :near"
-        samples = f"(SELECT * FROM {{samples}} WHERE {since} AND unix_micros(observed_at) <= :end)"  # noqa: S608  no value in it
-        if not firsts and not self._lake.ask(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
-            raise NothingSampled(
-                f"nothing was sampled up to {end.isoformat()}",
-                remedy="mirrorlake sample --once; or ask for a later time",
-            )
-        known = (
-            f"(SELECT * FROM {{positions}} WHERE {since} AND observed_at <= :end_at AND array_contains(:kinds, kind))"  # noqa: S608  likewise
-        )
-        tables = replace(tables, positions=known, samples=samples, since=start, values=values)
-        return tables if end >= self._now() else self._with_later(tables, map(vars, self._landed_since(end)))
-
-    def _landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
-        """Read how far landing has read since a time: the past is reported with today's knowledge.
-
-        The newest complete look names every position that there is, so that a month is not read; with `topics` it is, for those.
-        """
-        newest = [] if topics else [row.at for row in self._lake.ask(_COMPLETE_RELAYS)]
-        text = _LANDED_SINCE
-        values: dict[str, Any] = {"later": max(end, min(newest, default=end)) - _CUT}
-        if topics:
-            text, values = f"{text} AND array_contains(:topics, topic)", {**values, "topics": sorted(topics)}
-        return self._lake.ask(f"{text} GROUP BY source, topic, generation, partition", **values)
-
-    def _with_later(self, tables: LagTables, rows: Iterable[Mapping[str, Any]]) -> LagTables:
-        schema = pa.schema({**{name: _RELAYS[name] for name in LATER_COLUMNS[:-1]}, LATER_COLUMNS[-1]: pa.int64()})
-        found = pa.Table.from_pylist(list(rows), schema)
-        return replace(tables, later="{later_positions}", tables={**tables.tables, "later_positions": found})
-
-    def _pruned(self, tables: LagTables, *, is_later_whole: bool = False) -> LagTables:
-        """Cut the relays to the records that waited, by the statistics of their files."""
-        asked = tables
-        if all(self._lake.relay_log(flow.source) for flow in self.flows):
-            # Through Spark a month's moments would all come to the driver.
-            tables = relay_lag.with_hops_made(tables)
-        rows = relay_lag.bounds(tables).rows()
-        later = asked.tables.get("later_positions")
-        if later is not None and not is_later_whole:
-            known = {tuple(row.values()) for row in later.drop_columns("position").to_pylist()}
-            gone = {row.topic for row in rows if (row.source, row.topic, row.generation, row.partition) not in known}
-            if gone:
-                # Lives that have ended since, and partitions that no complete look names.
-                found = [*later.to_pylist(), *map(vars, self._landed_since(asked.values["end_at"], gone))]
-                return self._pruned(self._with_later(asked, found), is_later_whole=True)
-        bounds = pa.Table.from_pylist([vars(row) for row in rows], _BOUNDS)
-        cut = self._cut(tables, rows)
-        return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
 
     def _of_flows(self, answer: Answer) -> Answer:
         return answer.where("array_contains(:names, flow)", names=[flow.name for flow in self.flows])
@@ -446,36 +338,9 @@ def _whole_ms(time: datetime) -> datetime:
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
-_COMPLETE = """
-    SELECT subject, name, max(observed_at) AS at FROM {samples}
-    WHERE complete AND error IS NULL AND unix_micros(observed_at) <= :start GROUP BY subject, name
-"""
-_COMPLETE_RELAYS = """
-    SELECT name, max(observed_at) AS at FROM {samples}
-    WHERE complete AND error IS NULL AND subject = 'relay' GROUP BY name
-"""
-_LANDED_SINCE = """
-    SELECT source, topic, generation, partition, max(position) AS position FROM {positions}
-    WHERE kind = 'reached' AND observed_at >= :later
-"""
 _SENT = """
     SELECT f.source, m.source_topic AS topic, m.generation, m.source_partition AS partition,
         min(m.first_upstream) AS lowest, max(m.last_upstream) + 1 AS highest
     FROM {runs} AS m JOIN {flows} AS f ON m.flow = f.flow
     GROUP BY f.source, m.source_topic, m.generation, m.source_partition
 """
-_RELAYS = {
-    "source": pa.string(),
-    "topic": pa.string(),
-    "generation": pa.int32(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-}
-_BOUNDS = pa.schema(
-    {
-        "scope": pa.string(),
-        **{name: kind for name, kind in _RELAYS.items() if name != "offset"},
-        "lowest": pa.int64(),
-        "highest": pa.int64(),
-    }
-)

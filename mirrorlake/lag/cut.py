@@ -1,0 +1,183 @@
+"""The tables that questions of lag are asked of, cut by time and by offsets to what a question needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.lag import sql as relay_lag
+from mirrorlake.lag.sql import LATER_COLUMNS, LagTables
+from mirrorlake.lake import KINDS, SAMPLES, Lake, RelayPart, micros
+from mirrorlake.model.flow import SourcePartition
+
+# Statistics of files cut times to milliseconds, and DuckDB compares them with the bounds of a question whatever function is around
+# a column: what is compared from below reaches further, or is a whole millisecond.
+_SPARE = timedelta(seconds=1)
+_FLOWS = pa.schema({"flow": pa.string(), "source": pa.string(), "target": pa.string()})
+
+
+class NothingSampled(UsageError):
+    """No sample reaches so far back."""
+
+
+class CutTables:
+    """Cut the tables of some flows.
+
+    Args:
+        lake: the lake.
+        flows: the flows that are asked about.
+        now: the clock, in UTC.
+    """
+
+    def __init__(self, lake: Lake, flows: Sequence[FlowConfig], *, now: Callable[[], datetime]) -> None:
+        self._lake = lake
+        self._flows = flows
+        self._now = now
+
+    def uncut(self) -> LagTables:
+        """Take all of the tables.
+
+        Raises:
+            UsageError: nothing was landed yet.
+        """
+        lake = self._lake
+        landed = [a for a in sorted({flow.source for flow in self._flows}) if lake.exists(lake.relay_location(a))]
+        if not landed:
+            raise UsageError("nothing was landed yet", remedy="mirrorlake run --once")
+        flows = [{"flow": flow.name, "source": flow.source, "target": flow.target} for flow in self._flows]
+        return self.to_offsets(
+            LagTables(lake=lake, relays="", tables={"flows": pa.Table.from_pylist(flows, _FLOWS)}), None, landed
+        )
+
+    def to_time(self, start: datetime, end: datetime) -> LagTables:
+        """Cut the tables to the time from the last complete looks before `start` up to `end`.
+
+        Raises:
+            NothingSampled: no sample reaches back to then.
+            UsageError: nothing was sampled yet.
+        """
+        if not self._lake.exists(self._lake.meta_location(SAMPLES)):
+            raise UsageError(
+                "nothing was sampled yet", remedy="mirrorlake sample --once; a running mirror samples, too"
+            )
+        tables = self.uncut()
+        firsts = [row.at for row in self._lake.ask(_COMPLETE, start=micros(start))]
+        begin: datetime = min(firsts, default=start)
+        values = {
+            **tables.values,
+            "near": begin - _SPARE,
+            "end": micros(end),
+            "end_at": end,
+            "kinds": list(KINDS),
+        }
+        # A look of a second before has ended when the complete one begins.
+        since = "observed_at >= :near"
+        samples = f"(SELECT * FROM {{samples}} WHERE {since} AND unix_micros(observed_at) <= :end)"  # noqa: S608  no value in it
+        if not firsts and not self._lake.ask(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
+            raise NothingSampled(
+                f"nothing was sampled up to {end.isoformat()}",
+                remedy="mirrorlake sample --once; or ask for a later time",
+            )
+        known = (
+            f"(SELECT * FROM {{positions}} WHERE {since} AND observed_at <= :end_at AND array_contains(:kinds, kind))"  # noqa: S608  likewise
+        )
+        tables = replace(tables, positions=known, samples=samples, since=start, values=values)
+        return tables if end >= self._now() else self._with_later(tables, map(vars, self._landed_since(end)))
+
+    def to_waiting(self, tables: LagTables) -> LagTables:
+        """Cut the relays to the records that waited, by the statistics of their files."""
+        return self._to_waiting(tables, is_later_whole=False)
+
+    def _to_waiting(self, tables: LagTables, *, is_later_whole: bool) -> LagTables:
+        asked = tables
+        if all(self._lake.relay_log(flow.source) for flow in self._flows):
+            # Through Spark a month's moments would all come to the driver.
+            tables = relay_lag.with_hops_made(tables)
+        rows = relay_lag.bounds(tables).rows()
+        later = asked.tables.get("later_positions")
+        if later is not None and not is_later_whole:
+            known = {tuple(row.values()) for row in later.drop_columns("position").to_pylist()}
+            gone = {row.topic for row in rows if (row.source, row.topic, row.generation, row.partition) not in known}
+            if gone:
+                # Lives that have ended since, and partitions that no complete look names.
+                found = [*later.to_pylist(), *map(vars, self._landed_since(asked.values["end_at"], gone))]
+                return self._to_waiting(self._with_later(asked, found), is_later_whole=True)
+        bounds = pa.Table.from_pylist([vars(row) for row in rows], _BOUNDS)
+        cut = self.to_offsets(tables, rows)
+        return replace(cut, bounds="{bounds}", tables={**cut.tables, "bounds": bounds})
+
+    def to_offsets(self, tables: LagTables, waited: Sequence[Any] | None, aliases: Collection[str] = ()) -> LagTables:
+        """Cut the relays to offsets between bounds, by the statistics of their files; None reads all of them."""
+        lows: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
+        highs: dict[str, dict[SourcePartition, int]] = {alias: {} for alias in aliases}
+        for row in waited or ():
+            place = SourcePartition(row.topic, row.generation, row.partition)
+            low, high = lows.setdefault(row.source, {}), highs.setdefault(row.source, {})
+            low[place] = min(row.lowest, low.get(place, row.lowest))
+            high[place] = max(row.highest, high.get(place, row.highest))
+        parts: dict[str, tuple[str, RelayPart | None]] = {
+            f"relay_{n}": (alias, None if waited is None else RelayPart(lows[alias], ends=highs[alias], others=False))
+            for n, alias in enumerate(sorted(lows))
+        }
+        texts = [
+            f"SELECT :{name} AS source, topic, generation, partition, `offset`, timestamp FROM {{{name}}}"  # noqa: S608  numbered names
+            for name in parts
+        ]
+        values = {**tables.values, **{name: alias for name, (alias, _) in parts.items()}}
+        if not texts:
+            # Nothing waits, and no relay is read.
+            none = pa.schema({**_RELAYS, "timestamp": pa.timestamp("us", "UTC")}).empty_table()
+            return replace(tables, relays="{no_relay}", tables={**tables.tables, "no_relay": none})
+        return replace(tables, relays=f"({' UNION ALL '.join(texts)})", parts=parts, values=values)
+
+    def _landed_since(self, end: datetime, topics: Collection[str] = ()) -> list[Any]:
+        """Read how far landing has read since a time: the past is reported with today's knowledge.
+
+        The newest complete look names every position that there is, so that a month is not read; with `topics` it is, for those.
+        """
+        newest = [] if topics else [row.at for row in self._lake.ask(_COMPLETE_RELAYS)]
+        text = _LANDED_SINCE
+        values: dict[str, Any] = {"later": max(end, min(newest, default=end)) - _SPARE}
+        if topics:
+            text, values = f"{text} AND array_contains(:topics, topic)", {**values, "topics": sorted(topics)}
+        return self._lake.ask(f"{text} GROUP BY source, topic, generation, partition", **values)
+
+    def _with_later(self, tables: LagTables, rows: Iterable[Mapping[str, Any]]) -> LagTables:
+        schema = pa.schema({**{name: _RELAYS[name] for name in LATER_COLUMNS[:-1]}, LATER_COLUMNS[-1]: pa.int64()})
+        found = pa.Table.from_pylist(list(rows), schema)
+        return replace(tables, later="{later_positions}", tables={**tables.tables, "later_positions": found})
+
+
+_COMPLETE = """
+    SELECT subject, name, max(observed_at) AS at FROM {samples}
+    WHERE complete AND error IS NULL AND unix_micros(observed_at) <= :start GROUP BY subject, name
+"""
+_COMPLETE_RELAYS = """
+    SELECT name, max(observed_at) AS at FROM {samples}
+    WHERE complete AND error IS NULL AND subject = 'relay' GROUP BY name
+"""
+_LANDED_SINCE = """
+    SELECT source, topic, generation, partition, max(position) AS position FROM {positions}
+    WHERE kind = 'reached' AND observed_at >= :later
+"""
+_RELAYS = {
+    "source": pa.string(),
+    "topic": pa.string(),
+    "generation": pa.int32(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+}
+_BOUNDS = pa.schema(
+    {
+        "scope": pa.string(),
+        **{name: kind for name, kind in _RELAYS.items() if name != "offset"},
+        "lowest": pa.int64(),
+        "highest": pa.int64(),
+    }
+)
