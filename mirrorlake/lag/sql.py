@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mirrorlake.lag.sql_texts import HOPS, KNOWN_HOPS, LAG, LATENCY, LOSS, MADE, RPO, WAITED
-from mirrorlake.lake import Lake, RelayPart, micros
+from mirrorlake.lake import Lake, Question, RelayPart, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,7 +88,7 @@ class Answer:
 
     def table(self) -> pa.Table:
         """Ask as `rows` does, for the answer as an Arrow table."""
-        return self.lake.answer(self.text, tables=self.tables, relays=self.relays, **self.values)
+        return self.lake.answer(self._question)
 
     def where(self, condition: str, **values: Any) -> Answer:
         """Narrow it by a condition in SQL."""
@@ -97,7 +97,11 @@ class Answer:
 
     def frame(self) -> DataFrame:
         """Give the answer as a frame of the session."""
-        return self.lake.frame(self.text, tables=self.tables, relays=self.relays, **self.values)
+        return self.lake.frame(self._question)
+
+    @property
+    def _question(self) -> Question:
+        return Question(self.text, self.relays, self.tables, self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

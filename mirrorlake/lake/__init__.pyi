@@ -10,7 +10,6 @@ from mirrorlake.lake.audit import who as who
 from mirrorlake.lake.control import Control as Control
 from mirrorlake.lake.delta_rs import FolderTables as FolderTables
 from mirrorlake.lake.lake import Lake as Lake
-from mirrorlake.lake.lake import quote as quote
 from mirrorlake.lake.landed import CheckpointLocation as CheckpointLocation
 from mirrorlake.lake.landed import LandedPositions as LandedPositions
 from mirrorlake.lake.landed import accounted_positions as accounted_positions
@@ -54,6 +53,7 @@ from mirrorlake.lake.publish_log import APP as APP
 from mirrorlake.lake.publish_log import PublishLog as PublishLog
 from mirrorlake.lake.publish_log import Signature as Signature
 from mirrorlake.lake.publish_log import Tail as Tail
+from mirrorlake.lake.question import Question as Question
 from mirrorlake.lake.relay_files import COLUMNS as COLUMNS
 from mirrorlake.lake.relay_files import RelayFile as RelayFile
 from mirrorlake.lake.relay_files import read_in_order as read_in_order
@@ -98,6 +98,7 @@ from mirrorlake.lake.schema import SIDE_TABLES as SIDE_TABLES
 from mirrorlake.lake.schema import WITHHELD as WITHHELD
 from mirrorlake.lake.schema import TableSchema as TableSchema
 from mirrorlake.lake.signs import LandingSign as LandingSign
+from mirrorlake.lake.spark_tables import quote as quote
 from mirrorlake.lake.times import TICK as TICK
 from mirrorlake.lake.times import from_micros as from_micros
 from mirrorlake.lake.times import micros as micros

@@ -51,6 +51,10 @@ class FolderTables:
         with self._newest(path) as table:
             return table.version()
 
+    def has_version(self, path: str, version: int) -> bool:
+        """Tell whether a table has a version."""
+        return self.version(path) >= version
+
     def size(self, path: str) -> tuple[int, int]:
         """Count the files and bytes of the newest version."""
         with self._newest(path) as table:

@@ -9,33 +9,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from tenacity import Retrying, stop_after_attempt, wait_random_exponential
 
 from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
-from mirrorlake.lake.ask import answer_from_files, rows_of, tables_of
+from mirrorlake.lake.ask import answer_from_files, rows_of
 from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.question import Asked, Question, Relays
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import RelayWriter
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
+from mirrorlake.lake.spark_tables import SparkTables
 from mirrorlake.lake.texts import texts_by_spark, texts_of
 from mirrorlake.lake.upkeep import TableUpkeep
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
 # Of narrow rows: some 10 MB.
 _MOST_BROADCAST = 100_000
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
-_TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +43,6 @@ class Commit:
 
     version: int
     signature: Mapping[str, Any]
-
-
-class _Asked(NamedTuple):
-    """A table that a question names; of a relay the source's alias and the part that matters."""
-
-    table: TableSchema
-    place: str
-    alias: str
-    part: RelayPart | None
 
 
 class Lake:
@@ -65,18 +55,18 @@ class Lake:
     """
 
     def __init__(self, spark: SparkSession | Callable[[], SparkSession], config: LakeConfig) -> None:
-        self._session = spark
         self._root = config.location()
         self._namespace = config.namespace()
         self._checkpoints = config.checkpoint_location()
         self._has_folder = config.folder() is not None and "DATABRICKS_RUNTIME_VERSION" not in os.environ
         self._folder = FolderTables()
+        self._through_spark = SparkTables(spark, is_catalog=self.is_catalog)
         self._writer = RelayWriter()
 
-    @cached_property
+    @property
     def spark(self) -> SparkSession:
         """The session."""
-        return self._session() if callable(self._session) else self._session
+        return self._through_spark.session
 
     def relay_location(self, alias: str) -> str:
         """Address the relay of a source cluster: its path or its name in the catalog."""
@@ -92,7 +82,7 @@ class Lake:
 
     def sql_name(self, location: str) -> str:
         """Write a location as SQL takes it."""
-        return location if self.is_catalog else f"delta.`{location}`"
+        return self._through_spark.sql_name(location)
 
     @property
     def is_catalog(self) -> bool:
@@ -110,16 +100,12 @@ class Lake:
 
     def exists(self, location: str) -> bool:
         """Tell whether a table exists."""
-        if self._needs_no_spark(location):
+        if self._is_seen(location):
             return True
         if self._has_relays():
             # A lake that is seen in a folder has no table elsewhere.
             return False
-        from delta.tables import DeltaTable
-
-        if self.is_catalog:
-            return bool(self.spark.catalog.tableExists(location))
-        return bool(DeltaTable.isDeltaTable(self.spark, location))
+        return self._through_spark.has(location)
 
     def create_all(self, aliases: Iterable[str]) -> list[str]:
         """Create what is missing: a relay per source alias, and the side tables; return their locations."""
@@ -146,26 +132,26 @@ class Lake:
 
     def relay(self, alias: str, *, version: int | None = None) -> DataFrame:
         """Read the relay of a source cluster as it is now, or as it was at a version."""
-        return self._read(self.relay_location(alias), version)
+        return self._through_spark.read(self.relay_location(alias), version)
 
     def relay_stream(self, reader: DataStreamReader, alias: str) -> DataFrame:
         """Read the relay of a source cluster as a stream."""
-        return self._load(reader, self.relay_location(alias))
+        return self._through_spark.load(reader, self.relay_location(alias))
 
     def relay_log(self, alias: str) -> RelayLog | None:
         """Open the log of a source's relay; None where the relay is not seen in a folder of this machine."""
         location = self.relay_location(alias)
-        return RelayLog(self._folder, location) if self._needs_no_spark(location) else None
+        return RelayLog(self._folder, location) if self._is_seen(location) else None
 
     def upkeep(self, location: str) -> TableUpkeep | None:
         """Open a table for its upkeep; None where it is not seen in a folder of this machine."""
-        return TableUpkeep(location) if self._needs_no_spark(location) else None
+        return TableUpkeep(location) if self._is_seen(location) else None
 
     def meta(self, table: TableSchema) -> DataFrame:
         """Read a side table with the columns that this release knows; null where a lake of an older release lacks one."""
         from pyspark.sql import functions as F
 
-        frame = self._read(self.meta_location(table))
+        frame = self._through_spark.read(self.meta_location(table))
         lacking = {
             name: F.lit(None).cast(kind) for name, (kind, _) in table.columns.items() if name not in frame.columns
         }
@@ -177,7 +163,7 @@ class Lake:
         *,
         relay: str = "",
         part: RelayPart | None = None,
-        relays: Mapping[str, tuple[str, RelayPart | None]] = MappingProxyType({}),
+        relays: Relays = MappingProxyType({}),
         tables: Mapping[str, pa.Table] = MappingProxyType({}),
         missing_ok: bool = False,
         **values: Any,
@@ -198,68 +184,41 @@ class Lake:
             >>> lake.ask("SELECT max(epoch) AS epoch FROM {offset_map} WHERE flow = :flow", flow="east->central")  # doctest: +SKIP
             [namespace(epoch=1795338937)]
         """
-        found = self.answer(text, relay=relay, part=part, relays=relays, tables=tables, missing_ok=missing_ok, **values)
+        asked = Question(text, {RELAY.name: (relay, part), **relays}, tables, values)
+        found = self.answer(asked, missing_ok=missing_ok)
         return [] if found is None else rows_of(found)
 
-    def answer(
-        self,
-        text: str,
-        *,
-        relay: str = "",
-        part: RelayPart | None = None,
-        relays: Mapping[str, tuple[str, RelayPart | None]] = MappingProxyType({}),
-        tables: Mapping[str, pa.Table] = MappingProxyType({}),
-        missing_ok: bool = False,
-        **values: Any,
-    ) -> pa.Table | None:
+    def answer(self, question: Question, *, missing_ok: bool = False) -> pa.Table | None:
         """Answer a question as `ask` does, in columns: for answers of many rows. None where a table does not exist."""
-        asked = self._asked(text, {RELAY.name: (relay, part), **relays}, tables)
-        if missing_ok and not all(self.exists(one.place) for one in asked.values()):
+        places = {name: self._place_of(one) for name, one in question.asked.items()}
+        if missing_ok and not all(map(self.exists, places.values())):
             return None
-        if all(self._needs_no_spark(one.place) for one in asked.values()):
-            datasets = {
-                name: self._folder.dataset(one.place, arrow_types(one.table), one.part) for name, one in asked.items()
-            }
-            return answer_from_files(text, {**datasets, **tables}, values)
-        return self.frame(text, relay=relay, part=part, relays=relays, tables=tables, **values).toArrow()
+        if not all(map(self._is_seen, places.values())):
+            return self.frame(question).toArrow()
+        datasets = {
+            name: self._folder.dataset(places[name], arrow_types(one.table), one.part)
+            for name, one in question.asked.items()
+        }
+        return answer_from_files(question.text, {**datasets, **question.tables}, question.values)
 
-    def frame(
-        self,
-        text: str,
-        *,
-        relay: str = "",
-        part: RelayPart | None = None,
-        relays: Mapping[str, tuple[str, RelayPart | None]] = MappingProxyType({}),
-        tables: Mapping[str, pa.Table] = MappingProxyType({}),
-        **values: Any,
-    ) -> DataFrame:
-        """Give the answer to a question of `ask` as a frame of the session, which reads the tables when it is asked."""
+    def frame(self, question: Question) -> DataFrame:
+        """Give the answer to a question as a frame of the session, which reads the tables when it is asked."""
         from pyspark.sql import functions as F
 
-        named = {name: self.spark.createDataFrame(tables[name]) for name in tables_of(text) if name in tables}
-        named = {
-            name: F.broadcast(frame) if len(tables[name]) <= _MOST_BROADCAST else frame for name, frame in named.items()
-        }
-        for name, one in self._asked(text, {RELAY.name: (relay, part), **relays}, tables).items():
+        named = {}
+        for name, given in question.given.items():
+            frame = self.spark.createDataFrame(given)
+            named[name] = F.broadcast(frame) if len(given) <= _MOST_BROADCAST else frame
+        for name, one in question.asked.items():
             if one.table is not RELAY:
                 named[name] = self.meta(one.table)
             else:
                 rows = self.relay(one.alias)
                 named[name] = rows if one.part is None else one.part.rows(rows)
-        return self.spark.sql(text, args=dict(values), **named)
+        return self.spark.sql(question.text, args=dict(question.values), **named)
 
-    def _asked(
-        self, text: str, relays: Mapping[str, tuple[str, RelayPart | None]], tables: Mapping[str, pa.Table]
-    ) -> dict[str, _Asked]:
-        """Find the tables of the lake that a question names, and where they are."""
-        found: dict[str, _Asked] = {}
-        for name in tables_of(text):
-            if name in relays and name not in tables:
-                alias, part = relays[name]
-                found[name] = _Asked(RELAY, self.relay_location(alias), alias, part)
-            elif name not in tables:
-                found[name] = _Asked(_TABLES[name], self.meta_location(_TABLES[name]), "", None)
-        return found
+    def _place_of(self, asked: Asked) -> str:
+        return self.relay_location(asked.alias) if asked.table is RELAY else self.meta_location(asked.table)
 
     def texts(self, folder: str) -> dict[str, str]:
         """Read the files of a folder as texts by their names; a missing folder has none."""
@@ -267,9 +226,13 @@ class Lake:
             return texts_of(Path(folder))
         return texts_by_spark(self.spark, folder)
 
-    def _needs_no_spark(self, location: str) -> bool:
+    def _is_seen(self, location: str) -> bool:
         # Seen to be there, not concluded from the path: on a cluster Spark may mean a distributed file system by it.
         return self._has_folder and self._folder.has(location)
+
+    def _engine(self, location: str) -> FolderTables | SparkTables:
+        """Choose who reaches a table: delta-rs needs no Spark."""
+        return self._folder if self._is_seen(location) else self._through_spark
 
     def append(
         self,
@@ -293,7 +256,7 @@ class Lake:
             writer = writer.option("txnAppId", app_id).option("txnVersion", version)
         if signature:
             writer = writer.option("userMetadata", signature)
-        self._save(writer, location)
+        self._through_spark.save(writer, location)
 
     def land(
         self,
@@ -315,7 +278,7 @@ class Lake:
         from pyspark.sql import functions as F
 
         location = self.relay_location(alias)
-        if not self._needs_no_spark(location):
+        if not self._is_seen(location):
             frame = self.spark.createDataFrame([], schema=RELAY.ddl)
             if rows is not None:
                 frame = rows.withColumn("landed_at", F.lit(landed_at))
@@ -326,7 +289,7 @@ class Lake:
 
     def replace(self, frame: DataFrame, location: str, *, where: str) -> None:
         """Put rows in the place of those that a condition holds for, in one commit."""
-        self._save(frame.write.mode("overwrite").option("replaceWhere", where), location)
+        self._through_spark.save(frame.write.mode("overwrite").option("replaceWhere", where), location)
 
     def append_rows(
         self, table: TableSchema, rows: Sequence[Mapping[str, Any]], *, app_id: str = "", version: int = 0
@@ -348,7 +311,7 @@ class Lake:
 
     def _append_rows(self, table: TableSchema, rows: Sequence[Mapping[str, Any]], app_id: str, version: int) -> None:
         location = self.meta_location(table)
-        if table.engine == "delta-rs" and self._needs_no_spark(location):
+        if table.engine == "delta-rs" and self._is_seen(location):
             self._folder.append(location, arrow_table(table, rows), app_id=app_id, version=version)
             return
         frame = self.spark.createDataFrame(list(rows), schema=table.ddl).coalesce(1)
@@ -356,98 +319,34 @@ class Lake:
 
     def commits(self, location: str, *, limit: int | None = None) -> list[Commit]:
         """List the newest commits of a table, newest first; without a limit all that its history still holds."""
-        from pyspark.sql import functions as F
-
-        if self._needs_no_spark(location):
-            newest = self._folder.history(location, limit)
-            return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in newest]
-        bounded = "" if limit is None else f" LIMIT {limit}"
-        history = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
-        rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
-        return [Commit(int(row.version), _signature(row.userMetadata)) for row in rows]
+        newest = self._engine(location).history(location, limit)
+        return [Commit(commit["version"], _signature(commit.get("userMetadata"))) for commit in newest]
 
     def version(self, location: str) -> int:
-        """Return the newest version of a table."""
-        if self._needs_no_spark(location):
-            return self._folder.version(location)
-        [row] = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name(location)} LIMIT 1").select("version").collect()
-        return int(row.version)
+        """Read the number of a table's newest version."""
+        return self._engine(location).version(location)
 
     def has_version(self, location: str, version: int) -> bool:
         """Tell whether a table has a version; cheap, because no job runs."""
-        from pyspark.errors import AnalysisException
-
-        if self._needs_no_spark(location):
-            return self._folder.version(location) >= version
-        try:
-            # Over Spark Connect nothing is looked up until something is asked.
-            _ = self._read(location, version).schema
-        except AnalysisException as error:
-            if "VERSION_NOT_FOUND" in str(error):
-                return False
-            raise
-        return True
+        return self._engine(location).has_version(location, version)
 
     def properties(self, location: str) -> dict[str, str]:
-        """Return the table properties."""
-        if self._needs_no_spark(location):
-            return self._folder.properties(location)
-        # DESCRIBE DETAIL would count files and bytes, too.
-        rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.sql_name(location)}").collect()
-        return {row.key: row.value for row in rows}
+        """Read the table properties."""
+        return self._engine(location).properties(location)
 
     def set_properties(self, location: str, values: Mapping[str, str]) -> None:
         """Set table properties, all of them in one commit."""
-        if self._needs_no_spark(location):
-            self._folder.set_properties(location, values)
-            return
-        pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())
-        self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({pairs})")
+        self._engine(location).set_properties(location, values)
 
     def size(self, location: str) -> tuple[int, int]:
-        """Return files and bytes of a table's newest version."""
-        if self._needs_no_spark(location):
-            return self._folder.size(location)
-        [row] = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name(location)}").select("numFiles", "sizeInBytes").collect()
-        return int(row.numFiles), int(row.sizeInBytes)
-
-    def _read(self, location: str, version: int | None = None) -> DataFrame:
-        reader = self.spark.read
-        return self._load(reader if version is None else reader.option("versionAsOf", version), location)
-
-    def _load(self, reader: DataFrameReader | DataStreamReader, location: str) -> DataFrame:
-        return reader.table(location) if self.is_catalog else reader.format("delta").load(location)
-
-    def _save(self, writer: DataFrameWriter, location: str) -> None:
-        writer = writer.format("delta").option("compression", "zstd")
-        (writer.saveAsTable if self.is_catalog else writer.save)(location)
+        """Count the files and bytes of a table's newest version."""
+        return self._engine(location).size(location)
 
     def _create(self, location: str, table: TableSchema) -> None:
-        """Create a table; another process may be creating it, too, or may have died while it did."""
         if table is not RELAY and self._has_relays():
             self._folder.create(location, table)
-            return
-        columns = ", ".join(
-            f"`{name}` {kind} COMMENT {quote(comment)}" for name, (kind, comment) in table.columns.items()
-        )
-        properties = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in table.properties.items())
-        statement = (
-            f"CREATE TABLE IF NOT EXISTS {self.sql_name(location)} ({columns}) USING delta "
-            f"COMMENT {quote(table.comment)} TBLPROPERTIES ({properties})"
-        )
-        attempts = Retrying(
-            stop=stop_after_attempt(5), wait=wait_random_exponential(multiplier=0.2, max=2), reraise=True
-        )
-        for attempt in attempts:
-            with attempt:
-                if attempt.retry_state.attempt_number > 1 and self.exists(location):
-                    return
-                if attempt.retry_state.attempt_number > 3:
-                    # A creator that was killed leaves a folder that CREATE TABLE refuses always; an append does not.
-                    self.append(self.spark.createDataFrame([], schema=table.ddl), location)
-                    self.spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
-                    return
-                self.spark.sql(statement)
+        else:
+            self._through_spark.create(location, table)
 
     def _has_relays(self) -> bool:
         return self._has_folder and any(Path(f"{self._root}/relay").glob("*/_delta_log/*.json"))
@@ -469,8 +368,3 @@ def _signature(text: str | None) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def quote(text: str) -> str:
-    """Write a text as a literal of SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

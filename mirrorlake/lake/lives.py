@@ -14,7 +14,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.lake.lake import Lake, quote
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.spark_tables import quote
 from mirrorlake.lake.times import micros
 from mirrorlake.model.remotes import HeldTopic
 

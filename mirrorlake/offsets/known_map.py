@@ -24,6 +24,7 @@ from mirrorlake.lake import (
     WITHHELD,
     Lake,
     Lives,
+    Question,
     Row,
     TableSchema,
     arrow_table,
@@ -83,7 +84,7 @@ class KnownMaps:
     def table(self, text: str, *, tables: Mapping[str, pa.Table] = MappingProxyType({}), **values: Any) -> pa.Table:
         """Answer a question as `ask` does, in columns."""
         text, own = self._question(text)
-        return self.lake.answer(text, tables={**own, **tables}, **values)
+        return self.lake.answer(Question(text, tables={**own, **tables}, values=values))
 
     def runs_text(self) -> tuple[str, dict[str, pa.Table]]:
         """Write what stands for `{runs}` in another question, and give the tables that it names."""
@@ -92,12 +93,12 @@ class KnownMaps:
     def runs_frame(self) -> DataFrame:
         """Give the rows of `{runs}` as a frame of the session."""
         text, tables = self._question("SELECT * FROM {runs}")
-        return self.lake.frame(text, tables=tables)
+        return self.lake.frame(Question(text, tables=tables))
 
     def withheld_frame(self) -> DataFrame:
         """Give the rows of `{kept}` as a frame of the session."""
         text, tables = self._question("SELECT * FROM {kept}")
-        return self.lake.frame(text, tables=tables)
+        return self.lake.frame(Question(text, tables=tables))
 
     def _question(self, text: str) -> tuple[str, dict[str, pa.Table]]:
         """Put the maps into a question, and give the tables that it names then."""

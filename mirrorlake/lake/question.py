@@ -1,0 +1,58 @@
+"""A question about tables of the lake: its text, and what each name in it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mirrorlake.lake.ask import tables_of
+from mirrorlake.lake.relay_part import RelayPart
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES, TableSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Relays = Mapping[str, tuple[str, RelayPart | None]]
+"""The relays that a question names in braces: the alias of each source, and the part that matters (None: all of it)."""
+
+_TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A table of the lake that a question names; of a relay the source's alias and the part that matters."""
+
+    table: TableSchema
+    alias: str = ""
+    part: RelayPart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query in Spark's SQL (see `Lake.ask`).
+
+    Args:
+        text: the query; names in braces are tables, `:name` is a value.
+        relays: what names of relays stand for.
+        tables: what else the query names in braces; these go before tables of the lake.
+        values: the values.
+    """
+
+    text: str
+    relays: Relays = field(default_factory=dict)
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def given(self) -> dict[str, pa.Table]:
+        """The tables of `tables` that the query names."""
+        return {name: self.tables[name] for name in tables_of(self.text) if name in self.tables}
+
+    @property
+    def asked(self) -> dict[str, Asked]:
+        """The tables of the lake that the query names."""
+        names = [name for name in tables_of(self.text) if name not in self.tables]
+        return {
+            name: Asked(RELAY, *self.relays[name]) if name in self.relays else Asked(_TABLES[name]) for name in names
+        }

@@ -1,0 +1,134 @@
+"""Delta tables reached through the Spark session: those that are not in a folder of this machine, and what only Spark does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tenacity import Retrying, stop_after_attempt, wait_random_exponential
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
+
+    from mirrorlake.lake.schema import TableSchema
+
+
+class SparkTables:
+    """Reach tables by their location, as `FolderTables` does.
+
+    Args:
+        spark: the session, or what gives it when it is first needed.
+        is_catalog: whether locations are names in a catalog, not paths.
+    """
+
+    def __init__(self, spark: SparkSession | Callable[[], SparkSession], *, is_catalog: bool) -> None:
+        self._given = spark
+        self._is_catalog = is_catalog
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The session."""
+        return self._given() if callable(self._given) else self._given
+
+    def sql_name(self, location: str) -> str:
+        """Write a location as SQL takes it."""
+        return location if self._is_catalog else f"delta.`{location}`"
+
+    def has(self, location: str) -> bool:
+        """Tell whether a table exists."""
+        from delta.tables import DeltaTable
+
+        if self._is_catalog:
+            return bool(self.session.catalog.tableExists(location))
+        return bool(DeltaTable.isDeltaTable(self.session, location))
+
+    def read(self, location: str, version: int | None = None) -> DataFrame:
+        """Read the newest version, or an older one."""
+        reader = self.session.read
+        return self.load(reader if version is None else reader.option("versionAsOf", version), location)
+
+    def load(self, reader: DataFrameReader | DataStreamReader, location: str) -> DataFrame:
+        """Read by a reader with options of its own, or as a stream."""
+        return reader.table(location) if self._is_catalog else reader.format("delta").load(location)
+
+    def save(self, writer: DataFrameWriter, location: str) -> None:
+        """Write by a writer, which says how."""
+        writer = writer.format("delta").option("compression", "zstd")
+        (writer.saveAsTable if self._is_catalog else writer.save)(location)
+
+    def create(self, location: str, table: TableSchema) -> None:
+        """Create a table; another process may be creating it, too, or may have died while it did."""
+        spark = self.session
+        columns = ", ".join(
+            f"`{name}` {kind} COMMENT {quote(comment)}" for name, (kind, comment) in table.columns.items()
+        )
+        properties = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in table.properties.items())
+        statement = (
+            f"CREATE TABLE IF NOT EXISTS {self.sql_name(location)} ({columns}) USING delta "
+            f"COMMENT {quote(table.comment)} TBLPROPERTIES ({properties})"
+        )
+        attempts = Retrying(
+            stop=stop_after_attempt(5), wait=wait_random_exponential(multiplier=0.2, max=2), reraise=True
+        )
+        for attempt in attempts:
+            with attempt:
+                if attempt.retry_state.attempt_number > 1 and self.has(location):
+                    return
+                if attempt.retry_state.attempt_number > 3:
+                    # A creator that was killed leaves a folder that CREATE TABLE refuses always; an append does not.
+                    self.save(spark.createDataFrame([], schema=table.ddl).write.mode("append"), location)
+                    spark.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({properties})")
+                    return
+                spark.sql(statement)
+
+    def history(self, location: str, limit: int | None) -> list[dict[str, Any]]:
+        """List version and user metadata of the newest commits, newest first."""
+        from pyspark.sql import functions as F
+
+        bounded = "" if limit is None else f" LIMIT {limit}"
+        history = self.session.sql(f"DESCRIBE HISTORY {self.sql_name(location)}{bounded}")
+        rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
+        return [{"version": int(row.version), "userMetadata": row.userMetadata} for row in rows]
+
+    def version(self, location: str) -> int:
+        """Read the newest version's number."""
+        history = self.session.sql(f"DESCRIBE HISTORY {self.sql_name(location)} LIMIT 1")
+        [row] = history.select("version").collect()
+        return int(row.version)
+
+    def has_version(self, location: str, version: int) -> bool:
+        """Tell whether a table has a version; no job runs."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            # Over Spark Connect nothing is looked up until something is asked.
+            _ = self.read(location, version).schema
+        except AnalysisException as error:
+            if "VERSION_NOT_FOUND" in str(error):
+                return False
+            raise
+        return True
+
+    def properties(self, location: str) -> dict[str, str]:
+        """Read the table properties."""
+        # DESCRIBE DETAIL would count files and bytes, too.
+        rows = self.session.sql(f"SHOW TBLPROPERTIES {self.sql_name(location)}").collect()
+        return {row.key: row.value for row in rows}
+
+    def set_properties(self, location: str, values: Mapping[str, str]) -> None:
+        """Set table properties in one commit."""
+        pairs = ", ".join(f"{quote(key)} = {quote(value)}" for key, value in values.items())
+        self.session.sql(f"ALTER TABLE {self.sql_name(location)} SET TBLPROPERTIES ({pairs})")
+
+    def size(self, location: str) -> tuple[int, int]:
+        """Count the files and bytes of the newest version."""
+        detail = self.session.sql(f"DESCRIBE DETAIL {self.sql_name(location)}")
+        [row] = detail.select("numFiles", "sizeInBytes").collect()
+        return int(row.numFiles), int(row.sizeInBytes)
+
+
+def quote(text: str) -> str:
+    """Write a text as a literal of SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
