@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
-from mirrorlake.render import Sheet, Shown
 from mirrorlake.replay.asking import Leave
 from mirrorlake.replay.define import Site
 from mirrorlake.replay.files import records_in, table_of, write_parquet
 from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
+from mirrorlake.replay.planned import Planned
 from mirrorlake.replay.proof import Proof, prove
 from mirrorlake.replay.replays import run_replay
 from mirrorlake.rules import View
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Replay(Shown):
+class Replay(Planned[ReplayPlan]):
     """A planned replay: `mirror.replay(...)`. Nothing is sent before `run`.
 
     Example:
@@ -34,23 +34,8 @@ class Replay(Shown):
     """
 
     def __init__(self, site: Site, plan: ReplayPlan, *, leave: Leave, folder: str | None = None) -> None:
-        self._site = site
-        self._leave = leave
+        super().__init__(site, plan, leave=leave)
         self._folder = folder
-        self.plan = plan
-
-    @property
-    def name(self) -> str:
-        """The name of the replay's flow."""
-        return self.plan.name
-
-    def sheet(self) -> Sheet:
-        """Show the plan."""
-        return self.plan.sheet()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the plan as `--json` prints it."""
-        return self.plan.as_dict()
 
     def run(self, *, stop: threading.Event | None = None) -> ReplayResult:
         """Send the records, each once; killed and called again, it goes on where it was (law F).

@@ -29,11 +29,12 @@ from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.patterns import PatternError, TopicPattern, parse_patterns
 from mirrorlake.model.plan import Change
 from mirrorlake.model.replay import RESTORE, Definition, TopicThen, chain
-from mirrorlake.render import Sheet, Shown, plural
+from mirrorlake.render import plural
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Leave, flow_name
 from mirrorlake.replay.define import Site, require_relay
 from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of, view_of_replay
 from mirrorlake.replay.groups import plan_groups_then
+from mirrorlake.replay.planned import Planned
 from mirrorlake.replay.proof import prove, runs_of
 from mirrorlake.replay.register import Begun
 from mirrorlake.replay.replays import (
@@ -52,26 +53,8 @@ from mirrorlake.topics import carry_out
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-class Restore(Shown):
+class Restore(Planned[RestorePlan]):
     """A planned restore: `mirror.restore(...)`. Nothing is made, sent or set before `run`."""
-
-    def __init__(self, site: Site, plan: RestorePlan, *, leave: Leave) -> None:
-        self._site = site
-        self._leave = leave
-        self.plan = plan
-
-    @property
-    def name(self) -> str:
-        """The name of the restore's flow."""
-        return self.plan.name
-
-    def sheet(self) -> Sheet:
-        """Show the plan."""
-        return self.plan.sheet()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the plan as `--json` prints it."""
-        return self.plan.as_dict()
 
     def run(self, *, stop: threading.Event | None = None) -> RestoreReport:
         """Make the topics, send their records, set the groups and compare; killed and called again, it goes on (law F).

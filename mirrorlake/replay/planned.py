@@ -1,0 +1,35 @@
+"""A plan in the hands of a person: looked at first, then run (law G)."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from mirrorlake.render import Sheet, Shown
+from mirrorlake.replay.asking import Leave
+from mirrorlake.replay.define import Site
+from mirrorlake.replay.plan import ReplayPlan
+from mirrorlake.replay.restored import RestorePlan
+
+P = TypeVar("P", bound="ReplayPlan | RestorePlan")
+
+
+class Planned(Shown, Generic[P]):
+    """A planned replay or restore; it shows itself as its plan."""
+
+    def __init__(self, site: Site, plan: P, *, leave: Leave) -> None:
+        self._site = site
+        self._leave = leave
+        self.plan = plan
+
+    @property
+    def name(self) -> str:
+        """The name of its flow."""
+        return self.plan.name
+
+    def sheet(self) -> Sheet:
+        """Show the plan."""
+        return self.plan.sheet()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as `--json` prints it."""
+        return self.plan.as_dict()
