@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from mirrorlake.lake.lake import Lake
@@ -93,9 +95,25 @@ def kafka_positions(document: Mapping[str, Mapping[str, int]] | None) -> dict[To
     }
 
 
+# A folder with three small files each.
+_KEPT_LOCATIONS = 20
+
+
 def land_checkpoint_path(lake: Lake, alias: str, number: int) -> str:
     """Name the checkpoint location of a source's landing query."""
     return f"{lake.checkpoint_root()}/land/{alias}/{number}"
+
+
+def drop_old_locations(lake: Lake, alias: str, number: int) -> None:
+    """Delete the checkpoint locations of landers long before the one with this number; of a lake in a folder.
+
+    Each start of a long-lived task, and each drain by one, takes a number. The newest ones stay: a lander that slept meanwhile
+    meets the newer number in the table, and says so, instead of a folder that is gone.
+    """
+    folder = Path(land_checkpoint_path(lake, alias, number)).parent
+    for old in folder.iterdir() if folder.is_dir() else ():
+        if old.name.isdigit() and int(old.name) <= number - _KEPT_LOCATIONS:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def read_to(lake: Lake, alias: str) -> dict[TopicPartition, int]:

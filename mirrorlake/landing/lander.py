@@ -32,6 +32,7 @@ from mirrorlake.lake import (
     LandedPositions,
     OneWriter,
     SourceTopics,
+    drop_old_locations,
     kafka_positions,
     land_checkpoint_path,
     landed_positions,
@@ -278,6 +279,7 @@ class Lander:
         """
         alias, known = self._settings.alias, self._topics.known
         seat = self._writer.seat()
+        drop_old_locations(self._lake, alias, seat.number)
         goes_on = GoesOn(Path(self._lake.checkpoint_root(), "live", f"land.{alias}"), seat.number)
         task = LandTask(
             seat=seat,

@@ -90,6 +90,9 @@ def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
         "offset_lag": 0,
         "time_lag_ms": 0,
         "verdict": "in_step",
+        "proven_until": None,
+        "expires_in_ms": None,
+        "expires_why": None,
     }
     offsets = ("offsets", "--flow", "east->central", "--partition", "0", "--topic")
     assert told(*offsets, topic, "--offset", "7") == {

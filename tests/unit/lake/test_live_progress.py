@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.config.schema import LakeConfig
-from mirrorlake.lake import Lake, LiveProgress, kafka_positions, read_checkpoint_location
+from mirrorlake.lake import (
+    Lake,
+    LiveProgress,
+    drop_old_locations,
+    kafka_positions,
+    land_checkpoint_path,
+    read_checkpoint_location,
+)
 from mirrorlake.model.flow import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -34,3 +41,13 @@ def test_law_f_a_planned_batch_counts_as_read_only_when_it_is_done(tmp_path: Pat
     assert kafka_positions(found.committed) == {A: 4, B: 5}
     assert kafka_positions(found.planned) == {A: 4, B: 9}
     assert len(list((tmp_path / "land" / "offsets").iterdir())) == 3, "older batches are removed"
+
+
+def test_locations_of_landers_long_ago_are_deleted_and_the_newest_stay(tmp_path: Path) -> None:
+    lake = Lake(lambda: pytest.fail("Spark is not needed"), LakeConfig(root=str(tmp_path)))
+    for number in range(1, 31):
+        progress = LiveProgress(land_checkpoint_path(lake, "east", number), {})
+        progress.plan(0, {})
+    drop_old_locations(lake, "east", 30)
+    left = Path(land_checkpoint_path(lake, "east", 30)).parent
+    assert sorted(int(each.name) for each in left.iterdir()) == list(range(11, 31))
