@@ -60,10 +60,10 @@ class Hands(Protocol):
         """Compare the places where the flow's records stand, without asking the clusters in `lost`."""
 
     def groups(self, flow: FlowConfig, *, recorded: bool, only: Collection[str] | None) -> GroupsOf:
-        """Return what plans and places the flow's groups, or some of them."""
+        """Give the planner of the flow's groups, or of some of them."""
 
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
-        """Return the remote topics of a flow that were lost and wait for a choice."""
+        """List the remote topics of a flow that were lost and wait for a choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Fail a flow back: what came since goes home, groups return, what never arrived is settled, and the flow runs again.
+"""Fail a flow back: settle the records that never arrived, bring home newer ones, return the groups, run the flow again.
 
     unfence   a fence that the failover put up on the source is taken down
     land      what the source holds is landed; records past where the flow stopped are the divergent tail
@@ -275,7 +275,7 @@ def _home(placed: GroupPlaced, flow: FlowConfig) -> GroupPlaced:
 
 
 def _undo(change: Change) -> Change:
-    """Return the change that takes another one back."""
+    """Reverse a change."""
     if change.kind == "acl":
         return replace(change, action="delete", before=change.after, after=None, reason="the flow is failed back")
     return replace(change, before=change.after, after=change.before, reason="the flow is failed back")

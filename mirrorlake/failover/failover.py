@@ -115,7 +115,7 @@ class Failover:
         return {**steps, FENCE: self._fence} if self._options.fence else steps
 
     def _again(self, held: Operation, *, dry_run: bool) -> FailoverReport:
-        """Say that it is done; a fence that is asked for now is put up now."""
+        """Return the report of a failover that is done, after putting up a fence that only this call asks for."""
         done = held.step(DONE)
         report = msgspec.convert(done.after if done is not None else {}, FailoverReport)
         if self._options.fence and not dry_run and held.step(FENCE) is None:
@@ -336,7 +336,7 @@ def _said(step: str, after: Any) -> str:
 
 
 def positions_of(operation: Operation) -> dict[SourcePartition, int]:
-    """Return how far the flow had come when it was drained: the next upstream offset of each source partition."""
+    """Read up to where the flow had sent when it was drained: the next upstream offset of each source partition."""
     drained = operation.step(DRAIN)
     return of_rows(drained.after["cut"]) if drained is not None else {}
 

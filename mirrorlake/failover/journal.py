@@ -119,7 +119,7 @@ def failed_over(operations: Iterable[Operation]) -> Operation | None:
 
 
 def figures_of(operation: Operation) -> Mapping[str, Any]:
-    """Return what the last step of an operation says, such as `rpo_s` and `rto_s`; empty before it is done."""
+    """Read the figures of an operation from its last step, such as `rpo_s` and `rto_s`; empty before it is done."""
     done = operation.step(DONE)
     return done.after if done is not None and isinstance(done.after, dict) else {}
 

@@ -23,7 +23,7 @@ class PossibleLoss:
     """What may be lost of one source partition; positions are next offsets.
 
     `seen_end` is the source's end when it was last seen, at `seen_at`; None where nobody looked. `missing` are the offsets
-    before it that did not arrive: records and markers, so at most so many records of those that were seen.
+    before it that did not arrive: records and markers, so an upper bound of the seen records that are lost.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""The way home: the flows of the settings that bring to the old source what was written on the target since the failover."""
+"""The way home: the flows of the settings that bring records written on the target since the failover to the old source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirrorlake.offsets import known_maps
 
 
 class WayHome:
-    """What leads from a flow's target to its source."""
+    """Bring records from a flow's target to its source."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -25,7 +25,7 @@ class WayHome:
         return tuple(each for each in self._desk.clusters.config.flows_to(flow.source) if each.source == flow.target)
 
     def refusals(self, over: Operation) -> list[str]:
-        """Say why what was written on the target since could not go home, or why more than that would."""
+        """Say why the records written on the target since cannot go home, or why others would go with them."""
         flow = self._flow
         if not self.flows:
             written = ", ".join(self._written_since())
@@ -37,7 +37,7 @@ class WayHome:
             )
         if not flow.adds_hops or (over.steps[0].after or {}).get("adds_hops"):
             return []
-        # What the flow brought before the settings had a way back tells nobody where it has been.
+        # Records that the flow brought before the settings had a way back carry no header that says where they have been.
         target, mapped = self._desk.clusters.admin(flow.target), self._mapped_ends()
         late = []
         for each in self.flows:

@@ -319,7 +319,7 @@ class Lag:
         return filled
 
     def span(self, since: When, until: When | None = None) -> tuple[datetime, datetime]:
-        """Return the beginning and the end of a time.
+        """Read the beginning and the end of a time.
 
         Raises:
             UsageError: a time cannot be read.

@@ -251,7 +251,7 @@ class Sampler:
             return left_before(self._lake, alias), erased_from(self._lake, alias)
 
         def waits_from(source: SourcePartition, position: int, holds: int) -> int:
-            """What left the relay before a flow came to it is nothing that it waits for."""
+            """Step over records that left the relay before a flow reached them: it does not wait for them."""
             if position >= holds:
                 return position
             left, erased = gone()

@@ -80,7 +80,7 @@ class KnownTopic:
 def newest_topics(
     lake: Lake, cluster: str, role: Role, *, missing_ok: bool = False, until: datetime | None = None
 ) -> dict[str, KnownTopic]:
-    """Return the last state of every topic that was seen of a cluster, up to a time where one is given.
+    """Read the last state of every topic that was seen on a cluster, up to a time where one is given.
 
     With `missing_ok` there are none before the lake is made.
     """

@@ -47,7 +47,7 @@ def removed_from(lake: Lake, alias: str) -> list[Removed]:
 
 
 def erased_from(lake: Lake, alias: str) -> list[Removed]:
-    """List what was erased from the relay of a source; seldom any, where retention makes rows every day."""
+    """List what was erased from the relay of a source; much fewer rows than retention writes."""
     return _read(lake.ask(f"{_REMOVED} AND kind = :kind {_ORDERED}", source=alias, kind=ERASED, missing_ok=True))
 
 

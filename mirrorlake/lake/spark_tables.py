@@ -54,7 +54,7 @@ class SparkTables:
         return reader.table(location) if self._is_catalog else reader.format("delta").load(location)
 
     def save(self, writer: DataFrameWriter, location: str) -> None:
-        """Write by a writer, which says how."""
+        """Write by a writer with options of its own."""
         writer = writer.format("delta").option("compression", "zstd")
         (writer.saveAsTable if self._is_catalog else writer.save)(location)
 

@@ -90,7 +90,7 @@ class Erasure(JsonShown):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that is meant, or may be, is left."""
+        """Whether no record that is meant, or may be meant, is left."""
         return not (self.left or self.undecided or self.waiting)
 
     def sheet(self) -> Sheet:
@@ -125,8 +125,8 @@ class Erasure(JsonShown):
             )
         if self.waiting or self.left:
             notes.append(
-                f"{plural(max(self.waiting, self.left), 'record')} that is meant was landed a moment ago, or is not accounted for "
-                "yet; next: the same command again"
+                f"{plural(max(self.waiting, self.left), 'record')} landed a moment ago, or not accounted for yet, stay. "
+                "Next: run the same command again"
             )
         mood = (
             badge("plan", "note") if self.planned else badge("erased", "good") if self.ok else badge("not all", "warn")

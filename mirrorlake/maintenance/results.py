@@ -21,7 +21,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """What left a relay by its retention, or would: so many `records` in so many `files` of so many `bytes`."""
+    """Records that left a relay by its retention, or would: their number, files and bytes."""
 
     records: int = 0
     files: int = 0

@@ -172,7 +172,7 @@ class FlowHandle(Shown):
     # -- consumer groups ------------------------------------------------------------------------------------------
 
     def groups(self, *, recorded: bool = False) -> GroupPlan:
-        """Return where each consumer group would go on at the target, and what is held back and why.
+        """Plan where each consumer group goes on at the target, and what is held back and why.
 
         Nobody consumes from a lake cluster: the plan of a flow from one is empty.
 
@@ -235,7 +235,7 @@ class FlowHandle(Shown):
         dry_run: bool = False,
         unproven: bool = False,
     ) -> FailbackReport:
-        """Fail this flow back: what came since goes home, groups return, and the flow runs again.
+        """Fail this flow back: bring newer records home, return the groups, and run the flow again.
 
         Records of the source that never arrived on the target are kept in the table `divergent`. Law H: the source's groups are
         set, and a fence of the failover is taken down. Law F: killed, the next call goes on with the first step that is not done.
@@ -307,7 +307,7 @@ class FlowHandle(Shown):
     # -- check ----------------------------------------------------------------------------------------------------
 
     def status(self) -> FlowStatus:
-        """Return where each partition of this flow stands (see `Mirror.status`)."""
+        """Show where each partition of this flow stands (see `Mirror.status`)."""
         return self._services.checks.status(self.name)[self.name]
 
     def verify(

@@ -31,7 +31,7 @@ class Offsets:
         return self._services.connections.config.flow(self._name)
 
     def translate(self, topic: str, partition: int, offset: int, *, generation: int | None = None) -> Translation:
-        """Return where the record at an upstream offset stands on the target, or why it stands nowhere.
+        """Find the place of the record at an upstream offset on the target, or the reason why it has none.
 
         Example:
             >>> mirror["east->central"].offsets.translate("orders", 0, 1139)  # doctest: +SKIP
@@ -46,7 +46,7 @@ class Offsets:
         )
 
     def translate_back(self, topic: str, partition: int, offset: int) -> Translation:
-        """Return which upstream record stands at a downstream offset of a remote topic, which may be named as on the source."""
+        """Find the upstream record at a downstream offset of a remote topic, which may be named as on the source."""
         flow = self._flow
         remote = flow.remote_topic(topic) if flow.selection.matches(topic) else topic
         return translate.translate_back(
@@ -54,7 +54,7 @@ class Offsets:
         )
 
     def translate_table(self, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:
-        """Return a table of offsets with the counterpart of each, or why it has none; set-based, for any number of rows.
+        """Translate a table of offsets: the counterpart of each, or why it has none; set-based, for any number of rows.
 
         Args:
             offsets: columns `topic`, `partition`, `offset`, and `generation` where it is known; others pass through.
@@ -75,7 +75,7 @@ class Offsets:
         return translate.translate_table(self._services.connections.lake, self._flow, offsets, reverse=reverse)
 
     def move_positions(self, document: Any) -> MovedPositions:
-        """Return where a reader that keeps its offsets outside of Kafka goes on at the target (law A).
+        """Translate the positions of a reader that keeps them outside of Kafka to the target (law A).
 
         Args:
             document: its positions (next offset to read): `{"orders": {"0": 17}}` as Spark's `startingOffsets`, or a list of
@@ -88,7 +88,7 @@ class Offsets:
         return external_readers.move_positions(connections.lake, self._flow, document, connections)
 
     def move_spark_query(self, checkpoint_location: str) -> MovedPositions:
-        """Return the `startingOffsets` with which a Spark query that reads the source goes on at the target.
+        """Translate the checkpoint of a Spark query that reads the source into `startingOffsets` at the target.
 
         Raises:
             UsageError: the folder holds no finished batch of a Kafka source.

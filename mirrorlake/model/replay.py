@@ -62,7 +62,7 @@ class Definition:
 
     Attributes:
         name: of its flow, which begins with `replay.` or `restore.`.
-        asked: what a person asked for, in his own words.
+        asked: the request as a person wrote it.
         source: the alias of the cluster whose relay is read.
         target: the alias of the cluster that is written.
         into: the topic there; None where topics keep their names.
@@ -157,7 +157,7 @@ def replay_name(topics: Iterable[str], asked: Mapping[str, Any], *, prefix: str 
 
 
 def chain(cuts: Iterable[tuple[int, int]], generation: int) -> dict[int, tuple[int, int | None]]:
-    """Return which offsets of a partition belong to the history that its source holds now, by generation: first and end.
+    """Find the offsets of a partition that belong to the history that its source holds now, by generation: first and end.
 
     A log that went back goes on in a generation of its own: what earlier ones held from there on is no longer the source's.
 

@@ -1,4 +1,4 @@
-"""What a person asks of a replay, read from his own words."""
+"""The request for a replay, as a person writes it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Asked:
             )
 
     def words(self) -> dict[str, Any]:
-        """Return what was asked without what was left out, as it is written down and compared."""
+        """Write the request down, without defaults, for the register and for comparison."""
         given = {name: getattr(self, name) for name in self.__slots__}
         words = {name: value for name, value in given.items() if value not in ("", (), None)}
         if "headers" in words:
@@ -82,7 +82,7 @@ class Asked:
         return self.into.removeprefix(FILES) if self.into.startswith(FILES) else None
 
     def place(self) -> tuple[str, str]:
-        """Return alias and topic of the target.
+        """Split the target into alias and topic.
 
         Raises:
             UsageError: `into` is neither.
@@ -90,7 +90,7 @@ class Asked:
         alias, colon, topic = self.into.partition(":")
         if not colon or not alias or not topic:
             raise UsageError(
-                f"'{self.into}' is no place for a replay",
+                f"'{self.into}' is not a place for a replay",
                 consequence="nothing was sent",
                 remedy=f"write --into central:{self.topic}.replayed (alias:topic), or --into {FILES}PATH",
             )
@@ -99,7 +99,7 @@ class Asked:
         return alias, topic
 
     def times(self, *, now: datetime) -> tuple[datetime | None, datetime | None]:
-        """Return the two ends of the time.
+        """Read the two ends of the time.
 
         Raises:
             UsageError: one cannot be read, or the second is not after the first.
@@ -113,7 +113,7 @@ class Asked:
         return start, end
 
     def rules(self) -> tuple[RuleConfig, ...]:
-        """Return the rules that keep what is asked for.
+        """Make the rules that keep the chosen records.
 
         Raises:
             UsageError: a predicate cannot be read.
@@ -121,7 +121,7 @@ class Asked:
         return rules_of(self.predicates())
 
     def predicates(self) -> tuple[tuple[str, str], ...]:
-        """Return names and texts of the predicates."""
+        """List names and texts of the predicates."""
         found = []
         if self.keys:
             found.append(("replay-key", f"key IN ({', '.join(map(_quoted, self.keys))})"))
@@ -137,7 +137,7 @@ class Leave:
     """What a person allows beforehand, flag by flag; and how fast records go.
 
     Attributes:
-        append: records that stand in the topic already are no hindrance.
+        append: the topic may hold other records already.
         accept_expiry: records that are past the topic's retention are sent all the same.
         hold_retention: a topic that is made keeps its records without an end.
         rate: such as `10MB/s` or `5000 records/s`; empty for as fast as it goes.
@@ -153,12 +153,12 @@ NOTHING_ALLOWED = Leave()
 
 
 def rules_of(predicates: Iterable[tuple[str, str]]) -> tuple[RuleConfig, ...]:
-    """Return the rules of named predicates."""
+    """Make the rules of named predicates."""
     return tuple(keeping(name, text) for name, text in predicates)
 
 
 def header_of(text: str) -> tuple[str, str]:
-    """Return name and value of a header that was written NAME=VALUE."""
+    """Split NAME=VALUE into name and value of a header."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"'{text}' is not a header", remedy="write --header NAME=VALUE")
@@ -166,7 +166,7 @@ def header_of(text: str) -> tuple[str, str]:
 
 
 def flow_name(name: str | None, topics: Iterable[str], words: Mapping[str, Any], *, prefix: str = REPLAY) -> str:
-    """Return the name of a replay's flow: the given one, or one that follows from what is asked.
+    """Name a replay's flow: as given, or derived from the request.
 
     Raises:
         UsageError: the name cannot be one.

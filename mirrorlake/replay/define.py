@@ -1,4 +1,4 @@
-"""From what a person asks to a definition, down to the offsets; and what all of it needs of a mirror."""
+"""From a request to a definition, down to the offsets; and the parts of a mirror that this needs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Site:
 
     @property
     def register(self) -> Register:
-        """The replays that were begun."""
+        """The register of replays."""
         return Register(self.lake, self.audit)
 
 
 def require_relay(site: Site, alias: str) -> RelayExtent:
-    """Return what the relay of a cluster holds. Raises UsageError: there is no such cluster, or nothing was landed of it."""
+    """Look at the relay of a cluster. Raises UsageError: the cluster is not known, or nothing of it was landed."""
     site.config.cluster(alias)
     held = RelayExtent(ends={}, files=())
     if site.lake.exists(site.lake.relay_location(alias)):
@@ -64,7 +64,7 @@ def require_relay(site: Site, alias: str) -> RelayExtent:
 def define(
     site: Site, asked: Asked, name: str, *, target: str, into: str | None, leave: Leave = NOTHING_ALLOWED
 ) -> tuple[Definition, RelayExtent]:
-    """Return what a replay sends, and what the relay holds.
+    """Define what a replay sends, and look at the relay.
 
     Raises:
         UsageError: the range is not in the relay, or something that is named does not exist.
@@ -122,7 +122,7 @@ def define(
 
 
 def _topic(site: Site, asked: Asked, held: RelayExtent) -> KnownTopic:
-    """Return the source topic, in the life that is asked for."""
+    """Find the source topic, in the requested life."""
     mine = [source for source in held.ends if source.topic == asked.topic]
     if not mine:
         shown = ", ".join(held.topics[:10]) + (", ..." if len(held.topics) > 10 else "")
@@ -172,6 +172,6 @@ def _outside(asked: Asked, held: RelayExtent) -> UsageError:
 
 
 def lent_rules(flow: FlowConfig) -> str:
-    """Return the fingerprints of what another flow lends: rules in their order, and placement."""
+    """Fingerprint what another flow lends: rules in their order, and placement."""
     rules = [f"{rule.name}={rule.version}" for rule in flow.rules]
     return " ".join([*rules, Placer(flow.placement).version]).strip()

@@ -64,12 +64,12 @@ def batches_of(
 
 
 def table_of(lake: Lake, definition: Definition, view: View | None) -> pa.Table:
-    """Return the records of a replay as one table, which must fit into memory."""
+    """Read the records of a replay as one table, which must fit into memory."""
     return pa.Table.from_batches((batch for _, batch in batches_of(lake, definition, view)), schema=RECORDS)
 
 
 def write_parquet(lake: Lake, definition: Definition, view: View | None, folder: str, *, tell: Tell = silent) -> int:
-    """Write the records of a replay into a folder, a file a source partition; return how many records that were.
+    """Write the records of a replay into a folder, one file per source partition; return the number of records.
 
     A file gets its name when it is whole, and the folder `_SUCCESS` when all are (law F): written again after a death, it
     holds each record once; when it is done, nothing is written.
@@ -113,7 +113,7 @@ def write_parquet(lake: Lake, definition: Definition, view: View | None, folder:
 
 
 def records_in(folder: str) -> int:
-    """Count the records of a folder that was written."""
+    """Count the records of a written folder."""
     return sum(pq.read_metadata(file).num_rows for file in Path(folder).glob("*.parquet"))
 
 

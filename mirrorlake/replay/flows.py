@@ -1,4 +1,4 @@
-"""The flow that a replay is: composed of the settings, and never a part of them."""
+"""The flow of a replay: composed from the settings, and never a part of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEVER_EXPIRES = {"retention.ms": "-1", "retention.bytes": "-1"}
 def flow_of(
     definition: Definition, config: MirrorConfig, *, rate: tuple[int | None, int | None] = (None, None)
 ) -> FlowConfig:
-    """Return the flow of a replay, bound to the denials of the settings.
+    """Compose the flow of a replay, bound to the denials of the settings.
 
     How it sends follows the flows of the settings between the same ends, where there are some.
     """
@@ -65,7 +65,7 @@ def flow_of(
 
 
 def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
-    """Return what a replay makes of records; None where they go out as they are.
+    """Make the view that a replay sends records through; None where they go out unchanged.
 
     Raises:
         ConfigError: a key of a rule cannot be resolved.
@@ -85,7 +85,7 @@ def view_of_replay(definition: Definition, flow: FlowConfig) -> View | None:
 
 
 def extract_of(definition: Definition) -> Extract:
-    """Return the part of the relay that a replay sends."""
+    """Find the part of the relay that a replay sends."""
     return republish.Extract(
         spans={span.source: (span.first, span.end) for span in definition.spans},
         topics={

@@ -19,7 +19,7 @@ def plan_groups_then(
     target: Groups,
     admin: ClusterAdmin,
 ) -> GroupPlan:
-    """Plan where groups go on that stood somewhere then; a group with members is held back, and no other.
+    """Plan where groups go on that had a position then; only groups with members are held back.
 
     Raises:
         ClusterError: the target does not answer.
@@ -54,7 +54,7 @@ def plan_groups_then(
 
 
 def position_in(runs: Iterable[Run], one: GroupThen) -> int | None:
-    """Return where a group goes on in a target partition; None where it holds no record.
+    """Find where a group goes on in a target partition; None where it holds no record.
 
     What an earlier generation of the partition left was before the group's position, what a later one brought is after it.
 

@@ -14,7 +14,7 @@ from mirrorlake.replay.target import ReplayRefusal
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReplayPlan(JsonShown):
-    """What a replay sends, what it changes, and what speaks against it; looked at first, then run (law G).
+    """What a replay sends, what it changes, and all objections; looked at first, then run (law G).
 
     Attributes:
         definition: what is sent, down to the offsets.
@@ -68,7 +68,7 @@ class ReplayPlan(JsonShown):
         return found
 
     def sheet(self) -> Sheet:
-        """Show what is sent, the topics that are made, what speaks against it, and what is worth knowing."""
+        """Show the records, the topics it creates, objections and notes."""
         known = self.definition
         what = {
             "done": badge("done", "good"),

@@ -1,4 +1,4 @@
-"""A plan in the hands of a person: looked at first, then run (law G)."""
+"""A plan that a person looks at first, then runs (law G)."""
 
 from __future__ import annotations
 

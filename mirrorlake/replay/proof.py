@@ -53,13 +53,13 @@ class Proof(JsonShown):
 
 
 def difference_tables(differences: Iterable[Difference]) -> tuple[Table, ...]:
-    """Return the table of differences; none where there is none."""
+    """Show the differences as a table, if there are any."""
     rows = [(badge(d.problem), d.topic, str(d.partition), str(d.offset)) for d in differences]
     return (table("differences", ["problem", "topic", "partition", "offset"], rows),) if rows else ()
 
 
 def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
-    """Return the runs of a replay by target partition, in downstream order."""
+    """Read the runs of a replay by target partition, in downstream order."""
     found: dict[TopicPartition, list[Run]] = {}
     for row in lake.ask(_RUNS, flow=flow):
         run = to_run(row)
@@ -68,7 +68,7 @@ def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
 
 
 def prove(lake: Lake, definition: Definition, view: View | None, reader: RecordReader, *, tell: Tell = silent) -> Proof:
-    """Read all that a replay sent from its target, and compare it with the relay.
+    """Read from the target all that a replay sent, and compare it with the relay.
 
     Only of a replay whose records keep their partition number.
     """

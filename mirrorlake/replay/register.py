@@ -21,7 +21,7 @@ _ENTRIES = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A replay that was begun; `done_at` and `outcome` tell of its end, None where it has not come to it."""
+    """A replay that was begun; `done_at` and `outcome` are None until it is done."""
 
     definition: Definition
     begun_at: datetime
@@ -30,22 +30,22 @@ class Begun:
 
 
 class Register:
-    """Know the replays of one lake."""
+    """Read and write the replays of one lake."""
 
     def __init__(self, lake: Lake, audit: Audit) -> None:
         self._lake = lake
         self._audit = audit
 
     def find(self, name: str) -> Begun | None:
-        """Return a replay by the name of its flow, None where none was begun."""
+        """Find a replay by the name of its flow; None where none was begun."""
         return self._read(f"replay {name}").get(name)
 
     def all(self) -> dict[str, Begun]:
-        """Return every replay by the name of its flow, oldest first."""
+        """List every replay by the name of its flow, oldest first."""
         return self._read("")
 
     def begin(self, definition: Definition) -> Definition:
-        """Write down what a replay is about to send, and return what counts: of two that begin at once, the first."""
+        """Write down what a replay is about to send, and return the definition that counts: of two that begin at once, the first."""
         self._record(definition, _BEGIN, definition.as_dict())
         first = self.find(definition.name)
         return definition if first is None else first.definition

@@ -1,4 +1,4 @@
-"""One replay in the hands of a person: looked at, then run."""
+"""One replay: looked at, then run, compared, or read into memory."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ class Replay(Planned[ReplayPlan]):
             return prove(site.lake, definition, self._view(), reader, tell=board.tell)
 
     def arrow(self) -> pa.Table:
-        """Return the records as an Arrow table, with upstream offsets; they must fit into memory."""
+        """Read the records as an Arrow table, with upstream offsets; they must fit into memory."""
         return table_of(self._site.lake, self.plan.definition, self._view())
 
     def pandas(self) -> pd.DataFrame:
-        """Return the records as a pandas frame; they must fit into memory."""
+        """Read the records as a pandas frame; they must fit into memory."""
         found: pd.DataFrame = self.arrow().to_pandas()
         return found
 
     def frame(self) -> DataFrame:
-        """Return the records as a frame of the Spark session; what does not fit into memory goes `into="parquet:PATH"`."""
+        """Read the records as a frame of the Spark session; send more than fits into memory `into="parquet:PATH"`."""
         found: DataFrame = self._site.lake.spark.createDataFrame(self.arrow())
         return found
 

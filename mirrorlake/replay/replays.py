@@ -1,6 +1,6 @@
 """Plan and run replays: records of a relay once more, into any topic, exactly once.
 
-    asking      what a person wants, in his own words
+    asking      the request, as a person writes it
     survey      what of it the relay holds, down to the offsets
     target      what becomes of it there, and what speaks against it
     register    written down before the first record goes
@@ -52,7 +52,7 @@ _COUNTS = """
 
 
 def plan_replay(site: Site, asked: Asked, *, name: str | None = None, leave: Leave = NOTHING_ALLOWED) -> ReplayPlan:
-    """Plan a replay; changes nothing. One that was begun under the name is planned on as it was begun.
+    """Plan a replay; changes nothing. One that was begun under the name goes on as it was begun.
 
     Raises:
         UsageError: the range is not in the relay, or something that is named does not exist.
@@ -110,7 +110,7 @@ def plan_again(site: Site, name: str, *, leave: Leave = NOTHING_ALLOWED) -> Repl
 
 
 def found(site: Site, name: str) -> Begun:
-    """Return a replay that was begun, by its name. Raises UsageError: there is none; lists those that are not done."""
+    """Find a replay that was begun, by its name. Raises UsageError: none was; lists those that are not done."""
     known = site.register.all()
     for one in (name, flow_name(name, [], {})):
         if one in known:
@@ -123,7 +123,7 @@ def found(site: Site, name: str) -> Begun:
 
 
 def plan_of(site: Site, definition: Definition, held: RelayExtent, before: Begun | None, leave: Leave) -> ReplayPlan:
-    """Return the plan of a definition: new, begun or done."""
+    """Plan a definition: new, begun or done."""
     if before is not None and before.done_at is not None:
         return ReplayPlan(definition=definition, state="done", done_at=before.done_at)
     flow = flow_of(definition, site.config)
@@ -192,7 +192,7 @@ def send(site: Site, definition: Definition, *, leave: Leave, stop: threading.Ev
 
 
 def refuse(plan: ReplayPlan) -> None:
-    """Raise where something speaks against a plan.
+    """Raise where a plan has objections.
 
     Raises:
         SafetyError: names all of it, and the flags that do it all the same.
@@ -215,7 +215,7 @@ def require_free(site: Site, name: str) -> None:
 
 
 def gone_notes(lake: Lake, definition: Definition) -> Iterable[str]:
-    """Say what has left the relay inside of what was asked for (law E): it is not sent, and nothing is passed over in silence."""
+    """Say what has left the relay inside of what was asked for (law E): it is not sent, and the plan says so."""
     spans = {span.source: span for span in definition.spans}
     names = {topic.name for topic in definition.topics}
     lower = int(definition.asked.get("from_offset") or 0)
@@ -236,7 +236,7 @@ def _end(one: Removed, spans: Mapping[SourcePartition, Span], asked: Mapping[str
 
 
 def refuse_other_words(before: Begun, words: Mapping[str, Any]) -> None:
-    """Compare what is asked with what was begun under the same name. Raises SafetyError: it is something else."""
+    """Compare a request with the one begun under the same name. Raises SafetyError: they differ."""
     if dict(before.definition.asked) != dict(words):
         differing = sorted(
             key.replace("_", "-")
@@ -297,7 +297,7 @@ def _result(site: Site, definition: Definition, *, sent: int, done: bool) -> Rep
         sent=sent,
         records=definition.records,
         total=of("sent"),
-        # What lies in a span beside the time that was asked for is no part of the range.
+        # What lies in a span beside the time that was asked for does not belong to the range.
         filtered=of("filtered", lambda row: row.rule != TIMES),
         unjudged=of("filtered", lambda row: row.rule in predicates and row.reason),
         quarantined=of("quarantined"),

@@ -1,4 +1,4 @@
-"""What of a relay lies in a range: by the statistics of its files, and timestamps from the files that they leave."""
+"""The part of a relay in a range: by the statistics of its files, and by timestamps from files that these cannot rule out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HELD = """
 """
 
 Limits = Callable[[SourcePartition], tuple[int, int | None] | None]
-"""Which offsets of a source partition are asked for: the first, and the one after the last (None: no end); None for none."""
+"""The chosen offsets of a source partition: the first, and the one past the last (None: no end); None for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +54,14 @@ class RelayExtent:
         return sorted({source.topic for source in self.ends})
 
     def of(self, topics: Iterable[str]) -> RelayExtent:
-        """Return what is held of some topics."""
+        """Narrow it to some topics."""
         names = set(topics)
         files = None if self.files is None else tuple(file for file in self.files if file.source.topic in names)
         return RelayExtent(ends={s: ends for s, ends in self.ends.items() if s.topic in names}, files=files)
 
 
 def look_at_relay(lake: Lake, alias: str) -> RelayExtent:
-    """List what a relay holds, without reading a record where it is in a folder."""
+    """List the partitions and files of a relay, without reading a record where it is in a folder."""
     log = lake.relay_log(alias)
     if log is None:
         rows = lake.ask(_HELD, relay=alias)
@@ -85,7 +85,7 @@ def spans_of(
     since_ms: int | None = None,
     until_ms: int | None = None,
 ) -> list[Span]:
-    """Return the spans of what is asked for, each with its records and timestamps; partitions without a record have none."""
+    """Read the spans in some limits, each with its records and timestamps; partitions without a record have none."""
     asked: dict[SourcePartition, tuple[int, int]] = {}
     for source, (first, last) in held.ends.items():
         limit = limits(source)
@@ -126,7 +126,7 @@ def spans_of(
 
 
 def files_in(held: RelayExtent, spans: Iterable[Span]) -> list[RelayFile]:
-    """Return the files that hold records of the spans, in upstream order; none where files are not listed."""
+    """List the files that hold records of the spans, in upstream order; none where files are not known."""
     asked = {span.source: span for span in spans}
     return sorted(
         file
@@ -138,7 +138,7 @@ def files_in(held: RelayExtent, spans: Iterable[Span]) -> list[RelayFile]:
 
 
 def size_of(files: Iterable[RelayFile], spans: Iterable[Span]) -> int:
-    """Return about how many bytes of these files the spans are: a file's own by the share of its offsets."""
+    """Estimate the bytes of the spans in these files: of each file by the share of its offsets."""
     asked = {span.source: span for span in spans}
     sharing = Counter(file.uri for file in files)
     total = 0.0

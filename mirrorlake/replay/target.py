@@ -28,7 +28,7 @@ _LONGER = {"log.retention.minutes": timedelta(minutes=1), "log.retention.hours":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRefusal:
-    """Why a replay is not run as it was asked for: what would happen, what to do instead, and the flag that does it all the same."""
+    """Why a replay is refused: what would happen, what to do instead, and the option that allows it all the same."""
 
     why: str
     remedy: str
@@ -66,7 +66,7 @@ def look_at_target(
         lake: the lake, which knows the topics of other flows.
         now: the time.
         begun: it was begun before: what stands in its topics is its own.
-        append: records that stand there already are no hindrance.
+        append: the topics may hold other records already.
         accept_expiry: records may be deleted at once.
 
     Raises:
@@ -104,7 +104,7 @@ def look_at_target(
 
 
 def _ages(definition: Definition, topic: str, now: datetime) -> tuple[timedelta, timedelta] | None:
-    """Return how old the oldest and the newest record of a topic will be; None where there is no record."""
+    """Tell the ages that the oldest and the newest record of a topic will have; None without a record."""
     spans = [span for span in definition.spans if span.topic == topic]
     stamps = [definition.sent_ms(ms) for span in spans for ms in (span.oldest_ms, span.newest_ms) if ms is not None]
     now_ms = int(now.timestamp() * 1000)
@@ -171,7 +171,7 @@ def _expiring(
 
 
 def _length(text: str | None) -> timedelta | None:
-    """Return a length in milliseconds; None where there is none, or no end."""
+    """Read a length in milliseconds; None where it is not set, or without end."""
     value = int(text) if text is not None else -1
     # Kafka's default is the largest number there is, which no length of Python holds.
     return None if value < 0 or value >= 10**15 else timedelta(milliseconds=value)

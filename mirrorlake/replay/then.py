@@ -1,4 +1,4 @@
-"""What a source was like at a time: its topics, up to which offset they held records, its ACLs, and where groups stood.
+"""A source at a time: its topics, up to which offset they held records, its ACLs, and where groups stood.
 
 The end of a partition at a time T lies between what was certainly there (landed by T, or below an end that was seen by T, or
 read by a group by T) and what cannot have been (past the first end that was seen after T). In between the timestamps of the
@@ -73,7 +73,7 @@ class SourceThen:
 
 
 def topics_then(lake: Lake, alias: str, at: datetime) -> dict[str, KnownTopic]:
-    """Return the topics that a source had at a time."""
+    """Read the topics that a source had at a time."""
     known = newest_topics(lake, alias, "source", missing_ok=True, until=at)
     return {name: topic for name, topic in known.items() if topic.present and topic.generation}
 
@@ -81,7 +81,7 @@ def topics_then(lake: Lake, alias: str, at: datetime) -> dict[str, KnownTopic]:
 def source_then(
     lake: Lake, alias: str, topics: Mapping[str, KnownTopic], held: Iterable[SourcePartition], *, at: datetime
 ) -> SourceThen:
-    """Return what some topics of a source were like at a time; `held` are the source partitions of the relay."""
+    """Read the state of some topics of a source at a time; `held` are the source partitions of the relay."""
     asked = [source for source in held if source.topic in topics]
     seen = lake.ask(_SEEN, missing_ok=True, source=alias, kinds=["earliest", "last_stable", "group"], at=micros(at))
     by_kind: dict[str, dict[SourcePartition, int]] = {"earliest": {}, "last_stable": {}}

@@ -57,7 +57,7 @@ class Restamped:
 
     @property
     def version(self) -> str:
-        """Return what is done: it is all that decides."""
+        """The fingerprint is the act itself: nothing else decides."""
         return f"shift {self.shift_ms}" if self.fixed_ms is None else f"fixed {self.fixed_ms}"
 
     def __call__(self, source: SourcePartition, viewed: Viewed) -> Viewed:  # noqa: ARG002  a stage's signature

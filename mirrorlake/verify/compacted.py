@@ -28,7 +28,7 @@ class Compacted:
         self._survived.append(pa.table({"key": keys, "offset": offsets}))
 
     def judged(self) -> tuple[list[tuple[int, int, int, tuple[Any, ...]]], int]:
-        """Return what is lost without an explanation, and count the rest."""
+        """List losses without an explanation, and count the others."""
         newest: Mapping[bytes | None, int] = {}
         if self._survived:
             groups = pa.concat_tables(self._survived).group_by("key").aggregate([("offset", "max")])

@@ -60,7 +60,7 @@ def failback(
     dry_run: DryRun = False,
     unproven: Unproven = False,
 ) -> int:
-    """Fail a flow back: what came since goes home, groups return, and the flow runs again; killed, it goes on."""
+    """Fail a flow back: bring newer records home, return the groups, and run the flow again; killed, it goes on."""
     done = cli.mirror.failback(flow, tail=tail, groups=group, dry_run=dry_run, unproven=unproven)
     cli.answer(done)
     return 3 if done.refusals else 0

@@ -183,7 +183,7 @@ class ClusterConfig(Settings):
         return self.place.removeprefix("clusters.")
 
     def retention_of(self, topic: str) -> RetentionConfig | None:
-        """Return how long its relay keeps a topic: the first pattern that matches counts; None keeps it for ever."""
+        """Find the retention of a topic in its relay: the first pattern that matches counts; None keeps it for ever."""
         return retention_of(self.retention, topic)
 
     def servers(self) -> str:

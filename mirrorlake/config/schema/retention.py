@@ -45,7 +45,7 @@ def by_pattern(value: Any) -> Any:
 
 
 def retention_of(retention: Mapping[str, RetentionConfig], topic: str) -> RetentionConfig | None:
-    """Return what the first pattern that matches a topic says; None keeps it for ever."""
+    """Find the retention by the first pattern that matches a topic; None keeps it for ever."""
     for pattern, settings in retention.items():
         if NameMatcher(parse_patterns(pattern)).matches(topic):
             return settings

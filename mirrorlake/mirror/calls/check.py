@@ -24,7 +24,7 @@ class CheckCalls(CoreCalls):
     """Tell where a mirror stands, and prove it."""
 
     def status(self, flow: str | None = None) -> Status:
-        """Return per flow where each partition stands.
+        """Show where each partition of each flow stands.
 
         Raises:
             ClusterError: a source or a target does not answer.

@@ -48,7 +48,7 @@ class LookCalls(CoreCalls):
         return self[flow].offsets.translate_table(offsets, reverse=reverse)
 
     def move_positions(self, flow: str, document: Any) -> MovedPositions:
-        """Return where a reader that keeps its offsets outside of Kafka goes on (see `Offsets.move_positions`)."""
+        """Translate the positions of a reader that keeps them outside of Kafka (see `Offsets.move_positions`)."""
         return self[flow].offsets.move_positions(document)
 
     def move_spark_query(self, flow: str, checkpoint_location: str) -> MovedPositions:
@@ -140,7 +140,7 @@ class LookCalls(CoreCalls):
     def passport(
         self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None = None
     ) -> Passport:
-        """Return where one record stands everywhere, or why it does not, from its coordinates on any side (law E).
+        """Follow one record to every place where it stands, or say why it does not, from its coordinates on any side (law E).
 
         The coordinates hold on `cluster`, a source or a target, where the topic may have another name. `generation` is the life
         of a source topic that was created again; None is the newest that holds the offset.

@@ -36,7 +36,7 @@ class SetUpCalls(CoreCalls):
         return self._services.changes.apply(flow, plan)
 
     def preview(self, flow: str) -> FlowPreview:
-        """Return which topics of its source a flow mirrors under which names, and which it leaves out and why.
+        """Preview the topics of its source that a flow mirrors, with their names, and those that it leaves out, with reasons.
 
         Raises:
             ClusterError: the source does not answer.
@@ -49,7 +49,7 @@ class SetUpCalls(CoreCalls):
         return self[flow].try_rules(topic, newest)
 
     def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
-        """Return where each consumer group of a flow would go on at the target (see `FlowHandle.groups`)."""
+        """Plan where each consumer group of a flow goes on at the target (see `FlowHandle.groups`)."""
         return self[flow].groups(recorded=recorded)
 
     def apply_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:

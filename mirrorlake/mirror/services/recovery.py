@@ -126,9 +126,9 @@ class Recovery:
         return self._checks.verify(flow.name, lost=lost)[0]
 
     def groups(self, flow: FlowConfig, *, recorded: bool, only: Collection[str] | None) -> GroupSync:
-        """Return what plans and places the flow's groups, or some of them."""
+        """Give the planner of the flow's groups, or of some of them."""
         return self._streams.group_sync(flow, recorded=recorded, only=only)
 
     def held(self, flow: FlowConfig) -> list[HeldTopic]:
-        """Return the remote topics of a flow that were lost and wait for a choice."""
+        """List the remote topics of a flow that were lost and wait for a choice."""
         return self._streams.held(flow)

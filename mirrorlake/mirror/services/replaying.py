@@ -36,7 +36,7 @@ class Replaying:
         self._streams = streams
 
     def site(self) -> Site:
-        """Return what a replay needs of this mirror."""
+        """Give a replay the parts of this mirror that it needs."""
         connections = self._connections
         return Site(
             config=connections.config,
