@@ -90,7 +90,7 @@ class Asked:
         alias, colon, topic = self.into.partition(":")
         if not colon or not alias or not topic:
             raise UsageError(
-                f"'{self.into}' is not a place for a replay",
+                f"'{self.into}' is no place for a replay",
                 consequence="nothing was sent",
                 remedy=f"write --into central:{self.topic}.replayed (alias:topic), or --into {FILES}PATH",
             )
