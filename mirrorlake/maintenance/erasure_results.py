@@ -125,8 +125,8 @@ class Erasure(JsonShown):
             )
         if self.waiting or self.left:
             notes.append(
-                f"{plural(max(self.waiting, self.left), 'record')} landed a moment ago, or not accounted for yet, stay. "
-                "Next: run the same command again"
+                f"not erased, landed a moment ago or not accounted for yet: {plural(max(self.waiting, self.left), 'record')}. "
+                "Next: the same command again"
             )
         mood = (
             badge("plan", "note") if self.planned else badge("erased", "good") if self.ok else badge("not all", "warn")
