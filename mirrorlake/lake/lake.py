@@ -19,7 +19,7 @@ from mirrorlake.config.schema import LakeConfig
 from mirrorlake.lake.arrow_types import arrow_table, arrow_types
 from mirrorlake.lake.ask import answer_from_files, rows_of
 from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.question import Asked, Question, Relays
+from mirrorlake.lake.question import NamedTable, Question, Relays
 from mirrorlake.lake.relay_log import RelayLog
 from mirrorlake.lake.relay_part import RelayPart
 from mirrorlake.lake.relay_writer import RelayWriter
@@ -190,14 +190,14 @@ class Lake:
 
     def answer(self, question: Question, *, missing_ok: bool = False) -> pa.Table | None:
         """Answer a question as `ask` does, in columns: for answers of many rows. None where a table does not exist."""
-        places = {name: self._place_of(one) for name, one in question.asked.items()}
+        places = {name: self._place_of(one) for name, one in question.lake_tables.items()}
         if missing_ok and not all(map(self.exists, places.values())):
             return None
         if not all(map(self._is_seen, places.values())):
             return self.frame(question).toArrow()
         datasets = {
             name: self._folder.dataset(places[name], arrow_types(one.table), one.part)
-            for name, one in question.asked.items()
+            for name, one in question.lake_tables.items()
         }
         return answer_from_files(question.text, {**datasets, **question.tables}, question.values)
 
@@ -209,7 +209,7 @@ class Lake:
         for name, given in question.given.items():
             frame = self.spark.createDataFrame(given)
             named[name] = F.broadcast(frame) if len(given) <= _MOST_BROADCAST else frame
-        for name, one in question.asked.items():
+        for name, one in question.lake_tables.items():
             if one.table is not RELAY:
                 named[name] = self.meta(one.table)
             else:
@@ -217,8 +217,8 @@ class Lake:
                 named[name] = rows if one.part is None else one.part.rows(rows)
         return self.spark.sql(question.text, args=dict(question.values), **named)
 
-    def _place_of(self, asked: Asked) -> str:
-        return self.relay_location(asked.alias) if asked.table is RELAY else self.meta_location(asked.table)
+    def _place_of(self, one: NamedTable) -> str:
+        return self.relay_location(one.alias) if one.table is RELAY else self.meta_location(one.table)
 
     def texts(self, folder: str) -> dict[str, str]:
         """Read the files of a folder as texts by their names; a missing folder has none."""

@@ -20,7 +20,7 @@ _TABLES = {table.name: table for table in (RELAY, *SIDE_TABLES)}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NamedTable:
     """A table of the lake that a question names; of a relay the source's alias and the part that matters."""
 
     table: TableSchema
@@ -50,9 +50,10 @@ class Question:
         return {name: self.tables[name] for name in tables_of(self.text) if name in self.tables}
 
     @property
-    def asked(self) -> dict[str, Asked]:
+    def lake_tables(self) -> dict[str, NamedTable]:
         """The tables of the lake that the query names."""
         names = [name for name in tables_of(self.text) if name not in self.tables]
         return {
-            name: Asked(RELAY, *self.relays[name]) if name in self.relays else Asked(_TABLES[name]) for name in names
+            name: NamedTable(RELAY, *self.relays[name]) if name in self.relays else NamedTable(_TABLES[name])
+            for name in names
         }

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from mirrorlake.verify.content import Offsets, values_of
 
 
-class Compacted:
+class CompactedLog:
     """Records that a compacted log lacks: explained where it holds a later one of the same key, or where they are deletions."""
 
     def __init__(self) -> None:

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from mirrorlake.lake import COLUMNS
 from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES
-from mirrorlake.verify.compacted import Compacted
+from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, Flags, Offsets, are_same, content_of, differing, values_of, without_kind
 from mirrorlake.verify.feeds import FetchedPart, Needs, RelayFeed, Way
 from mirrorlake.verify.spans import EVER, Spans
-from mirrorlake.verify.windows import Piece, Window, chosen_rows, chosen_values, windows
+from mirrorlake.verify.windows import WayRecords, Window, chosen_rows, chosen_values, windows
 
 # What surrounds more differences than this in one source partition is left for the next verification.
 _MOST_DOUBTS = 64
@@ -83,9 +83,9 @@ class Merge:
         self._fetched = fetched
         self._fed_is_source = fed_is_source
         self._cursor = [one.span.first for one in fetched]
-        self._pending: list[list[Piece]] = [[] for _ in fetched]
+        self._pending: list[list[WayRecords]] = [[] for _ in fetched]
         self._orphans = [False for _ in fetched]
-        self._compacted: dict[int, Compacted] = {}
+        self._compacted: dict[int, CompactedLog] = {}
         self._needs = [Needs(feeds, number) for number in range(len(fetched))]
         self.found: list[Mismatch] = []
         self.beyond = 0
@@ -180,10 +180,10 @@ class Merge:
                 order = np.argsort(places, kind="stable")
                 mine = order if mine is None else mine[order]
                 places = chosen_values(downstream, mine)
-            piece = Piece(number, label, chosen_values(offsets, mine), places, chosen_rows(rows, mine))
+            piece = WayRecords(number, label, chosen_values(offsets, mine), places, chosen_rows(rows, mine))
             self._pending[feed.ways[label].target].append(piece)
 
-    def _due(self, target: int, horizon: int) -> list[Piece]:
+    def _due(self, target: int, horizon: int) -> list[WayRecords]:
         due, left = [], []
         for piece in self._pending[target]:
             end = int(np.searchsorted(piece.downstream, horizon))
@@ -243,7 +243,7 @@ class Merge:
             bad &= np.array(comparable)[origin if rows is None else origin[rows]]
         return bad if bad.any() else None
 
-    def _way(self, piece: Piece) -> Way:
+    def _way(self, piece: WayRecords) -> Way:
         return self._feeds[piece.feed].ways[piece.way]
 
     def _prove(self, window: Window, chosen: Offsets | None) -> None:
@@ -261,7 +261,7 @@ class Merge:
         if not len(only):
             return
         if self._fetched[target].compacts:
-            compacted = self._compacted.setdefault(target, Compacted())
+            compacted = self._compacted.setdefault(target, CompactedLog())
             for piece, upstream, downstream, rows in window.by_way(only):
                 compacted.lost(piece.feed, upstream, downstream, rows)
             return

@@ -13,7 +13,7 @@ from mirrorlake.verify.content import Offsets, joined
 
 
 @dataclass(slots=True)
-class Piece:
+class WayRecords:
     """Records of one way of a feed, ascending in both offsets."""
 
     feed: int
@@ -22,9 +22,9 @@ class Piece:
     downstream: Offsets
     rows: pa.RecordBatch
 
-    def sliced(self, start: int, end: int) -> Piece:
+    def sliced(self, start: int, end: int) -> WayRecords:
         """Keep the records from one number up to another."""
-        return Piece(
+        return WayRecords(
             self.feed,
             self.way,
             self.upstream[start:end],
@@ -36,7 +36,7 @@ class Piece:
 class Window:
     """What is fed for a stretch, in downstream order; `origin` is the number of the piece that a record came in."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[WayRecords]) -> None:
         self.pieces = pieces
         if len(pieces) == 1:
             [only] = pieces
@@ -56,11 +56,11 @@ class Window:
             )
             self.rows = self.rows.take(pa.array(order))
 
-    def piece_of(self, row: int) -> Piece:
+    def piece_of(self, row: int) -> WayRecords:
         """Return the piece that a record came in."""
         return self.pieces[0 if self.origin is None else int(self.origin[row])]
 
-    def by_way(self, chosen: Offsets | None) -> Iterator[tuple[Piece, Offsets, Offsets, pa.RecordBatch]]:
+    def by_way(self, chosen: Offsets | None) -> Iterator[tuple[WayRecords, Offsets, Offsets, pa.RecordBatch]]:
         """Yield chosen rows, None for all: a piece of their way, their offsets on both ends and their content."""
         if self.origin is None:
             if chosen is None:
@@ -83,7 +83,7 @@ class Window:
                 yield ways[key], self.upstream[mine], self.downstream[mine], self.rows.take(pa.array(mine))
 
 
-def windows(pieces: list[Piece], offsets: Offsets) -> Iterator[tuple[Window | None, int, int]]:
+def windows(pieces: list[WayRecords], offsets: Offsets) -> Iterator[tuple[Window | None, int, int]]:
     """Cut a stretch into windows that are compared at once, each with its part of the fetched offsets."""
     if not pieces:
         if len(offsets):
