@@ -3,6 +3,7 @@
 from mirrorlake.republish.fencing import merged_positions as merged_positions
 from mirrorlake.republish.fencing import merged_remotes as merged_remotes
 from mirrorlake.republish.fencing import read_lanes as read_lanes
+from mirrorlake.republish.files import files_of as files_of
 from mirrorlake.republish.in_order import InOrder as InOrder
 from mirrorlake.republish.ledger_tables import LedgerCopy as LedgerCopy
 from mirrorlake.republish.ledger_tables import map_rows as map_rows

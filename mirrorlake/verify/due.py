@@ -15,6 +15,7 @@ import numpy as np
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
 from mirrorlake.offsets import Clusters
@@ -23,6 +24,7 @@ from mirrorlake.verify.cut import FixedCut
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.spans import OffsetSpan, Spans
+from mirrorlake.verify.target_side import Piece
 
 # A flow that runs commits every few seconds; one that has not for so long stands still.
 _STANDS_STILL_MS = 20_000
@@ -66,6 +68,48 @@ class KeptBack:
 
     records: int
     first: int
+
+
+def bounds_of(
+    flow: FlowConfig,
+    lake: Lake,
+    cut: FixedCut,
+    landed: Iterable[SourcePartition],
+    mine: Iterable[Piece],
+    kept: Mapping[SourcePartition, KeptBack],
+) -> dict[SourcePartition, Bounds]:
+    """Find where the flow stands in each source partition that it owes something of.
+
+    A flow whose `start` leaves the past out owes nothing before its first record. What precedes a takeover was sent by
+    another mirror, unless a run before it says that the takeover never came about. What precedes the place at which a remote
+    topic was accepted empty stood in a topic that was deleted.
+    """
+    firsts = {s: one.first for s, one in kept.items()}
+    for piece in mine:
+        s = piece.key.source
+        firsts[s] = min(firsts.get(s, piece.first_upstream), piece.first_upstream)
+    positions = cut.maps.positions[flow.name]
+    taken_over = {**_taken_over(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
+    found = {}
+    for s in landed:
+        begins = taken_over.get(s, 0)
+        if flow.start.kind == "earliest":
+            begins = min(begins, firsts.get(s, begins))
+        elif s in positions:
+            begins = firsts.get(s, positions[s])
+        else:
+            continue
+        found[s] = Bounds(begins=begins, position=positions.get(s, 0))
+    return found
+
+
+def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
+    rows = lake.ask(
+        "SELECT topic, generation, partition, max(position) AS begins FROM {positions} "
+        "WHERE flow = :flow AND kind = 'taken_over' GROUP BY topic, generation, partition",
+        flow=flow,
+    )
+    return {SourcePartition(row.topic, row.generation, row.partition): int(row.begins) for row in rows}
 
 
 def withheld_by(cut: FixedCut, flow: str) -> dict[SourcePartition, KeptBack]:

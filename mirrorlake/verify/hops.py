@@ -1,24 +1,17 @@
-"""What both hops share: comparing units side by side, naming what differs, and writing down what is proven."""
+"""What both hops share: naming what differs, and writing down what is proven."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import RangeProof
-from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.merge import Mismatch
 from mirrorlake.verify.spans import OffsetSpan, Spans
-from mirrorlake.verify.unit import Compared, Rows, Unit, compare_unit
-
-# Python holds one core; decompression, digests and Parquet's decoding run beside it.
-_THREADS = 2
+from mirrorlake.verify.unit import Compared, Unit
 
 
 @dataclass(slots=True)
@@ -37,12 +30,6 @@ class HopResult:
         for result in results:
             for reasons in result.explained:
                 self.explained.update(reasons)
-
-
-def compared(units: Iterable[Unit], *, rows: Rows, admin: ClusterAdmin, tell: Callable[[int], None]) -> list[Compared]:
-    """Compare units, some at a time."""
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="verify") as pool:
-        return list(pool.map(partial(compare_unit, rows=rows, earliest=admin.earliest, tell=tell), units))
 
 
 def named(results: Sequence[Compared], *, where: str) -> list[Difference]:
@@ -81,9 +68,3 @@ def passes(spans: Mapping[Any, Spans]) -> Iterable[dict[Any, OffsetSpan]]:
     """Yield the first range of each key, then the second of those that have one, and so on."""
     for number in range(max(map(len, spans.values()), default=0)):
         yield {key: tuple(several)[number] for key, several in spans.items() if number < len(several)}
-
-
-def source_of(key: Any) -> SourcePartition:
-    """Return the source partition of a feed's key."""
-    source: SourcePartition = key[-1]
-    return source

@@ -32,12 +32,12 @@ COMPACTED, REMOVED = "compacted", "removed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One place where the two sides differ: what is fed and what is fetched there, None for nothing."""
+    """One place where the two sides differ: what is fed and what is fetched there, or a mark of it; None for nothing."""
 
     target: int
     offset: int
-    fed: tuple[Any, ...] | None
-    fetched: tuple[Any, ...] | None
+    fed: tuple[Any, ...] | bytes | None
+    fetched: tuple[Any, ...] | bytes | None
 
 
 @dataclass(slots=True)

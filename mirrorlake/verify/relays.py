@@ -44,9 +44,10 @@ class LandedCount:
 
 
 class Relay(Protocol):
-    """One relay at one version."""
+    """One relay at one version; `has_files` where others than the session may read it."""
 
     version: int
+    has_files: bool
 
     @property
     def landed(self) -> Mapping[SourcePartition, LandedCount]:
@@ -58,8 +59,8 @@ class Relay(Protocol):
     def count(self, source: SourcePartition, span: OffsetSpan) -> int:
         """Count the records in a range, each once."""
 
-    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...] | None:
-        """List the files that hold a range; None where only the session may read them."""
+    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...]:
+        """List the files that hold a range; there are some where `has_files`."""
 
     def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range in offset order, each offset once."""
@@ -101,6 +102,8 @@ class Relays:
 
 class FolderRelay:
     """A relay in a folder of this machine, by the files that its log names."""
+
+    has_files = True
 
     def __init__(self, log: RelayLog) -> None:
         self._files: dict[SourcePartition, list[RelayFile]] = {}
@@ -208,6 +211,7 @@ class SessionRelay:
         self.version = lake.version(lake.relay_location(alias))
         # Upkeep cleans the log of a table: a version that is looked up again after minutes may be gone from it.
         self._frame = lake.relay(alias, version=self.version)
+        self.has_files = not lake.is_catalog
         self._lock = threading.Lock()
 
     @property
@@ -249,8 +253,23 @@ class SessionRelay:
             return held.records
         return int(self._part(source, span).select("offset").distinct().count())
 
-    def files(self, source: SourcePartition, span: OffsetSpan) -> None:
-        """Leave the files to the session."""
+    def files(self, source: SourcePartition, span: OffsetSpan) -> tuple[RelayFile, ...]:
+        """List the files that hold a range; the first call reads the small columns of the whole relay."""
+        with self._lock:
+            listed = self._files.get(source, ())
+        return tuple(file for file in listed if file.last_offset >= span.first and file.first_offset < span.end)
+
+    @cached_property
+    def _files(self) -> dict[SourcePartition, list[RelayFile]]:
+        from pyspark.sql import functions as F
+
+        from mirrorlake.republish import files_of
+
+        found: dict[SourcePartition, list[RelayFile]] = {}
+        rows = self._frame.select(*SOURCE_KEY, "offset", F.input_file_name().alias("file"))
+        for file in sorted(files_of(rows)):
+            found.setdefault(file.source, []).append(file)
+        return found
 
     def rows(self, source: SourcePartition, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, some at a time."""

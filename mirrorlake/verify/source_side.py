@@ -15,12 +15,13 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.feeds import FetchedPart, Way
-from mirrorlake.verify.hops import HopResult, claims, compared, passes
+from mirrorlake.verify.hops import HopResult, claims, passes
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.scope import Known, Scope
 from mirrorlake.verify.spans import OffsetSpan, Spans
 from mirrorlake.verify.unit import Compared, FeedWork, Unit, bundles
+from mirrorlake.verify.workers import Capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,9 @@ def dense(side: SourceSide, scope: Scope) -> HopResult:
     return hop
 
 
-def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Callable[[int], None]) -> HopResult:
+def against_source(
+    side: SourceSide, admin: ClusterAdmin, scope: Scope, capacity: Capacity, tell: Callable[[int], None]
+) -> HopResult:
     """Compare what is due of the relay with the source.
 
     Raises:
@@ -92,8 +95,9 @@ def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Ca
             _proof(side, source, span, landed[source].first, records=0, how="gone") for span in gone if scope.is_whole
         ]
     for chosen in passes({source: spans & held[source] for source, spans in due.items() if source in held}):
-        units = _units(side, chosen)
-        results = compared(units, rows=lambda feed: side.relay.rows(feed.source, feed.span), admin=admin, tell=tell)
+        workers = capacity.workers(chosen.values())
+        units = _units(side, chosen, workers.together)
+        results = workers.compared(units, relay_of=lambda _: side.relay, admin=admin, tell=tell)
         hop.add(results, where="relay")
         for result in results:
             for feed, read, doubts in zip(result.unit.feeds, result.read, result.doubts, strict=True):
@@ -102,10 +106,10 @@ def against_source(side: SourceSide, admin: ClusterAdmin, scope: Scope, tell: Ca
     return hop
 
 
-def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan]) -> list[Unit]:
+def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan], together: int) -> list[Unit]:
     order = sorted(chosen)
     units = []
-    for numbers in bundles((frozenset([source]), number) for number, source in enumerate(order)):
+    for numbers in bundles(((frozenset([source]), number) for number, source in enumerate(order)), together):
         sources = [order[number] for number in numbers]
         units.append(
             Unit(
@@ -122,7 +126,6 @@ def _units(side: SourceSide, chosen: Mapping[SourcePartition, OffsetSpan]) -> li
                         source=source,
                         places=Places.unchanged([(chosen[source], 0)]),
                         ways=(Way(target=number),),
-                        files=side.relay.files(source, chosen[source]),
                         removed=side.removed.get(source, Spans()),
                     )
                     for number, source in enumerate(sources)

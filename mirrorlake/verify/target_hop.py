@@ -21,7 +21,7 @@ from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.cut import RUN_COLUMNS
 from mirrorlake.verify.feeds import FetchedPart, Way
-from mirrorlake.verify.hops import compared, passes
+from mirrorlake.verify.hops import passes
 from mirrorlake.verify.places import Places, joined_places
 from mirrorlake.verify.scope import Scope
 from mirrorlake.verify.spans import OffsetSpan, Spans
@@ -29,9 +29,12 @@ from mirrorlake.verify.target_proofs import count_verified, proofs_of, proofs_wi
 from mirrorlake.verify.target_ranges import due_places, ranges_to_fetch
 from mirrorlake.verify.target_side import FeedKey, TargetResult, TargetSide, by_feed, run_ends, targets_of
 from mirrorlake.verify.unit import FeedWork, Unit, bundles
+from mirrorlake.verify.workers import Capacity
 
 
-def against_target(side: TargetSide, admin: ClusterAdmin, scope: Scope, tell: Callable[[int], None]) -> TargetResult:
+def against_target(
+    side: TargetSide, admin: ClusterAdmin, scope: Scope, capacity: Capacity, tell: Callable[[int], None]
+) -> TargetResult:
     """Compare what is due of the chosen flows with the target.
 
     Raises:
@@ -51,9 +54,11 @@ def against_target(side: TargetSide, admin: ClusterAdmin, scope: Scope, tell: Ca
     ids = {name: known_id(state.topic_id) for name, state in states.items()}
     compacting = _compacting(admin, states)
     for chosen in passes(ranges_to_fetch(side, places, held, scope)):
-        units = _units(side, chosen, compacting)
-        rows = _Rows(side)
-        results = compared(units, rows=rows, admin=admin, tell=tell)
+        workers = capacity.workers(chosen.values())
+        units = _units(side, chosen, compacting, workers.together)
+        results = workers.compared(
+            units, relay_of=lambda feed: side.relays[side.source(feed.key.flow)], admin=admin, tell=tell
+        )
         hop.add(results, where="target")
         for result in results:
             count_verified(hop, result, places)
@@ -63,17 +68,9 @@ def against_target(side: TargetSide, admin: ClusterAdmin, scope: Scope, tell: Ca
     return hop
 
 
-class _Rows:
-    """Read the relay's rows of feeds, by the sources of their flows."""
-
-    def __init__(self, side: TargetSide) -> None:
-        self._side = side
-
-    def __call__(self, feed: FeedWork) -> Any:
-        return self._side.relays[self._side.source(feed.key.flow)].rows(feed.source, feed.span)
-
-
-def _units(side: TargetSide, chosen: Mapping[TopicPartition, OffsetSpan], compacting: frozenset[str]) -> list[Unit]:
+def _units(
+    side: TargetSide, chosen: Mapping[TopicPartition, OffsetSpan], compacting: frozenset[str], together: int
+) -> list[Unit]:
     order = sorted(tp for tp, span in chosen.items() if span.first < span.end)
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "first": chosen[tp].first, "end_at": chosen[tp].end}
@@ -93,7 +90,8 @@ def _units(side: TargetSide, chosen: Mapping[TopicPartition, OffsetSpan], compac
             of_target[TopicPartition(*pair)].add(key)
     own = _with_own_records(side)
     units = []
-    for numbers in bundles((frozenset(of_target[tp]) or frozenset([tp]), number) for number, tp in enumerate(order)):
+    parts = ((frozenset[Any](of_target[tp]) or frozenset([tp]), number) for number, tp in enumerate(order))
+    for numbers in bundles(parts, together):
         partitions = [order[number] for number in numbers]
         keys = sorted({key for tp in partitions for key in of_target[tp]})
         units.append(

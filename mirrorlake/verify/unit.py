@@ -5,6 +5,7 @@ It runs in a thread of this process, or as a Spark task, and says what it found 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,19 +32,17 @@ _AT_MOST_S = 5.0
 _MOST_BYTES = 32 << 20
 _MOST_RECORDS = 50_000
 _PATIENCE_S = 60.0
-# One consumer for so many partitions: more of them cost memory, fewer of them connections.
-_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedWork:
-    """A feed as a task gets it: `key` is the caller's, `files` hold its rows, None where the caller reads them."""
+    """A feed as a task gets it: `key` is the caller's, `files` hold its rows where a task reads them."""
 
     key: Any
     source: SourcePartition
     places: Places
     ways: tuple[Way, ...]
-    files: tuple[RelayFile, ...] | None = None
+    files: tuple[RelayFile, ...] = ()
     removed: Spans = field(default_factory=Spans)
 
     @property
@@ -77,6 +76,10 @@ class Unit:
             replace(one, span=OffsetSpan(max(one.span.first, earliest.get(tp, one.span.end)), one.span.end))
             for tp, one in zip(self.partitions, self.fetched, strict=True)
         )
+        return self.within(fetched)
+
+    def within(self, fetched: tuple[FetchedPart, ...]) -> Unit:
+        """Keep the places that lie in narrower ranges."""
         feeds = tuple(replace(feed, places=_within(feed, fetched)) for feed in self.feeds)
         return replace(self, fetched=fetched, feeds=feeds)
 
@@ -104,8 +107,9 @@ class ProvenWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What a unit found; `copies` are places of `found` whose record stands elsewhere in the same partition, too.
+    """What a unit found, with marks in place of contents.
 
+    `copies` are places of `found` whose record stands elsewhere in the same partition, too.
     `matched` and `read` count, by feed, the records that were found equal and those that the relay gave.
     """
 
@@ -126,7 +130,7 @@ Earliest = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
 
 def rows_of(feed: FeedWork) -> Iterator[pa.RecordBatch]:
     """Read the rows of a feed from its files."""
-    return rows_of_files(feed.files or (), feed.span)
+    return rows_of_files(feed.files, feed.span)
 
 
 def compare_unit(
@@ -167,7 +171,7 @@ def _compare(unit: Unit, rows: Rows, tell: Callable[[int], None]) -> Compared:
     merge.finish()
     return Compared(
         unit=unit,
-        found=tuple(merge.found),
+        found=tuple(replace(one, fed=_mark(one.fed), fetched=_mark(one.fetched)) for one in merge.found),
         beyond=merge.beyond,
         copies=_copies(unit, merge.found, rows),
         proven=tuple(
@@ -212,6 +216,11 @@ def _fetch(unit: Unit, merge: Merge, numbers: Mapping[TopicPartition, int], tell
                 )
 
 
+def _mark(content: Any) -> bytes | None:
+    """Tell contents apart by 32 bytes: a thousand records of a megabyte are not kept for that."""
+    return None if content is None else hashlib.sha256(repr(content).encode()).digest()
+
+
 def _copies(unit: Unit, found: Iterable[Mismatch], rows: Rows) -> frozenset[tuple[int, int]]:
     """Find which records that nothing is fed for are copies of one that is fed: read again what was compared."""
     extra: dict[Any, list[tuple[int, int]]] = {}
@@ -242,14 +251,14 @@ def _with_times(feed: FeedWork, rows: Rows, times: pa.Array) -> Iterator[Any]:
                 yield from values_of(content_of(seen))
 
 
-def bundles(parts: Iterable[tuple[frozenset[Any], int]]) -> list[list[int]]:
-    """Group partitions by what they share with others, and small groups with one another.
+def bundles(parts: Iterable[tuple[frozenset[Any], int]], together: int) -> list[list[int]]:
+    """Group partitions by what they share with others, and small groups with one another, up to `together` of them.
 
     Takes, of each partition, the feeds that lead to it and its number; partitions with a feed in common stay together.
 
     Example:
-        >>> bundles([(frozenset("a"), 0), (frozenset("bc"), 1), (frozenset("c"), 2)])
-        [[1, 2, 0]]
+        >>> bundles([(frozenset("a"), 0), (frozenset("bc"), 1), (frozenset("c"), 2)], together=2)
+        [[1, 2], [0]]
     """
     groups: list[tuple[set[Any], list[int]]] = []
     for keys, number in parts:
@@ -259,7 +268,7 @@ def bundles(parts: Iterable[tuple[frozenset[Any], int]]) -> list[list[int]]:
         groups = [*rest, joined]
     found: list[list[int]] = []
     for _, numbers in sorted(groups, key=lambda group: -len(group[1])):
-        if found and len(found[-1]) + len(numbers) <= _TOGETHER:
+        if found and len(found[-1]) + len(numbers) <= together:
             found[-1] += numbers
         else:
             found.append(list(numbers))

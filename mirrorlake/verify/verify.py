@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,7 +37,7 @@ from mirrorlake.offsets import Clusters
 from mirrorlake.progress import Tell, silent
 from mirrorlake.rules import View
 from mirrorlake.verify.cut import FixedCut, runs_within
-from mirrorlake.verify.due import Bounds, KeptBack, Lost, owed, still_waiting, withheld_by
+from mirrorlake.verify.due import Bounds, KeptBack, Lost, bounds_of, owed, still_waiting, withheld_by
 from mirrorlake.verify.hops import HopResult
 from mirrorlake.verify.places import Places
 from mirrorlake.verify.relays import LandedCount, Relays
@@ -45,6 +46,10 @@ from mirrorlake.verify.source_side import SourceSide, against_source, dense
 from mirrorlake.verify.spans import Spans
 from mirrorlake.verify.target_hop import against_target
 from mirrorlake.verify.target_side import FeedKey, Piece, TargetResult, TargetSide, by_feed, pieces_of
+from mirrorlake.verify.workers import JOB_RECORDS, Capacity
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LANDING_KINDS = (SOURCE_RELAY, SOURCE_TARGET)
 _SENDING_KINDS = (RELAY_TARGET, SOURCE_TARGET)
@@ -92,6 +97,8 @@ class Verifier:
         options: of consumers, by cluster.
         lost: sources that are not asked: of their flows, relay and target are compared.
         waits: whether a flow that moves gets time to send what it had landed at the cut.
+        session: of a Spark job that compares very many records; None for threads of this process.
+        job_from: how many offsets of a hop are very many.
     """
 
     def __init__(
@@ -107,6 +114,8 @@ class Verifier:
         scope: Scope,
         lost: Collection[str] = (),
         waits: bool = True,
+        session: SparkSession | None = None,
+        job_from: int = JOB_RECORDS,
         tell: Tell = silent,
     ) -> None:
         self._flows = tuple(flows)
@@ -119,6 +128,8 @@ class Verifier:
         self._scope = scope
         self._lost = frozenset(lost)
         self._waits = waits
+        self._session = session
+        self._job_from = job_from
         self._tell = tell
         self._recorded: dict[str, dict[str, KnownTopic]] = {}
         self._removed: dict[str, dict[SourcePartition, Spans]] = {}
@@ -176,7 +187,7 @@ class Verifier:
         kept = withheld_by(cut, flow.name)
         # What has left the relay altogether is still the flow's.
         known = {*landed, *(piece.key.source for piece in mine)}
-        bounds = _bounds(flow, self._lake, cut, known, mine, kept)
+        bounds = bounds_of(flow, self._lake, cut, known, mine, kept)
         remotes = {flow.remote_topic(topic) for topic in {s.topic for s in known}}
         states = self._clusters.admin(flow.target).describe(remotes)
         proven = Known.of(
@@ -228,7 +239,7 @@ class Verifier:
         elif alias in self._lost:
             hop = HopResult()
         else:
-            hop = against_source(side, self._clusters.admin(alias), self._scope, self._more)
+            hop = against_source(side, self._clusters.admin(alias), self._scope, self._capacity([alias]), self._more)
         hop.differences += self._relays.doubles(alias, side.topics)
         return hop
 
@@ -247,7 +258,16 @@ class Verifier:
             source_ids={alias: self._ids(alias) for alias in self._recorded},
             options=self._options(target),
         )
-        return against_target(side, self._clusters.admin(target), self._scope, self._more)
+        sources = {flow.source for flow in self._cuts[target].flows.values()}
+        return against_target(side, self._clusters.admin(target), self._scope, self._capacity(sources), self._more)
+
+    def _capacity(self, sources: Iterable[str]) -> Capacity:
+        """Allow a job where its tasks may read these relays, as tasks that send do."""
+        sources = set(sources)
+        flows = [flow for flow in self._clusters.config.flows if flow.source in sources]
+        may_read = all(self._relays[alias].has_files for alias in sources)
+        is_allowed = may_read and all(flow.feeder == "files" for flow in flows)
+        return Capacity(session=self._session if is_allowed else None, job_from=self._job_from)
 
     def _report(self, stand: _Stand, landing: HopResult, sending: TargetResult) -> tuple[VerifyReport, list[Lost]]:
         flow, relay, cut = stand.flow, self._relays[stand.flow.source], self._cuts[stand.flow.target]
@@ -338,45 +358,3 @@ class Verifier:
             relay_version=self._relays[flow.source].version,
             source_topic_id=self._ids(flow.source).get(lost.source.topic),
         )
-
-
-def _bounds(
-    flow: FlowConfig,
-    lake: Lake,
-    cut: FixedCut,
-    landed: Iterable[SourcePartition],
-    mine: Iterable[Piece],
-    kept: Mapping[SourcePartition, KeptBack],
-) -> dict[SourcePartition, Bounds]:
-    """Find where the flow stands in each source partition that it owes something of.
-
-    A flow whose `start` leaves the past out owes nothing before its first record. What precedes a takeover was sent by
-    another mirror, unless a run before it says that the takeover never came about. What precedes the place at which a remote
-    topic was accepted empty stood in a topic that was deleted.
-    """
-    firsts = {s: one.first for s, one in kept.items()}
-    for piece in mine:
-        s = piece.key.source
-        firsts[s] = min(firsts.get(s, piece.first_upstream), piece.first_upstream)
-    positions = cut.maps.positions[flow.name]
-    taken_over = {**_taken_over(lake, flow.name), **cut.maps.begins.get(flow.name, {})}
-    found = {}
-    for s in landed:
-        begins = taken_over.get(s, 0)
-        if flow.start.kind == "earliest":
-            begins = min(begins, firsts.get(s, begins))
-        elif s in positions:
-            begins = firsts.get(s, positions[s])
-        else:
-            continue
-        found[s] = Bounds(begins=begins, position=positions.get(s, 0))
-    return found
-
-
-def _taken_over(lake: Lake, flow: str) -> dict[SourcePartition, int]:
-    rows = lake.ask(
-        "SELECT topic, generation, partition, max(position) AS begins FROM {positions} "
-        "WHERE flow = :flow AND kind = 'taken_over' GROUP BY topic, generation, partition",
-        flow=flow,
-    )
-    return {SourcePartition(row.topic, row.generation, row.partition): int(row.begins) for row in rows}

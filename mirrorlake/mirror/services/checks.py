@@ -266,6 +266,7 @@ class Checks:
             ),
             lost=lost,
             waits=waits,
+            session=connections.standing_session(),
             tell=tell,
         ).run()
         write_proofs(connections.lake, found.proofs, verification=verification, at=at)

@@ -89,6 +89,11 @@ class Connections:
         with self._starting:
             return runtime.local_session() if self._spark is None else runtime.prepare(self._spark)
 
+    def standing_session(self) -> SparkSession | None:
+        """Return the session where there is one already, or where the lake takes one; None where it would be started."""
+        stands = self._spark is not None or "spark" in self.__dict__ or self.lake.is_elsewhere
+        return self.spark if stands else None
+
     def start_spark(self) -> None:
         """Begin to start Spark where it has to be started; the lake and the clusters are asked meanwhile."""
 

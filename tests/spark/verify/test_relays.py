@@ -1,19 +1,28 @@
-"""A relay at one version, by the files of a folder and through a session: the same counts, offsets and rows."""
+"""A relay at one version, by the files of a folder and through a session: the same counts, offsets and rows; and a job."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from mirrorlake.config.schema import LakeConfig
+from mirrorlake.errors import ClusterError
 from mirrorlake.lake import RELAY, Lake, arrow_table
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.runtime import TaskAnswer
+from mirrorlake.verify import workers
 from mirrorlake.verify.content import content_of, joined, values_of
-from mirrorlake.verify.relays import FolderRelay, Relay, Relays, SessionRelay
+from mirrorlake.verify.feeds import FetchedPart, Way
+from mirrorlake.verify.places import Places
+from mirrorlake.verify.relays import FolderRelay, Relay, Relays, SessionRelay, rows_of_files
 from mirrorlake.verify.spans import OffsetSpan
+from mirrorlake.verify.unit import Compared, FeedWork, Unit
+from mirrorlake.verify.workers import Capacity, SparkJob
 
 AT = datetime(2026, 11, 22, 9, 30, tzinfo=timezone.utc)
 
@@ -66,4 +75,54 @@ def test_both_ways_to_read_a_relay_agree(spark: SparkSession, tmp_path: Path) ->
         assert read(folder, span) == read(session, span), span
         assert folder.offsets(zero, span).tolist() == session.offsets(zero, span).tolist()
         assert folder.count(zero, span) == session.count(zero, span)
+        assert [rows.column("offset").to_pylist() for rows in rows_of_files(session.files(zero, span), span)] == [
+            rows.column("offset").to_pylist() for rows in folder.rows(zero, span)
+        ], "a task reads the files itself"
     assert read(folder, OffsetSpan(0, 99))[0] == [1, 2, 5, 6, 7, 9]
+    assert [file.shared for file in session.files(zero, OffsetSpan(0, 99))].count(True) == 1
+
+
+def test_a_job_gives_back_what_each_unit_found_and_an_error_of_ours_as_such(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(spark, LakeConfig(root=str(tmp_path)))
+    lake.create_all(["east"])
+    relay = Relays(lake, ["east"])["east"]
+    units = [
+        Unit(
+            alias="east",
+            options={"sasl.password": "secret"},
+            partitions=(TopicPartition("t", number),),
+            fetched=(FetchedPart(span=OffsetSpan(0, 0)),),
+            feeds=(
+                FeedWork(
+                    key=number,
+                    source=SourcePartition("t", 1, number),
+                    places=Places.unchanged(()),
+                    ways=(Way(target=0),),
+                ),
+            ),
+            fed_is_source=True,
+        )
+        for number in range(3)
+    ]
+    job = Capacity(session=spark, job_from=0).workers([OffsetSpan(0, 0)] * 3)
+    assert isinstance(job, SparkJob)
+    told: list[int] = []
+
+    def compared() -> list[Compared]:
+        return job.compared(units, relay_of=lambda _: relay, admin=None, tell=told.append)  # type: ignore[arg-type]
+
+    found = compared()
+    assert [one.unit.partitions for one in found] == [unit.partitions for unit in units], "in their order"
+    assert [one.unit.options for one in found] == [unit.options for unit in units]
+    assert [one.matched for one in found] == [(0,)] * 3
+
+    def fails(_: tuple[int, Unit]) -> Iterator[TaskAnswer]:
+        raise ClusterError("east is on fire", consequence="nothing was compared", remedy="put it out")
+        yield
+
+    monkeypatch.setattr(workers, "_compare_in_task", fails)
+    with pytest.raises(ClusterError, match="on fire") as failure:
+        compared()
+    assert failure.value.remedy == "put it out"

@@ -1,0 +1,139 @@
+"""Who compares units: threads of this process, or, of very many records, the tasks of one Spark job.
+
+The same function runs in both (`compare_unit`). A task reads the relay's files by itself and gives back findings, digests and
+counts; neither a record nor a place of one comes back.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.runtime import TaskAnswer, failure_of, run_tasks
+from mirrorlake.verify.relays import Relay
+from mirrorlake.verify.spans import OffsetSpan
+from mirrorlake.verify.unit import Compared, FeedWork, Unit, compare_unit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Two threads compare them in about a minute; a job costs seconds for its workers and their consumers.
+JOB_RECORDS = 5_000_000
+# Python holds one core; decompression, digests and Parquet's decoding run beside it.
+_THREADS = 2
+# One consumer for so many partitions: more of them cost memory, fewer of them connections.
+_TOGETHER = 16
+# Of a topic with hundreds of partitions about as many tasks: each opens a consumer.
+_TASKS = 64
+_COMPARED = "compared"
+
+RelayOf = Callable[[FeedWork], Relay]
+
+
+class Workers(Protocol):
+    """Those who compare the units of a hop; a unit may have as many partitions as `together` says."""
+
+    together: int
+
+    def compared(
+        self, units: Iterable[Unit], *, relay_of: RelayOf, admin: ClusterAdmin, tell: Callable[[int], None]
+    ) -> list[Compared]:
+        """Compare units, some at a time, and return what each found, in their order.
+
+        Raises:
+            ClusterError: the cluster does not answer, or a partition does not come to its end.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a hop may be compared with; without a session threads do it.
+
+    `job_from` is the number of offsets from which a job is worth its start.
+    """
+
+    session: SparkSession | None = None
+    job_from: int = JOB_RECORDS
+
+    def workers(self, spans: Collection[OffsetSpan]) -> Workers:
+        """Choose who compares some partitions, one range of each."""
+        if self.session is None or sum(span.end - span.first for span in spans) < self.job_from:
+            return Threads()
+        return SparkJob(self.session, together=min(_TOGETHER, -(-len(spans) // _TASKS)))
+
+
+class Threads:
+    """Compare units in this process."""
+
+    together = _TOGETHER
+
+    def compared(
+        self, units: Iterable[Unit], *, relay_of: RelayOf, admin: ClusterAdmin, tell: Callable[[int], None]
+    ) -> list[Compared]:
+        """Compare units, two at a time."""
+        compare = partial(
+            compare_unit,
+            rows=lambda feed: relay_of(feed).rows(feed.source, feed.span),
+            earliest=admin.earliest,
+            tell=tell,
+        )
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="verify") as pool:
+            return list(pool.map(compare, units))
+
+
+class SparkJob:
+    """Compare units as tasks, which read the relay's files by themselves."""
+
+    def __init__(self, session: SparkSession, *, together: int) -> None:
+        self.together = max(1, together)
+        self._session = session
+
+    def compared(
+        self,
+        units: Iterable[Unit],
+        *,
+        relay_of: RelayOf,
+        admin: ClusterAdmin,  # noqa: ARG002  a task has its own
+        tell: Callable[[int], None],
+    ) -> list[Compared]:
+        """Compare units, as many at a time as there are slots."""
+        sent = [_with_files(unit, relay_of) for unit in units]
+        if not sent:
+            return []
+        answers = run_tasks(self._session, list(enumerate(sent)), _compare_in_task)
+        if (failure := failure_of(answers)) is not None:
+            raise failure
+        found = dict(_said(sent, answer) for answer in answers)
+        tell(sum(sum(one.matched) for one in found.values()))
+        return [found[number] for number in range(len(sent))]
+
+
+def _with_files(unit: Unit, relay_of: RelayOf) -> Unit:
+    feeds = (replace(feed, files=relay_of(feed).files(feed.source, feed.span)) for feed in unit.feeds)
+    return replace(unit, feeds=tuple(feeds))
+
+
+def _compare_in_task(work: tuple[int, Unit]) -> Iterator[TaskAnswer]:
+    number, unit = work
+
+    def earliest(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return ClusterAdmin(unit.alias, unit.options).earliest(partitions)
+
+    found = compare_unit(unit, earliest=earliest)
+    # The one who asked has the places, and the options hold secrets.
+    small = replace(found, unit=replace(found.unit, feeds=(), options={}))
+    yield TaskAnswer(_COMPARED, pickle.dumps((number, small)))
+
+
+def _said(sent: Sequence[Unit], answer: TaskAnswer) -> tuple[int, Compared]:
+    number, found = pickle.loads(answer.body)  # noqa: S301  of a task of this job
+    unit = sent[number]
+    if found.unit.fetched != unit.fetched:
+        unit = unit.within(found.unit.fetched)
+    return number, replace(found, unit=unit)
