@@ -44,6 +44,8 @@ class RangeProof:
     relay_version: int | None = None
     source_topic_id: str | None = None
     target_topic_id: str | None = None
+    upstream_end: int | None = None
+    downstream_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -315,6 +315,11 @@ PROOFS = TableSchema(
         "source_topic_id": ("string", "Kafka's id of the source topic then; null where it was not asked"),
         "target_topic_id": ("string", "Kafka's id of the remote topic then; null for source-relay"),
         "proven_at": ("timestamp", "Time of the verification"),
+        "upstream_end": (
+            "bigint",
+            "Where the cut ended: past the last landed record for source-relay, the flow's position for others",
+        ),
+        "downstream_end": ("bigint", "Where the target partition's log ended at the cut; null without one"),
     },
     properties={
         **_APPEND_ONLY,

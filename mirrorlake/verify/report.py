@@ -50,9 +50,30 @@ class ProofReport(Shown):
         return {name: topic_id for name, topic_id in sorted(found.items()) if topic_id}
 
     @property
+    def ends(self) -> dict[str, int]:
+        """Where the cut ended, of all that is proven here.
+
+        `source.partition` is past the last landed record, `flow partition` the flow's position, `->partition` the end of the
+        target's log.
+        """
+        found: dict[str, int] = {}
+        for one in self.proofs:
+            if one.upstream_end is not None:
+                place = f"{one.source}.{one.partition}" if one.flow is None else f"{one.flow} {one.partition}"
+                found[place] = max(found.get(place, 0), one.upstream_end)
+            if one.downstream_end is not None:
+                place = f"->{one.target_topic}-{one.target_partition}"
+                found[place] = max(found.get(place, 0), one.downstream_end)
+        return dict(sorted(found.items()))
+
+    @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the rows in a fixed order: a report that is made again has the same."""
-        return hashlib.sha256(json.dumps(self._rows(), sort_keys=True).encode()).hexdigest()
+        """The SHA-256 of the rows in a fixed order: a report that is made again has the same.
+
+        Nulls do not count, so that a later release with more columns says the same of these rows.
+        """
+        rows = [{name: value for name, value in row.items() if value is not None} for row in self._rows()]
+        return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON document."""
@@ -63,6 +84,7 @@ class ProofReport(Shown):
             "fingerprint": self.fingerprint,
             "relay_versions": self.relays,
             "topic_ids": self.topics,
+            "ends": self.ends,
             "records": dict(self._records()),
             "flows": [one.as_dict() for one in self.reports],
             "proofs": self._rows(),
@@ -81,12 +103,13 @@ class ProofReport(Shown):
         )
         versions = table("relays", ["source", "version"], [(name, str(number)) for name, number in self.relays.items()])
         ids = table("topics", ["topic", "id"], list(self.topics.items()))
+        ends = table("ends of the cut", ["place", "end"], list(self.ends.items()))
         equal = [one.equal for one in self.reports]
         return Sheet(
             title="proof",
             badge=badge("equal" if all(equal) else "different") if equal else None,
             facts=facts,
-            parts=(*(one.sheet() for one in self.reports), versions, ids, self._table()),
+            parts=(*(one.sheet() for one in self.reports), versions, ids, ends, self._table()),
         )
 
     def write(self, path: str | Path) -> list[Path]:
@@ -136,13 +159,18 @@ class ProofReport(Shown):
         return table("proofs", list(_ROWS), rows)
 
 
-def proof_report(lake: Lake, verification: str, reports: tuple[VerifyReport, ...] = ()) -> ProofReport:
+def proof_report(
+    lake: Lake, verification: str, reports: tuple[VerifyReport, ...] = (), at: datetime | None = None
+) -> ProofReport:
     """Make the report of a verification from the table `proofs`.
 
+    `reports` and `at` are what this process knows of it: a verification that found nothing new to prove wrote no row.
+
     Raises:
-        UsageError: there was no such verification, or it found nothing new to prove.
+        UsageError: nothing is known of such a verification.
     """
-    at, proofs = read_proofs(lake, verification)
+    written_at, proofs = read_proofs(lake, verification)
+    at = written_at or at
     if at is None:
         raise UsageError(
             f"the table proofs knows no verification {verification}",

@@ -196,4 +196,5 @@ def _proof(
         digest=digest,
         relay_version=side.relay.version,
         source_topic_id=side.ids.get(source.topic),
+        upstream_end=side.relay.landed[source].last + 1,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.remotes import known_id
 from mirrorlake.model.verify import Difference
@@ -65,7 +67,17 @@ def against_target(
             hop.proofs += proofs_of(side, result, places, held, ids, scope)
     if scope.is_whole:
         hop.proofs += proofs_without_records(side, places, held, ids)
+    hop.proofs = [_at_cut(side, proof, ends) for proof in hop.proofs]
     return hop
+
+
+def _at_cut(side: TargetSide, proof: RangeProof, ends: Mapping[TopicPartition, int]) -> RangeProof:
+    """Say where the cut ended on both ends."""
+    positions = side.cut.maps.positions.get(proof.flow or "", {})
+    end = None
+    if proof.target_topic is not None and proof.target_partition is not None:
+        end = ends.get(TopicPartition(proof.target_topic, proof.target_partition))
+    return replace(proof, upstream_end=positions.get(proof.partition), downstream_end=end)
 
 
 def _units(

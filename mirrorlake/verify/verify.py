@@ -357,4 +357,5 @@ class Verifier:
             target_topic=flow.remote_topic(lost.source.topic),
             relay_version=self._relays[flow.source].version,
             source_topic_id=self._ids(flow.source).get(lost.source.topic),
+            upstream_end=stand.bounds[lost.source].position,
         )

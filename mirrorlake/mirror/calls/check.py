@@ -69,7 +69,7 @@ class CheckCalls(CoreCalls):
         made the verification.
 
         Raises:
-            UsageError: there was no such verification, or it found nothing new to prove.
+            UsageError: there was no such verification, or it found nothing new to prove and was another `Mirror`'s.
 
         Example:
             >>> mirror.proof_report(mirror.verify(full=True).verification).write("proof.html")  # doctest: +SKIP

@@ -49,7 +49,7 @@ class Checks:
         self._connections = connections
         self._streams = streams
         self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
-        self._reports: dict[str, tuple[VerifyReport, ...]] = {}
+        self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -208,7 +208,7 @@ class Checks:
                 timed, each, connections.config, tracker=self.tracker, lake=connections.lake, now=connections.now
             )
         self._verified |= {report.flow: (report, ended_at) for report in found}
-        self._reports[found.verification] = tuple(found)
+        self._reports[found.verification] = tuple(found), began_at
         return found
 
     def duty(self) -> Duty:
@@ -274,7 +274,8 @@ class Checks:
 
     def proof_report(self, verification: str) -> ProofReport:
         """Make the report of a verification (see `Mirror.proof_report`)."""
-        return verify.proof_report(self._connections.lake, verification, self._reports.get(verification, ()))
+        reports, at = self._reports.get(verification, ((), None))
+        return verify.proof_report(self._connections.lake, verification, reports, at)
 
     def _with_redrives(self, target: str, flows: Iterable[FlowConfig]) -> list[FlowConfig]:
         """Return the flows into a target, and the flows that sent quarantined records of theirs again."""

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections import Counter
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
 from mirrorlake import verify
+from mirrorlake.config.schema.verify import VerifyConfig
 from mirrorlake.lake import proven_until, quote
+from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
-from tests.flow.kit import ABORTED, odd_record, produce, send_transactions
+from mirrorlake.verify import workers
+from tests.flow.kit import ABORTED, end_of, odd_record, produce, send, send_transactions, staying_on, wait_until
 from tests.servers.lakes import Pair
 
 
@@ -102,7 +109,9 @@ def tamper(mirror: Mirror, topic: str) -> dict[str, list[int]]:
 
 
 @pytest.mark.law("C", "E")
-def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_by_a_full_one(pair: Pair) -> None:
+def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_by_a_full_one(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic, rng = pair.topic, random.Random(7)
     pair.create()
 
@@ -133,7 +142,8 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_b
 
     at = tamper(mirror, topic)
     assert mirror.verify()[0].equal, "what is proven is not read again"
-    [report] = mirror.verify(full=True)
+    by_threads = mirror.verify(full=True)
+    [report] = by_threads
     found = sorted((d.where, d.problem, d.offset) for d in report.differences)
     remote = {
         offset: mirror.translate(flow.name, topic=topic, partition=0, offset=offset).offset
@@ -156,3 +166,90 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_b
     [report] = mirror.verify()
     assert not report.equal, "law E: what is known to differ is forgotten"
     assert sum(p.proven_before for p in report.partitions if p.partition == 1) == 810
+
+    # The tasks of a Spark job find and prove what threads do.
+    jobs: list[int] = []
+
+    def counted(spark: Any, work: Any, each: Any) -> Any:
+        jobs.append(len(work))
+        return run_tasks(spark, work, each)
+
+    run_tasks = workers.run_tasks
+    monkeypatch.setattr(workers, "run_tasks", counted)
+    monkeypatch.setattr(verify, "Verifier", partial(verify.Verifier, job_from=0))
+    by_job = mirror.verify(full=True)
+    assert jobs == [2, 2], "a job a hop, a task a partition"
+    assert by_job[0].differences == by_threads[0].differences
+    assert by_job[0].partitions == by_threads[0].partitions
+
+    def proven(verification: str) -> set[Any]:
+        rows = read_proofs(mirror.lake, verification)[1]
+        assert any(one.digest for one in rows)
+        return set(rows)
+
+    assert proven(by_job.verification) == proven(by_threads.verification), "law E: a job proves something else"
+
+
+@pytest.mark.law("E")
+def test_law_e_a_part_proves_no_more_than_it_read_a_report_can_be_made_again_and_a_running_mirror_proves_by_itself(
+    pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, flow_name, day = pair.topic, "east->central", timedelta(days=1)
+    pair.create()
+    began = datetime.now(timezone.utc).replace(microsecond=0) - 3 * day
+
+    def stamp(days: int) -> int:
+        return int((began + days * day).timestamp() * 1000)
+
+    send(
+        pair.east,
+        topic,
+        [{"value": b"%d" % n, "partition": n % 2, "timestamp": stamp(n // 200)} for n in range(600)],
+    )
+    mirror = pair.mirror()
+    mirror.run(once=True)
+    flow = mirror.config.flow(flow_name)
+    both = [SourcePartition(topic, 1, p) for p in (0, 1)]
+
+    def verified(*arguments: str) -> tuple[dict[str, Any], tuple[int, int, int]]:
+        ended = pair.cli("verify", "--json", *arguments)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        document = json.loads(ended.stdout)
+        [one] = document["flows"]
+        return document, (one["verified"], one["proven_before"], one["not_compared"])
+
+    assert verified("--sample", "100")[1] == (600, 0, 0)
+    assert proven_until(mirror.lake, flow) == {}, "law E: a sample counts as proven"
+    since, until = (f"{began + days * day:%Y-%m-%dT%H:%M:%SZ}" for days in (1, 2))
+    assert verified("--since", since, "--until", until)[1] == (200, 0, 400)
+    assert proven_until(mirror.lake, flow) == {}, "law E: what precedes the stretch counts as proven"
+
+    page, again = tmp_path / "proof.html", tmp_path / "again.html"
+    document, counts = verified("--report", str(page))
+    assert counts == (600, 200, 0), "law E: what the stretch proved is read again, or the sample counts"
+    assert proven_until(mirror.lake, flow) == dict.fromkeys(both, 300)
+    signed = json.loads(page.with_suffix(".json").read_text())
+    assert (signed["verification"], signed["equal"]) == (document["verification"], True)
+    assert signed["fingerprint"] in page.read_text()
+    assert signed["ends"] == {
+        **{f"east.{source}": 300 for source in both},
+        **{f"{flow_name} {source}": 300 for source in both},
+        **{f"->{pair.remote}-{p}": end_of(pair.central, pair.remote, p) for p in (0, 1)},
+    }
+    made = pair.cli("verify", "--of", document["verification"], "--report", str(again), "--json")
+    assert made.returncode == 0, made.stderr
+    remade = json.loads(again.with_suffix(".json").read_text())
+    # What was found equal is not in the table; what was proven is.
+    assert remade == {**signed, "equal": None, "flows": []}
+    assert pair.cli("verify", "--of", "none", "--report", str(again)).returncode == 2
+    assert verified("--report", str(page))[1] == (600, 600, 0)
+    assert json.loads(page.with_suffix(".json").read_text())["proofs"] == [], "nothing was new, and that is no mistake"
+
+    logged = mirror.config.model_copy(update={"verify": VerifyConfig(every=timedelta(seconds=1))})
+    with caplog.at_level(logging.ERROR), staying_on(Mirror(logged, spark=mirror.lake.spark)):
+        pair.produce(50, seed=2)
+        wait_until(lambda: proven_until(mirror.lake, flow) == dict.fromkeys(both, 325), "what came is proven")
+        assert "verify.different" not in caplog.text
+        produce(pair.central, pair.remote, 2, partitions=1, prefix="stranger")
+        wait_until(lambda: "problem='extra'" in caplog.text, "what differs is logged")
+    assert proven_until(mirror.lake, flow) == dict.fromkeys(both, 325)

@@ -155,10 +155,14 @@ _ROWS: dict[str, list[tuple[Any, ...]]] = {
     CHECKPOINTS.name: [("a->b", "g", "a.t", 0, at, at - 1, "", AT + TICK * at) for at in (3, 5)],
     GAPS.name: [("east", "t", 1, 0, 3, 4, 2, "transactional", AT)],
     PROOFS.name: [
-        ("v1", "source-relay", "east", None, "t", 1, 0, 0, 9, 0, "full", None, None, None, None, 8, "d", None, 3, "id1", None, AT),
-        ("v1", "relay-target", "east", "a->b", "t", 1, 0, 0, 4, 0, "full", "a.t", 0, 0, 3, 4, "d", None, 3, "id1", "id9", AT),
-        ("v2", "relay-target", "east", "a->b", "t", 1, 0, 5, 7, 0, "gone", "a.t", None, None, None, 0, None, "v", 4, "id1", "id9", AT),
-        ("v2", "relay-target", "east", "a->b", "t", 1, 0, 9, 9, 0, "full", "a.t", 0, 8, 8, 1, "d", None, 4, "id1", "id9", AT + TICK),
+        ("v1", "source-relay", "east", None, "t", 1, 0, 0, 9, 0, "full",
+         None, None, None, None, 8, "d", None, 3, "id1", None, AT, 10, None),
+        ("v1", "relay-target", "east", "a->b", "t", 1, 0, 0, 4, 0, "full",
+         "a.t", 0, 0, 3, 4, "d", None, 3, "id1", "id9", AT, 5, 7),
+        ("v2", "relay-target", "east", "a->b", "t", 1, 0, 5, 7, 0, "gone",
+         "a.t", None, None, None, 0, None, "v", 4, "id1", "id9", AT, 9, None),
+        ("v2", "relay-target", "east", "a->b", "t", 1, 0, 9, 9, 0, "full",
+         "a.t", 0, 8, 8, 1, "d", None, 4, "id1", "id9", AT + TICK, None, None),
     ],
     METADATA.name: [
         ("east", "source", "topic", "t", 1, "id1", 2, {"cleanup.policy": "compact"}, None, True, AT, None, None),
