@@ -215,7 +215,7 @@ class Checks:
         """Return the duty of a mirror that runs: prove what came since the last time; what differs is logged."""
 
         def do() -> None:
-            for report in self._compared(self._connections.config.flows, waits=False):
+            for report in self._compared(self._connections.config.flows, waits=False, may_job=False):
                 # What waits for a flow is its lag, which others tell.
                 found = [one for one in report.differences if one.problem != "not_republished"]
                 for one in found[:_MOST_LOGGED]:
@@ -236,6 +236,7 @@ class Checks:
         sample: float | None = None,
         lost: Collection[str] = (),
         waits: bool = True,
+        may_job: bool = True,
         tell: Tell = silent,
     ) -> VerifyReports:
         """Compare flows at a fixed cut, and write down what is proven."""
@@ -266,7 +267,8 @@ class Checks:
             ),
             lost=lost,
             waits=waits,
-            session=connections.standing_session(),
+            # Beside streams a job's tasks would stand in line before those that send.
+            session=connections.standing_session() if may_job else None,
             tell=tell,
         ).run()
         write_proofs(connections.lake, found.proofs, verification=verification, at=at)
