@@ -1,0 +1,89 @@
+"""The report of a verification: what it names, and that it can be made again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.lake import Lake, RangeProof, write_proofs
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.schema import PROOFS
+from mirrorlake.model.flow import SourcePartition
+from mirrorlake.verify import ProofReport, proof_report
+
+AT = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
+LANDED = RangeProof(
+    kind="source-relay",
+    source="east",
+    partition=SourcePartition("orders", 1, 0),
+    first_upstream=0,
+    last_upstream=9,
+    begins_at=0,
+    how="full",
+    records=10,
+    digest="d",
+    relay_version=4,
+    upstream_end=10,
+)
+SENT = replace(
+    LANDED,
+    kind="relay-target",
+    flow="east->central",
+    last_upstream=7,
+    target_topic="east.orders",
+    target_partition=0,
+    upstream_end=8,
+    downstream_end=11,
+)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    session: Any = None
+    return Lake(session, LakeConfig(root=str(tmp_path)))
+
+
+def made(*proofs: RangeProof) -> ProofReport:
+    return ProofReport(verification="v", at=AT, proofs=proofs)
+
+
+def test_a_report_names_where_the_cut_ended() -> None:
+    report = made(LANDED, SENT)
+    assert report.ends == {"east.orders-0": 10, "east->central orders-0": 8, "->east.orders-0": 11}
+    assert report.fingerprint == made(SENT, LANDED).fingerprint, "in whatever order the rows are read"
+    assert report.fingerprint != made(LANDED, replace(SENT, downstream_end=12)).fingerprint
+
+
+def test_a_report_is_made_again_of_a_table_that_knew_fewer_columns(lake: Lake) -> None:
+    columns = {name: held for name, held in PROOFS.columns.items() if not name.endswith("_end")}
+    FolderTables().create(lake.meta_location(PROOFS), replace(PROOFS, columns=columns))
+    older = replace(LANDED, upstream_end=None)
+    rows = {name: getattr(older, name) for name in columns if hasattr(older, name)} | {
+        "topic": "orders",
+        "generation": 1,
+        "partition": 0,
+        "verification": "v",
+        "proven_at": AT,
+    }
+    lake.append_rows(replace(PROOFS, columns=columns), [rows])
+    report = proof_report(lake, "v")
+    assert (report.proofs, report.ends) == ((older,), {})
+    write_proofs(lake, [LANDED, SENT], verification="w", at=AT)
+    again = proof_report(lake, "w")
+    assert again.fingerprint == made(LANDED, SENT).fingerprint
+    assert proof_report(lake, "v").fingerprint == report.fingerprint, "a later column changes no earlier report"
+
+
+def test_a_verification_that_had_nothing_to_prove_has_a_report_where_it_is_known(lake: Lake, tmp_path: Path) -> None:
+    FolderTables().create(lake.meta_location(PROOFS), PROOFS)
+    with pytest.raises(UsageError):
+        proof_report(lake, "v")
+    page, document = proof_report(lake, "v", (), AT).write(tmp_path / "proof.html")
+    assert page.exists()
+    assert document.exists()
