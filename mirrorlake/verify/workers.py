@@ -23,7 +23,7 @@ from mirrorlake.verify.unit import Compared, FeedWork, Unit, compare_unit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Two threads compare them in about a minute; a job costs seconds for its workers and their consumers.
+# A job costs seconds for its workers and their consumers, whatever it compares.
 JOB_RECORDS = 5_000_000
 # Python holds one core; decompression, digests and Parquet's decoding run beside it.
 _THREADS = 2
