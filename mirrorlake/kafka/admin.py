@@ -34,6 +34,7 @@ from mirrorlake.model.plan import Change, TopicSpec
 
 # librdkafka's own socket time-out is 60 s; a person waits no longer than this for a wrong port.
 TIMEOUT_S = 15.0
+_GROUPS_TOPIC = "__consumer_offsets"
 _SHOWN_WITHIN_S = 10.0
 _BETWEEN_LOOKS_S = 0.05
 _LEADER_UNKNOWN = {
@@ -137,6 +138,13 @@ class ClusterAdmin:
     def topic_names(self) -> list[str]:
         """Return the names of all topics, Kafka's internal ones too, sorted."""
         return sorted(self._metadata("list topics").topics)
+
+    def was_consumed(self) -> bool:
+        """Tell whether anybody ever asked for a consumer group here.
+
+        Where nobody has, librdkafka's consumer does, also one that joins none, and the broker makes the topic of groups (law H).
+        """
+        return _GROUPS_TOPIC in self.topic_names()
 
     def _metadata(self, doing: str = "read the cluster's metadata") -> ClusterMetadata:
         with self._errors.during(doing):

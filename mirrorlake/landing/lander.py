@@ -111,7 +111,7 @@ class Lander:
         attempts = 0
         with HeldSlots(lambda: self._lake.spark, 1 if self._may_live and not once else 0) as slots:
             while not stop.is_set():
-                is_live = slots.enough and self._may_live and (not once or self._leaves_no_trace())
+                is_live = slots.enough and self._may_live and (not once or self._admin.was_consumed())
                 try:
                     start = self._prepare(once=once, rebuild=rebuild, is_live=is_live)
                 except ClusterUnreachable:
@@ -261,10 +261,6 @@ class Lander:
         self._topics.settle(look.cuts, look.epochs, self._now())
 
     # -- while running --------------------------------------------------------------------------------------------
-
-    def _leaves_no_trace(self) -> bool:
-        """Tell whether a consumer without a group finds what it would make a source create (law H; `kafka/fetcher.py`)."""
-        return "__consumer_offsets" in self._admin.topic_names()
 
     def _land_live(self, start: Mapping[TopicPartition, int], stop: threading.Event, *, once: bool) -> bool:
         """Land by a long-lived task until `stop` is set, or with `once` up to where the source ends now.

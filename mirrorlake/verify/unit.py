@@ -9,15 +9,16 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from mirrorlake.errors import ClusterError
-from mirrorlake.kafka import Fetcher, PositionGone
+from mirrorlake.kafka import Fetched, Fetcher, PositionGone
 from mirrorlake.lake import RelayFile
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.verify.content import content_of, values_of
@@ -125,6 +126,7 @@ class Compared:
 
 
 Rows = Callable[[FeedWork], Iterator[pa.RecordBatch]]
+Fetching = Callable[["Unit", Mapping[TopicPartition, OffsetSpan]], AbstractContextManager["Fetches"]]
 Earliest = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
 
 
@@ -133,8 +135,25 @@ def rows_of(feed: FeedWork) -> Iterator[pa.RecordBatch]:
     return rows_of_files(feed.files, feed.span)
 
 
+class Fetches(Protocol):
+    """What gives the records of a unit's cluster."""
+
+    def fetch(self, wait_s: float, /, *, at_most_s: float, most_bytes: int, most_records: int) -> Fetched:
+        """Return what came next (see `Fetcher.fetch`)."""
+
+
+def fetch_as_consumer(unit: Unit, spans: Mapping[TopicPartition, OffsetSpan]) -> Fetcher:
+    """Fetch by librdkafka."""
+    return Fetcher(unit.alias, unit.options, {tp: span.first for tp, span in spans.items()})
+
+
 def compare_unit(
-    unit: Unit, *, rows: Rows = rows_of, earliest: Earliest, tell: Callable[[int], None] = lambda _: None
+    unit: Unit,
+    *,
+    rows: Rows = rows_of,
+    earliest: Earliest,
+    fetching: Fetching = fetch_as_consumer,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Compared:
     """Fetch and compare a unit; where records leave the cluster meanwhile, again without them.
 
@@ -143,7 +162,7 @@ def compare_unit(
     """
     for attempt in count(1):
         try:
-            return _compare(unit, rows, tell)
+            return _compare(unit, rows, fetching, tell)
         except PositionGone as error:
             if attempt == 3:
                 raise ClusterError(
@@ -155,7 +174,7 @@ def compare_unit(
     raise AssertionError
 
 
-def _compare(unit: Unit, rows: Rows, tell: Callable[[int], None]) -> Compared:
+def _compare(unit: Unit, rows: Rows, fetching: Fetching, tell: Callable[[int], None]) -> Compared:
     feeds = [
         RelayFeed(source=feed.source, places=feed.places, ways=feed.ways, batches=rows(feed), removed=feed.removed)
         for feed in unit.feeds
@@ -167,7 +186,7 @@ def _compare(unit: Unit, rows: Rows, tell: Callable[[int], None]) -> Compared:
         if one.span.first < one.span.end
     }
     if numbers:
-        _fetch(unit, merge, numbers, tell)
+        _fetch(unit, merge, numbers, fetching, tell)
     merge.finish()
     return Compared(
         unit=unit,
@@ -194,9 +213,11 @@ def _compare(unit: Unit, rows: Rows, tell: Callable[[int], None]) -> Compared:
     )
 
 
-def _fetch(unit: Unit, merge: Merge, numbers: Mapping[TopicPartition, int], tell: Callable[[int], None]) -> None:
+def _fetch(
+    unit: Unit, merge: Merge, numbers: Mapping[TopicPartition, int], fetching: Fetching, tell: Callable[[int], None]
+) -> None:
     moved_at = time.monotonic()
-    with Fetcher(unit.alias, unit.options, {tp: unit.fetched[n].span.first for tp, n in numbers.items()}) as fetcher:
+    with fetching(unit, {tp: unit.fetched[number].span for tp, number in numbers.items()}) as fetcher:
         while not merge.is_over:
             got = fetcher.fetch(_WAIT_S, at_most_s=_AT_MOST_S, most_bytes=_MOST_BYTES, most_records=_MOST_RECORDS)
             before = sum(merge.matched)

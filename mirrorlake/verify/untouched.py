@@ -15,12 +15,18 @@ from pyspark.sql import functions as F
 from mirrorlake.kafka import Fetched, PositionGone
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.verify.spans import OffsetSpan
+from mirrorlake.verify.unit import Fetching
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Collected at once.
 _OFFSETS = 100_000
+
+
+def fetch_by_spark(spark: SparkSession, options: Mapping[str, str]) -> Fetching:
+    """Make what fetches the partitions of a unit by Spark, with its options for the cluster."""
+    return lambda _, spans: SparkFetcher(spark, options, spans)
 
 
 class SparkFetcher:
@@ -43,7 +49,7 @@ class SparkFetcher:
     def __exit__(self, *_: object) -> None:
         self._left.clear()
 
-    def fetch(self, _wait_s: float, **_bounds: Any) -> Fetched:
+    def fetch(self, _wait_s: float, /, **_bounds: Any) -> Fetched:
         """Return the next records of one partition.
 
         Raises:

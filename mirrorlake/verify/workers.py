@@ -18,7 +18,7 @@ from mirrorlake.model.flow import TopicPartition
 from mirrorlake.runtime import TaskAnswer, failure_of, run_tasks
 from mirrorlake.verify.relays import Relay
 from mirrorlake.verify.spans import OffsetSpan
-from mirrorlake.verify.unit import Compared, FeedWork, Unit, compare_unit
+from mirrorlake.verify.unit import Compared, FeedWork, Fetching, Unit, compare_unit, fetch_as_consumer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,14 +55,17 @@ class Workers(Protocol):
 class Capacity:
     """What a hop may be compared with; without a session threads do it.
 
-    `job_from` is the number of offsets from which a job is worth its start.
+    `job_from` is the number of offsets from which a job is worth its start. With a `fetching` of its own, threads do it.
     """
 
     session: SparkSession | None = None
     job_from: int = JOB_RECORDS
+    fetching: Fetching | None = None
 
     def workers(self, spans: Collection[OffsetSpan]) -> Workers:
         """Choose who compares some partitions, one range of each."""
+        if self.fetching is not None:
+            return Threads(self.fetching)
         if self.session is None or sum(span.end - span.first for span in spans) < self.job_from:
             return Threads()
         return SparkJob(self.session, together=min(_TOGETHER, -(-len(spans) // _TASKS)))
@@ -73,6 +76,9 @@ class Threads:
 
     together = _TOGETHER
 
+    def __init__(self, fetching: Fetching = fetch_as_consumer) -> None:
+        self._fetching = fetching
+
     def compared(
         self, units: Iterable[Unit], *, relay_of: RelayOf, admin: ClusterAdmin, tell: Callable[[int], None]
     ) -> list[Compared]:
@@ -81,6 +87,7 @@ class Threads:
             compare_unit,
             rows=lambda feed: relay_of(feed).rows(feed.source, feed.span),
             earliest=admin.earliest,
+            fetching=self._fetching,
             tell=tell,
         )
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="verify") as pool:
