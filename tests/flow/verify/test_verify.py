@@ -245,7 +245,7 @@ def test_law_e_a_part_proves_no_more_than_it_read_a_report_can_be_made_again_and
     assert verified("--report", str(page))[1] == (600, 600, 0)
     assert json.loads(page.with_suffix(".json").read_text())["proofs"] == [], "nothing was new, and that is no mistake"
 
-    logged = mirror.config.model_copy(update={"verify": VerifyConfig(every=timedelta(seconds=1))})
+    logged = mirror.config.model_copy(update={"verify": VerifyConfig.model_validate({"every": "1s"})})
     with caplog.at_level(logging.ERROR), staying_on(Mirror(logged, spark=mirror.lake.spark)):
         pair.produce(50, seed=2)
         wait_until(lambda: proven_until(mirror.lake, flow) == dict.fromkeys(both, 325), "what came is proven")
