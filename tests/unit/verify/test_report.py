@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -74,10 +76,13 @@ def test_a_report_is_made_again_of_a_table_that_knew_fewer_columns(lake: Lake) -
     lake.append_rows(replace(PROOFS, columns=columns), [rows])
     report = proof_report(lake, "v")
     assert (report.proofs, report.ends) == ((older,), {})
+    # What a release without these columns said of the row.
+    known = {name: value for name, value in asdict(older).items() if value is not None}
+    assert report.fingerprint == hashlib.sha256(json.dumps([known], sort_keys=True).encode()).hexdigest()
     write_proofs(lake, [LANDED, SENT], verification="w", at=AT)
     again = proof_report(lake, "w")
     assert again.fingerprint == made(LANDED, SENT).fingerprint
-    assert proof_report(lake, "v").fingerprint == report.fingerprint, "a later column changes no earlier report"
+    assert proof_report(lake, "v").fingerprint == report.fingerprint
 
 
 def test_a_verification_that_had_nothing_to_prove_has_a_report_where_it_is_known(lake: Lake, tmp_path: Path) -> None:
