@@ -21,7 +21,7 @@ from mirrorlake.lake.proofs import read_proofs
 from mirrorlake.mirror import Mirror
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.verify import workers
-from tests.flow.kit import ABORTED, end_of, odd_record, produce, send, send_transactions, staying_on, wait_until
+from tests.flow.kit import ABORTED, commit, end_of, odd_record, produce, send, send_transactions, staying_on, wait_until
 from tests.servers.lakes import Pair
 
 
@@ -167,7 +167,8 @@ def test_law_e_what_is_proven_is_not_read_again_and_what_changes_then_is_found_b
     assert not report.equal, "law E: what is known to differ is forgotten"
     assert sum(p.proven_before for p in report.partitions if p.partition == 1) == 810
 
-    # The tasks of a Spark job find and prove what threads do.
+    # The tasks of a Spark job find and prove what threads do. Where nobody consumed before, threads read by Spark (law H).
+    commit(pair.east, "readers", topic, {0: 1})
     jobs: list[int] = []
 
     def counted(spark: Any, work: Any, each: Any) -> Any:
