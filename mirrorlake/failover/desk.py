@@ -201,7 +201,7 @@ class Desk:
         ]
 
     def _waits_for(self, left: Callable[[], int]) -> int:
-        """Wait as long as something that is left becomes less; return what is left then."""
+        """Wait while what is left shrinks, and return the rest."""
         waiting, moved = left(), time.monotonic()
         while waiting and time.monotonic() - moved < _MOVES_WITHIN_S:
             self.wait(_LOOK_S)

@@ -298,15 +298,14 @@ class Lander:
             return {name: (state.topic_id, state.partitions) for name, state in states.items()}
 
         tick = partial(self._account_now_and_then, None)
-        answers = run_task(self._session, task, stop, topics=topics, tick=tick, settle=self._hear_of_task)
-        for answer in answers:
+        for answer in run_task(self._session, task, stop, topics=topics, tick=tick, settle=self._hear_of_task):
             if answer.kind == DRAINED:
-                continue
+                return True
             log.warning("land.ended source=%s what=%s why=%s", alias, answer.kind, answer.body.decode())
             if answer.kind == CHANGED:
                 raise SourceChanged
             self._may_live = answer.kind != UNREADABLE
-        return any(answer.kind == DRAINED for answer in answers)
+        return False
 
     def _hear_of_task(self) -> None:
         newest = self._writer.newest_of_mine()

@@ -27,6 +27,7 @@ from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
 from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
 
 ORDERS = SourcePartition("orders", 1, 0)
 LATER = NOON + timedelta(hours=1)
@@ -221,32 +222,12 @@ def test_law_e_what_landing_has_not_accounted_for_stays_and_is_said(world: World
     }
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def killed(*_: Any, **__: Any) -> Any:
-    raise Killed
-
-
-def confirming(patch: pytest.MonkeyPatch) -> None:
-    write, calls = removal.write_removed, []
-
-    def second(*given: Any) -> None:
-        calls.append(given)
-        if len(calls) == 2:
-            raise Killed
-        write(*given)
-
-    patch.setattr(removal, "write_removed", second)
-
-
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "before anything": lambda patch: patch.setattr(removal, "write_removed", killed),
+    "before anything": die_announcing,
     "announced": lambda patch: patch.setattr(TableUpkeep, "replace", killed),
     "out of the table": lambda patch: patch.setattr(removal, "purge", killed),
     "off the disk": lambda patch: patch.setattr(removal, "out_of_side_table", killed),
-    "out of quarantine": confirming,
+    "out of quarantine": die_confirming,
 }
 
 

@@ -17,13 +17,14 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.relay_writer import write_files
 from mirrorlake.lake.rows import position_row
 from mirrorlake.lake.schema import POSITIONS, RELAY
-from mirrorlake.maintenance import LakeUpkeep, removal, replaying
+from mirrorlake.maintenance import LakeUpkeep, replaying
 from mirrorlake.maintenance.compaction import SentUpTo
 from mirrorlake.maintenance.results import KeptTable
 from mirrorlake.maintenance.tiers import FANOUT
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.patterns import TopicPattern
 from tests.unit.lake.test_relay_writer import NOON, SCHEMA, batch, rows
+from tests.unit.maintenance.deaths import Killed, die_announcing, die_confirming, killed
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ORDERS = SourcePartition("orders", 1, 0)
@@ -204,46 +205,11 @@ def test_law_e_of_lives_of_a_topic_the_older_one_leaves_first(world: World) -> N
     assert (kept.held[0].source, kept.held[0].from_offset, kept.held[0].records) == (ORDERS, 20, 12)
 
 
-STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {}
-
-
-def dies(name: str) -> Callable[[Callable[[pytest.MonkeyPatch], None]], Callable[[pytest.MonkeyPatch], None]]:
-    def note(step: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
-        STEPS[name] = step
-        return step
-
-    return note
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def killed(*_: Any, **__: Any) -> Any:
-    raise Killed
-
-
-@dies("before anything")
-def _announcing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(removal, "write_removed", killed)
-
-
-@dies("announced")
-def _committing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TableUpkeep, "replace", killed)
-
-
-@dies("gone")
-def _confirming(patch: pytest.MonkeyPatch) -> None:
-    write, calls = removal.write_removed, []
-
-    def second(*given: Any) -> None:
-        calls.append(given)
-        if len(calls) == 2:
-            raise Killed
-        write(*given)
-
-    patch.setattr(removal, "write_removed", second)
+STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "before anything": die_announcing,
+    "announced": lambda patch: patch.setattr(TableUpkeep, "replace", killed),
+    "gone": die_confirming,
+}
 
 
 @pytest.mark.law("E", "F")
