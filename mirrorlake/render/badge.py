@@ -36,8 +36,13 @@ class Badge:
     word: str
     mood: Mood
 
+    @property
+    def sign(self) -> str:
+        """The sign of its mood, which says without colour what the colour says."""
+        return _SIGNS[self.mood]
+
     def __str__(self) -> str:
-        return f"{_SIGNS[self.mood]} {clean(self.word)}"
+        return f"{self.sign} {clean(self.word)}"
 
     def html(self) -> str:
         """Return the badge as HTML; the word keeps the colour of the text around it, to be readable in any theme."""

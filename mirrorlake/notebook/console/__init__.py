@@ -1,4 +1,4 @@
-"""The console: set up, watch and look into a mirror from a notebook, in core ipywidgets.
+"""The console: set up, watch and look into a mirror from a notebook, in core ipywidgets and a table of our own.
 
     ml.console()          # set a mirror up
     ml.console(mirror)    # watch it, explore its groups, browse its records, add a flow

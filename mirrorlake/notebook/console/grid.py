@@ -1,0 +1,123 @@
+"""A table that a person searches, sorts and chooses from while its rows change.
+
+Sorting, filtering, copying and saving happen in the browser (`grid.js`), so that they work at once and beside a busy kernel,
+and what a person sorted, opened, chose or focused survives every update. Decision 0030 says why it is our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import anywidget
+import traitlets
+
+from mirrorlake.render import Badge, clean
+
+Choice = Literal["none", "one", "many"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: `key` finds its cells, `wide` gives it more room before a text is cut in the middle, `help` explains it."""
+
+    key: str
+    title: str
+    kind: Literal["text", "number", "mark"] = "text"
+    wide: bool = False
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that shows a text and is sorted by something else; `badge` marks it, `title` is read on hovering."""
+
+    text: str
+    sort: str | int | float | None = None
+    badge: Badge | None = None
+    title: str = ""
+
+    @classmethod
+    def of(cls, badge: Badge, *, sort: str | int | float | None = None, title: str = "") -> Cell:
+        """Make the cell of a badge."""
+        return cls(badge.word, sort, badge, title)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row by its `key`, unique in the grid; `parts` are the rows that it opens to."""
+
+    key: str
+    cells: Mapping[str, Cell | str | int | float | None]
+    parts: Sequence[Row] = field(default=())
+
+
+class Grid(anywidget.AnyWidget):
+    """Rows to search, sort, open, choose, copy and save.
+
+    Args:
+        name: its class, without `ml-`.
+        columns: from left to right.
+        label: what the rows are, for a screen reader.
+        select: whether rows can be chosen; `selected` holds the keys of those that are, and can be observed.
+        empty: what is shown without any row.
+        file: the name of the CSV file.
+
+    Example:
+        >>> grid = Grid("topics", [Column("topic", "Topic")], label="Topics", select="one")  # doctest: +SKIP
+        >>> grid.show([Row("orders", {"topic": "orders"})])  # doctest: +SKIP
+    """
+
+    _esm = Path(__file__).with_name("grid.js")
+    _css = Path(__file__).with_name("grid.css")
+
+    label = traitlets.Unicode().tag(sync=True)
+    columns: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
+    rows: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
+    selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    select = traitlets.Unicode().tag(sync=True)
+    empty = traitlets.Unicode().tag(sync=True)
+    file = traitlets.Unicode().tag(sync=True)
+
+    def __init__(
+        self,
+        name: str,
+        columns: Sequence[Column],
+        *,
+        label: str,
+        select: Choice = "none",
+        empty: str = "There is nothing to show.",
+        file: str = "rows.csv",
+    ) -> None:
+        super().__init__(label=label, columns=_columns(columns), select=select, empty=empty, file=file)
+        self.add_class(f"ml-{name}")
+
+    def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
+        """Show these rows (and columns); keys that are gone are no longer chosen."""
+        shown = [_row(row) for row in rows]
+        with self.hold_sync():
+            if columns is not None:
+                self.columns = _columns(columns)
+            self.rows = shown
+            keys = {row["key"] for row in shown}
+            self.selected = [key for key in self.selected if key in keys]
+
+
+def _columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    return [asdict(column) for column in columns]
+
+
+def _row(row: Row) -> dict[str, Any]:
+    cells = {key: _cell(cell) for key, cell in row.cells.items()}
+    return {"key": row.key, "cells": cells, "parts": [_row(part) for part in row.parts]}
+
+
+def _cell(cell: Cell | str | int | float | None) -> Any:
+    if isinstance(cell, str):
+        return clean(cell)
+    if not isinstance(cell, Cell):
+        return cell
+    marked = {"mark": cell.badge.mood, "sign": cell.badge.sign} if cell.badge is not None else {}
+    return {"text": clean(cell.text), "sort": cell.sort, "title": clean(cell.title), **marked}

@@ -1,0 +1,172 @@
+"""The console's table in a real browser, without a notebook around it: what a person did survives every update."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
+from mirrorlake.render import badge
+
+COLUMNS = [
+    Column("topic", "Topic", wide=True),
+    Column("lag", "Offset lag", kind="number"),
+    Column("verdict", "Verdict", kind="mark"),
+]
+# What anywidget gives a front end, and nothing more: traits, their changes, and a way back.
+MODEL = """
+async ([source, css, traits]) => {
+  const {default: {render}} = await import(source);
+  const heard = {};
+  window.model = {
+    get: (key) => traits[key],
+    set: (key, value) => { traits[key] = value; (heard[`change:${key}`] ?? []).forEach((one) => one()); },
+    save_changes: () => {},
+    on: (event, call) => (heard[event] ??= []).push(call),
+    off: () => {},
+  };
+  document.head.append(Object.assign(document.createElement("style"), {textContent: css}));
+  render({model: window.model, el: document.querySelector("main")});
+}
+"""
+
+
+@pytest.fixture
+def page(window: Page) -> Page:
+    window.set_content('<!doctype html><html lang="en"><title>Grid</title><body><main></main></body></html>')
+    return window
+
+
+def rows(numbers: Sequence[int], lag: int = 0) -> list[Row]:
+    return [
+        Row(
+            f"t{number}",
+            {"topic": f"t{number}", "lag": number + lag, "verdict": Cell.of(badge("in_step"))},
+            parts=[Row(f"t{number}-{part}", {"topic": f"partition {part}", "lag": lag}) for part in range(2)],
+        )
+        for number in numbers
+    ]
+
+
+def draw(page: Page, grid: Grid) -> None:
+    traits = {name: getattr(grid, name) for name in ("label", "columns", "rows", "selected", "select", "empty", "file")}
+    source = base64.b64encode(str(Grid._esm).encode()).decode()
+    page.evaluate(MODEL, [f"data:text/javascript;base64,{source}", str(Grid._css), traits])
+
+
+def update(page: Page, grid: Grid) -> None:
+    page.evaluate("rows => model.set('rows', rows)", grid.rows)
+
+
+def first_cells(page: Page) -> list[Any]:
+    return page.locator("tbody tr:not(.ml-grid-part) td:not(.ml-grid-box):nth-of-type(2)").all_inner_texts()
+
+
+def test_what_a_person_did_survives_an_update(page: Page) -> None:
+    grid = Grid("x", COLUMNS, label="Topics", select="many")
+    grid.show(rows(range(12)))
+    draw(page, grid)
+    page.get_by_role("button", name="Offset lag").click()
+    page.get_by_role("button", name="Offset lag").click()
+    page.get_by_role("searchbox").fill("t1")
+    page.get_by_role("checkbox", name="Choose t11").check()
+    page.get_by_role("button", name="Parts of t10").click()
+    page.get_by_role("button", name="Parts of t10").focus()
+    grid.show(rows(range(13), lag=100))
+    update(page, grid)
+    names = page.locator("tbody tr:not(.ml-grid-part)")
+    expect(names).to_have_count(4)
+    assert [one.get_attribute("data-key") for one in names.all()] == ["t12", "t11", "t10", "t1"], "sorted and filtered"
+    expect(page.locator("tbody tr.ml-grid-part")).to_have_count(2)
+    expect(page.get_by_role("checkbox", name="Choose t11")).to_be_checked()
+    expect(page.get_by_role("button", name="Parts of t10")).to_be_focused()
+    expect(page.get_by_role("status")).to_have_text("4 of 13, 1 chosen")
+    expect(page.locator("tr[data-key=t10] td.ml-grid-number")).to_have_text("110")
+
+
+def test_all_that_are_shown_are_chosen_and_no_others(page: Page) -> None:
+    grid = Grid("x", COLUMNS, label="Topics", select="many")
+    grid.show(rows(range(12)))
+    draw(page, grid)
+    page.get_by_role("searchbox").fill("t1")
+    page.get_by_role("checkbox", name="Choose all").check()
+    assert page.evaluate("model.get('selected')") == ["t1", "t10", "t11"]
+
+
+def test_a_row_is_chosen_by_the_keyboard(page: Page) -> None:
+    grid = Grid("x", COLUMNS, label="Topics", select="one")
+    grid.show(rows(range(3)))
+    draw(page, grid)
+    page.locator("tr[data-key=t0]").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.evaluate("model.get('selected')") == ["t1"]
+    expect(page.locator("tr[data-key=t1]")).to_have_attribute("aria-current", "true")
+
+
+def test_long_names_are_cut_in_the_middle_and_content_is_text(page: Page) -> None:
+    long, attack = "a" * 120 + "b" * 129, "<img src=x onerror=alert(1)>"
+    grid = Grid("x", COLUMNS, label="Topics")
+    grid.show([Row("long", {"topic": long, "lag": None}), Row("attack", {"topic": attack, "lag": 3})])
+    draw(page, grid)
+    cell = page.locator("tr[data-key=long] td").first
+    assert len(cell.inner_text()) == 56
+    expect(cell).to_have_attribute("title", long)
+    expect(page.locator("tr[data-key=attack] td").first).to_have_text(attack)
+    assert page.locator("img").count() == 0
+
+
+def test_what_is_not_known_is_sorted_last_either_way(page: Page) -> None:
+    grid = Grid("x", COLUMNS, label="Topics")
+    grid.show([Row(name, {"topic": name, "lag": lag}) for name, lag in (("a", None), ("b", 2), ("c", 10))])
+    draw(page, grid)
+    header = page.get_by_role("button", name="Offset lag")
+    for expected in (["b", "c", "a"], ["c", "b", "a"]):
+        header.click()
+        assert [one.get_attribute("data-key") for one in page.locator("tbody tr").all()] == expected
+
+
+def test_a_saved_file_holds_what_is_shown_with_its_parts_and_runs_nothing(page: Page) -> None:
+    grid = Grid("x", COLUMNS, label="Groups", file="groups.csv")
+    grid.show([Row("a", {"topic": "=HYPERLINK(1)", "lag": 1}), Row("b", {"topic": 'say "b", c', "lag": 2}), *rows([7])])
+    draw(page, grid)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").click()
+    assert saved.value.suggested_filename == "groups.csv"
+    lines = Path(saved.value.path()).read_text("utf-8-sig").splitlines()
+    assert lines == [
+        "Topic,Offset lag,Verdict",
+        "'=HYPERLINK(1),1,",
+        '"say ""b"", c",2,',
+        "t7,7,in_step",
+        "partition 0,0,",
+        "partition 1,0,",
+    ]
+
+
+def test_five_hundred_rows_are_shown_in_steps(page: Page) -> None:
+    grid = Grid("x", COLUMNS, label="Topics")
+    grid.show(rows(range(500)))
+    draw(page, grid)
+    expect(page.locator("tbody tr")).to_have_count(300)
+    page.get_by_role("button", name="Show 200 more").click()
+    expect(page.locator("tbody tr")).to_have_count(500)
+    page.get_by_role("searchbox").fill("t499")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("searchbox").fill("nothing")
+    expect(page.get_by_text("No row matches the filter.")).to_be_visible()
+
+
+@pytest.mark.parametrize("select", ["none", "one", "many"])
+def test_a_screen_reader_finds_nothing_serious(page: Page, select: Any) -> None:
+    grid = Grid("x", COLUMNS, label="Topics", select=select)
+    grid.show(rows(range(3)))
+    draw(page, grid)
+    found = [one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")]
+    assert not found, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
