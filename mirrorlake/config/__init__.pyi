@@ -13,7 +13,7 @@ from mirrorlake.config.secrets import is_bare_reference as is_bare_reference
 from mirrorlake.config.secrets import keep_for_session as keep_for_session
 from mirrorlake.config.secrets import redact as redact
 from mirrorlake.config.secrets import typed_values as typed_values
+from mirrorlake.config.times import EXAMPLES as EXAMPLES
+from mirrorlake.config.times import when as when
 from mirrorlake.config.values import length_of as length_of
-from mirrorlake.config.values import moment as moment
 from mirrorlake.config.values import rate as rate
-from mirrorlake.config.values import when as when

@@ -74,59 +74,29 @@ def interval(value: Any) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def seconds_of(text: str) -> float | None:
+    """Return a length of time as text in seconds, like `5 minutes`; None where it is none."""
+    return _quantity(text, _SECONDS)
+
+
 def length_of(value: str | timedelta) -> timedelta:
     """Return a length of time that a caller gave, as text such as `5 minutes` or as it is.
 
     Raises:
         UsageError: the text is not a length of time.
     """
-    seconds = value.total_seconds() if isinstance(value, timedelta) else _quantity(value, _SECONDS)
+    seconds = value.total_seconds() if isinstance(value, timedelta) else seconds_of(value)
     if seconds is None:
         remedy = 'write a number and a unit, like "5 minutes"'
         raise UsageError(f"'{value}' is not a length of time", remedy=remedy)
     return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
 
 
-def moment(text: str | datetime) -> datetime:
-    """Return a time that a caller wrote, in UTC. Raises UsageError: it is not an ISO 8601 time, or has no zone."""
-    try:
-        found = _time(text)
-    except ValueError:
-        raise UsageError(f"'{text}' is not an ISO 8601 time", remedy=f"write {_EXAMPLE}") from None
-    if found.tzinfo is None:
-        raise UsageError(f"'{text}' has no time zone", remedy=f"write {_EXAMPLE}")
-    return found.astimezone(timezone.utc)
-
-
-def when(text: str, *, now: datetime) -> datetime:
-    """Return the time that a person wrote, in UTC: `now`, a length back from it, or a time, which is in UTC without a zone.
-
-    Raises:
-        UsageError: the text is none of these.
-
-    Example:
-        >>> noon = datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
-        >>> [str(when(text, now=noon)) for text in ("-2h", "2026-01-01 03:30")]
-        ['2026-01-02 10:00:00+00:00', '2026-01-01 03:30:00+00:00']
-    """
-    text = text.strip()
-    if text == "now":
-        return now
-    seconds = _quantity(text[1:], _SECONDS) if text.startswith("-") else None
-    if seconds is not None:
-        return now - timedelta(seconds=seconds)
-    try:
-        found = _time(text)
-    except ValueError:
-        remedy = f'write a time, like "2026-11-22 03:30" (UTC) or {_EXAMPLE}, or how long ago, like -2h'
-        raise UsageError(f"'{text}' is not a time", remedy=remedy) from None
-    return (found.replace(tzinfo=timezone.utc) if found.tzinfo is None else found).astimezone(timezone.utc)
-
-
 _EXAMPLE = "2026-01-01T00:00:00Z"
 
 
-def _time(text: Any) -> datetime:
+def iso_time(text: Any) -> datetime:
+    """Return a time in ISO 8601; it knows its zone where the text names one. Raises ValueError: it is none."""
     # Python 3.10 does not read the Z.
     return text if isinstance(text, datetime) else datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", str(text)))
 
@@ -213,7 +183,7 @@ def start(value: Any) -> Start:
         raise fault_error(f"{shown(value)} is not a start", remedy)
     text = value["timestamp"]
     try:
-        found = _time(text)
+        found = iso_time(text)
     except ValueError:
         raise fault_error(f"{shown(text)} is not an ISO 8601 time", remedy) from None
     if found.tzinfo is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mirrorlake.config import length_of
+from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 When = str | timedelta | datetime
-"""A time, aware of its zone, or how long ago: `"1h"`."""
+"""A time as people write it, or how long ago: `"1h"` (see `mirrorlake.config.when`)."""
 
 KnownRuns = Callable[[Collection[str]], tuple[str, Mapping[str, pa.Table]]]
 """Read the offset map of named flows, their ledgers' newest runs included: what stands for its rows in a question, and tables that
@@ -326,12 +326,8 @@ class Lag:
         """
         return _whole_ms(self._moment(since)), self._now() if until is None else self._moment(until)
 
-    def _moment(self, when: When) -> datetime:
-        if not isinstance(when, datetime):
-            return self._now() - length_of(when)
-        if when.tzinfo is None:
-            raise UsageError(f"{when.isoformat()} has no time zone", remedy=f"write {when.isoformat()}+00:00 for UTC")
-        return when
+    def _moment(self, text: When) -> datetime:
+        return when(text, now=self._now())
 
 
 def _whole_ms(time: datetime) -> datetime:

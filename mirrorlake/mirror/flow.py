@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mirrorlake import mm2, republish, topics
-from mirrorlake.config import flow_sheet, length_of
+from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.lag import FlowStatus, Lag, Report
 from mirrorlake.mirror.composition import Services
@@ -326,9 +326,9 @@ class FlowHandle(Shown):
         """The lag of each hop of this flow, now and over time (see `Lag`)."""
         return self._services.checks.lag([self.config])
 
-    def report(self, *, since: str | timedelta = "24h", verify: bool = False) -> Report:
+    def report(self, *, since: str | timedelta | datetime = "24h", verify: bool = False) -> Report:
         """Report on this flow (see `Mirror.report`)."""
-        return self._services.checks.report(self.name, length=length_of(since), verify=verify)
+        return self._services.checks.report(self.name, since=since, verify=verify)
 
     def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
         """Return this flow's logged runs, newest first (see `Mirror.runs`)."""

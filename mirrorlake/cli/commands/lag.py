@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,14 +12,11 @@ import typer
 from mirrorlake.cli.command import Flow, Invocation, command
 from mirrorlake.cli.output import Output
 from mirrorlake.cli.stopping import in_background
-from mirrorlake.config import moment
 from mirrorlake.errors import UsageError
 
 if TYPE_CHECKING:
     from mirrorlake.lag import SampledMoment
 
-# A number in front and no date: how long ago.
-_LENGTH = re.compile(r"\d+(\.\d+)? ?[A-Za-z]+")
 _HOPS = {"landed": 0, "republished": 1, "consumed": 2}
 
 
@@ -36,10 +32,15 @@ def lag(
     cli: Invocation,
     flow: Flow = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="What was sampled since then, like 1h; a fresh look without it.")
+        str | None,
+        typer.Option(
+            "--since",
+            help="What was sampled since then: -1h, 03:30, '2026-11-22 03:30' (UTC); a fresh look without it.",
+        ),
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", help="What would have been lost had the sources died then, a time or like 3h.")
+        str | None,
+        typer.Option("--at", help="What would have been lost had the sources died then: -3h, 'yesterday 14:00' (UTC)."),
     ] = None,
     views: Annotated[
         bool, typer.Option("--views", help="Create the SQL views lag, latency and rpo on a catalog.")
@@ -64,7 +65,7 @@ def lag(
     if at is not None:
         if since is not None or verdict:
             raise UsageError("--at excludes --since and --verdict", remedy="mirrorlake lag --at 3h")
-        cli.answer(known.loss_at(at if _LENGTH.fullmatch(at) else moment(at)))
+        cli.answer(known.loss_at(at))
         return 0
     if verdict:
         judged = known.verdict()
@@ -145,7 +146,9 @@ def report(
     out: Annotated[Path, typer.Option("--out", help="The file to write; an existing one is replaced.")] = Path(
         "report.html"
     ),
-    since: Annotated[str, typer.Option("--since", help="How far back the page goes, like 24h.")] = "24h",
+    since: Annotated[
+        str, typer.Option("--since", help="Where the page begins: -24h, '2026-11-22 03:30' (UTC).")
+    ] = "24h",
     flow: Flow = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare source, relay and target first, as `mirrorlake verify` does.")

@@ -21,20 +21,20 @@ def records(
     topic: Topic,
     partition: Partition = 0,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="First offset; the newest without it.")] = None,
-    at: Annotated[str | None, typer.Option("--at", help="First record at or after it: 2026-01-01T00:00:00Z.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="First record at or after it: '2026-11-22 03:30' (UTC), 03:30, -2h.")
+    ] = None,
     count: Annotated[int, typer.Option("--count", min=1, max=1000, help="The most records.")] = 20,
     relay: Annotated[bool, typer.Option("--relay", help="Read what was landed from the cluster instead.")] = False,
     generation: Generation = None,
 ) -> int:
     """Show records of one partition of a cluster, or of its relay, by offset or time."""
-    from mirrorlake.config import moment
-
     page = cli.mirror.browse(
         cluster,
         topic,
         partition,
         offset=offset,
-        at=None if at is None else moment(at),
+        at=at,
         count=count,
         relay=relay,
         generation=generation,

@@ -74,7 +74,7 @@ def rules(
 def history(
     cli: Invocation,
     at: Annotated[
-        str | None, typer.Option("--at", help="Show what was at this time, like 2026-01-01T00:00:00Z.")
+        str | None, typer.Option("--at", help="Show what was at this time: '2026-11-22 03:30' (UTC), -2h.")
     ] = None,
     start: Annotated[str | None, typer.Option("--from", help="Show what changed after this time.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="… and up to this one; now without it.")] = None,
@@ -84,18 +84,20 @@ def history(
     """Show configurations, partitions, ACLs and group positions over time, and the plan back."""
     if sum(option is not None for option in (at, start, back)) != 1:
         raise UsageError(
-            "one of --at, --from and --back is needed", remedy="mirrorlake history --from 2026-01-01T00:00:00Z"
+            "one of --at, --from and --back is needed", remedy="mirrorlake history --from '2026-11-22 03:30'"
         )
     if (apply and back is None) or (end is not None and start is None):
         raise UsageError("--apply needs --back, and --to needs --from", remedy="mirrorlake history --help")
-    from mirrorlake.config import moment
+    from mirrorlake.config import when
 
-    times = {name: moment(text) for name, text in (("at", at), ("from", start), ("to", end), ("back", back)) if text}
+    now = datetime.now(timezone.utc)
+    given = (("at", at), ("from", start), ("to", end), ("back", back))
+    times = {name: when(text, now=now) for name, text in given if text}
     known = cli.mirror.history
     if "at" in times:
         cli.answer(known.at(times["at"]))
     elif "from" in times:
-        changes = known.between(times["from"], times.get("to", datetime.now(timezone.utc)))
+        changes = known.between(times["from"], times.get("to", now))
         cli.document({"changes": changes})
         cli.show(changes)
     else:

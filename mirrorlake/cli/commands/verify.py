@@ -20,8 +20,10 @@ def verify(
     cli: Invocation,
     flow: Flow = None,
     full: Annotated[bool, typer.Option("--full", help="Compare what is proven already, too.")] = False,
-    since: Annotated[str | None, typer.Option("--since", help="Records from this time on, ISO 8601.")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Records before this time, ISO 8601.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Records from this time on: '2026-11-22 03:30' (UTC), -2h.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Records before this time.")] = None,
     sample: Annotated[
         float | None,
         typer.Option("--sample", help="Percent of the records, chosen by chance; proves nothing for later."),

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mirrorlake import doctor
-from mirrorlake.config import length_of
 from mirrorlake.lag import Lag, Report, Status
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.verify import VerifyReports
@@ -48,7 +47,7 @@ class CheckCalls(CoreCalls):
         Args:
             flow: compare this one only.
             full: compare what is proven, too: a record that changed after its proof is found by this alone.
-            since: records with a timestamp from this time on, as ISO 8601 with a zone; None from the first.
+            since: records with a timestamp from this time on, as `"2026-11-22 03:30"` (UTC) or `"-2h"`; None from the first.
             until: records with a timestamp before this time; None to the last.
             sample: percent of the records, chosen by chance; what a sample finds equal does not count as proven.
 
@@ -106,7 +105,9 @@ class CheckCalls(CoreCalls):
         """
         return self.lag.create_views(days=days)
 
-    def report(self, *, since: str | timedelta = "24h", flow: str | None = None, verify: bool = False) -> Report:
+    def report(
+        self, *, since: str | timedelta | datetime = "24h", flow: str | None = None, verify: bool = False
+    ) -> Report:
         """Report on lag, latency, RPO and verdicts since a time; `write` makes a file of it.
 
         It holds the last verification of this `Mirror`, if any; `verify` compares source, relay and target first.
@@ -118,7 +119,7 @@ class CheckCalls(CoreCalls):
         Example:
             >>> mirror.report(since="7d", verify=True).write("report.html")  # doctest: +SKIP
         """
-        return self._services.checks.report(flow, length=length_of(since), verify=verify)
+        return self._services.checks.report(flow, since=since, verify=verify)
 
     @property
     def history(self) -> History:

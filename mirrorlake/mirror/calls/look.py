@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import records
-from mirrorlake.config import length_of
+from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
 from mirrorlake.errors import TopicDenied
 from mirrorlake.mirror.calls.core import CoreCalls
@@ -62,7 +62,7 @@ class LookCalls(CoreCalls):
         partition: int = 0,
         *,
         offset: int | None = None,
-        at: datetime | None = None,
+        at: str | datetime | None = None,
         relay: bool = False,
         generation: int | None = None,
         count: int = 20,
@@ -75,7 +75,7 @@ class LookCalls(CoreCalls):
             topic: the topic, as it is called there.
             partition: the partition.
             offset: first offset wanted; the newest records without it and without `at`.
-            at: or the first record at or after a time, which knows its zone.
+            at: or the first record at or after a time, as `"2026-11-22 03:30"` (UTC) or `"-2h"`.
             relay: read the relay of the cluster instead.
             generation: the life of a topic that was created again, in the relay; None for the newest.
             count: the most records, 1 to 1 000.
@@ -90,11 +90,14 @@ class LookCalls(CoreCalls):
             >>> mirror.browse("central", "east.orders", 0, offset=1139, count=5)  # doctest: +SKIP
         """
         settings, where = self._visible(cluster, topic), TopicPartition(topic, partition)
-        seek = records.Seek(offset=offset, at=at, count=count, max_bytes=max_bytes)
+        seek = records.Seek(offset=offset, at=self._time(at), count=count, max_bytes=max_bytes)
         if relay or settings.is_lake:
             self._connections.create_tables()
             return records.browse_relay(self.lake, cluster, where, seek, generation=generation)
         return records.browse_cluster(self.admin(cluster), self._connections.reader_options(cluster), where, seek)
+
+    def _time(self, at: str | datetime | None) -> datetime | None:
+        return None if at is None else when(at, now=self._connections.now())
 
     def _visible(self, cluster: str, topic: str) -> ClusterConfig:
         settings = self.config.cluster(cluster)
@@ -115,7 +118,7 @@ class LookCalls(CoreCalls):
         *,
         anchor: Anchor = "source",
         offset: int | None = None,
-        at: datetime | None = None,
+        at: str | datetime | None = None,
         count: int = 20,
     ) -> SideBySide:
         """Return the same records on source, relay and target of a flow; a side that cannot be read is noted.
@@ -134,7 +137,14 @@ class LookCalls(CoreCalls):
         """
         where = TopicPartition(topic, partition)
         return records.read_side_by_side(
-            self.lake, self.config.flow(flow), where, browser=self, anchor=anchor, offset=offset, at=at, count=count
+            self.lake,
+            self.config.flow(flow),
+            where,
+            browser=self,
+            anchor=anchor,
+            offset=offset,
+            at=self._time(at),
+            count=count,
         )
 
     def passport(

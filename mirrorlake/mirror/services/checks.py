@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from mirrorlake import tracking, verify
-from mirrorlake.config import identity, moment, plain
+from mirrorlake.config import identity, plain, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import Groups
@@ -120,7 +120,7 @@ class Checks:
         connections = self._connections
         return Retention(connections.config, source=connections.source, target=connections.admin)
 
-    def report(self, flow: str | None, *, length: timedelta, verify: bool) -> Report:
+    def report(self, flow: str | None, *, since: str | timedelta | datetime, verify: bool) -> Report:
         """Report on lag, latency, RPO and verdicts (see `Mirror.report`)."""
         chosen = self._connections.chosen(flow)
         if verify:
@@ -129,7 +129,7 @@ class Checks:
         end = self._connections.now()
         return make_report(
             self.lag(chosen),
-            start=end - length,
+            start=when(since, now=end),
             end=end,
             settings=identity(plain(self._connections.config)),
             verifications=[found for found, _ in known],
@@ -188,7 +188,8 @@ class Checks:
         """
         connections = self._connections
         chosen = connections.chosen(flow)
-        first, last = (None if text is None else moment(text) for text in (since, until))
+        now = connections.now()
+        first, last = (None if text is None else when(text, now=now) for text in (since, until))
         if sample is not None and not 0 < sample <= 100:
             raise UsageError(f"a sample of {sample} percent is none", remedy="mirrorlake verify --sample 5")
         between = None if first is last is None else (first, last)

@@ -11,7 +11,7 @@ from functools import partial
 
 import ipywidgets as widgets
 
-from mirrorlake.config import moment as read_moment
+from mirrorlake.config import EXAMPLES, when
 from mirrorlake.errors import UsageError
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.session import Session
@@ -83,7 +83,7 @@ class RecordsView:
         """Read the three sides from where the form says."""
         kind = self.seek.value
         offset = self.offset.value if kind == "offset" else None
-        at = _time(self.time.value) if kind == "time" else None
+        at = self._time() if kind == "time" else None
         await self._read(offset, at)
 
     async def on_turn(self, direction: int) -> None:
@@ -155,6 +155,11 @@ class RecordsView:
         runner = self._session.runner
         runner.start(runner.run(partial(self.on_passport, page.cluster, record), self.look))
 
+    def _time(self) -> datetime:
+        if not self.time.value.strip():
+            raise UsageError("no time is given", remedy=f"write {EXAMPLES}")
+        return when(self.time.value, now=self._session.now())
+
     def _show_seek(self) -> None:
         self.offset.layout.display = None if self.seek.value == "offset" else "none"
         self.time.layout.display = None if self.seek.value == "time" else "none"
@@ -172,9 +177,3 @@ def _head(page: Page | None) -> str:
     if page is None:
         return "cannot be shown"
     return f"{page.topic}-{page.partition} on {page.cluster}, next to come {page.end}"
-
-
-def _time(text: str) -> datetime:
-    if not text.strip():
-        raise UsageError("no time is given", remedy="write 2026-01-01T00:00:00Z")
-    return read_moment(text.strip())
