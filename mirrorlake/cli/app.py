@@ -24,6 +24,7 @@ from mirrorlake.cli.commands import (  # noqa: F401  each module adds its comman
     sandbox,
     settings,
     streams,
+    topics,
     verify,
 )
 from mirrorlake.cli.output import Output, log_to_stderr

@@ -22,3 +22,5 @@ from mirrorlake.kafka.record_reader import RecordReader as RecordReader
 from mirrorlake.kafka.remotes import describe_surely as describe_surely
 from mirrorlake.kafka.remotes import lost as lost
 from mirrorlake.kafka.remotes import require_same as require_same
+from mirrorlake.kafka.topic_looks import PartitionState as PartitionState
+from mirrorlake.kafka.topic_looks import TopicSetting as TopicSetting

@@ -27,6 +27,7 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 from mirrorlake.errors import ClusterError
 from mirrorlake.kafka.acls import ClusterAcls
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
+from mirrorlake.kafka.topic_looks import TopicLooks
 from mirrorlake.model import flow
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.patterns import TopicPattern, shape_of
@@ -67,6 +68,7 @@ class ClusterAdmin:
         self._client = AdminClient(dict(options), logger=client_log)
         self._errors = ClientErrors.of(alias, options)
         self.acls = ClusterAcls(self._client, self._errors)
+        self.looks = TopicLooks(self._client, self._errors)
 
     def require_topics(self, selection: TopicPattern) -> None:
         """Raise `NotAuthorized` where topics of a selection may not be seen: Kafka leaves them out, as if there were none."""

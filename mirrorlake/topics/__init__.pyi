@@ -1,6 +1,7 @@
 """The face of `mirrorlake.topics`: what other rooms use of it; its modules are its own."""
 
 from mirrorlake.topics import settings_in_force as settings_in_force
+from mirrorlake.topics.browser import TopicBrowser as TopicBrowser
 from mirrorlake.topics.continuous_sync import ContinuousSync as ContinuousSync
 from mirrorlake.topics.edits import SETTINGS as SETTINGS
 from mirrorlake.topics.group_refusal import refused as refused
@@ -19,6 +20,8 @@ from mirrorlake.topics.setup import carry_out as carry_out
 from mirrorlake.topics.setup import make_plan as make_plan
 from mirrorlake.topics.sources import LakeTopics as LakeTopics
 from mirrorlake.topics.sources import TopicSource as TopicSource
+from mirrorlake.topics.topic_list import TopicList as TopicList
+from mirrorlake.topics.topic_list import TopicPage as TopicPage
 from mirrorlake.topics.topic_plan import Admins as Admins
 from mirrorlake.topics.topic_plan import Sources as Sources
 from mirrorlake.topics.topic_plan import require_source as require_source

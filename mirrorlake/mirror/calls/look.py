@@ -9,16 +9,21 @@ from mirrorlake import records
 from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
 from mirrorlake.errors import TopicDenied
+from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
+from mirrorlake.model.patterns import parse_patterns
+from mirrorlake.topics import LakeTopics, TopicBrowser
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from mirrorlake.kafka import Groups
     from mirrorlake.offsets import MovedPositions
     from mirrorlake.records import Anchor, Page, Passport, SideBySide
+    from mirrorlake.topics import TopicList, TopicPage
 
 
 class LookCalls(CoreCalls):
@@ -98,6 +103,67 @@ class LookCalls(CoreCalls):
 
     def _time(self, at: str | datetime | None) -> datetime | None:
         return None if at is None else when(at, now=self._connections.now())
+
+    def topics(
+        self,
+        cluster: str,
+        *,
+        matching: str = "",
+        internal: bool = False,
+        over: str | timedelta | None = None,
+    ) -> TopicList:
+        """List the topics of a cluster: partitions, records, how long they are kept, and mirrored where, or why not.
+
+        Args:
+            cluster: the alias of a source or a target.
+            matching: names or regular expressions, as `flow.topics` has them; all topics without it.
+            internal: list those of Kafka, MirrorMaker and mirrorlake, too.
+            over: look twice, so far apart, for the records a second: `"5s"`.
+
+        Raises:
+            UsageError: the settings have no such cluster, or a pattern or the time cannot be read.
+            ClusterError: the cluster does not answer.
+
+        Example:
+            >>> mirror.topics("east", matching="orders.*", over="5s")  # doctest: +SKIP
+        """
+        chosen = NameMatcher(parse_patterns(matching)) if matching.strip() else None
+        apart = None if over is None else length_of(over)
+        return self._topic_browser(cluster).topics(matching=chosen, internal=internal, over=apart)
+
+    def topic(self, cluster: str, topic: str) -> TopicPage:
+        """Look at one topic of a cluster: its partitions, its own settings, the groups that read it, where it is mirrored.
+
+        Groups of a cluster that nobody ever consumed from are not asked: that would make its topic of groups (law H).
+
+        Raises:
+            UsageError: the settings have no such cluster, or it has no such topic.
+            ClusterError: the cluster does not answer.
+
+        Example:
+            >>> mirror.topic("east", "orders").partitions[0].end  # doctest: +SKIP
+            1139
+        """
+        connections = self._connections
+
+        def groups() -> Groups | None:
+            is_asked = not self.config.cluster(cluster).is_lake and self.admin(cluster).was_consumed()
+            return connections.groups(cluster) if is_asked else None
+
+        return self._topic_browser(cluster).page(topic, groups)
+
+    def _topic_browser(self, cluster: str) -> TopicBrowser:
+        connections = self._connections
+        source = connections.source(cluster)
+        return TopicBrowser(
+            cluster,
+            source.looks
+            if isinstance(source, ClusterAdmin)
+            else LakeTopics(cluster, self.config.cluster(cluster), self.lake),
+            flows=self.config.flows,
+            names_of=lambda alias: connections.source(alias).topic_names(),
+            now=connections.now,
+        )
 
     def _visible(self, cluster: str, topic: str) -> ClusterConfig:
         settings = self.config.cluster(cluster)

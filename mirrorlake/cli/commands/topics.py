@@ -1,0 +1,37 @@
+"""Topics: the browser of a cluster's topics, and the page of one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mirrorlake.cli.command import Invocation, command
+
+
+@command()
+def topics(
+    cli: Invocation,
+    cluster: Annotated[str, typer.Option("--cluster", help="The alias of the cluster: a source or a target.")],
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", help="One topic: its partitions, settings, readers, and where it is mirrored."),
+    ] = None,
+    matching: Annotated[
+        str, typer.Option("--matching", help="Names or regular expressions, as a flow's topics have them.")
+    ] = "",
+    internal: Annotated[
+        bool, typer.Option("--internal", help="List those of Kafka, MirrorMaker and mirrorlake, too.")
+    ] = False,
+    over: Annotated[
+        str | None, typer.Option("--over", help="Look twice, so far apart, for the records a second: 5s.")
+    ] = None,
+) -> int:
+    """List the topics of a cluster: how large, how busy, and mirrored where, or why not."""
+    mirror = cli.mirror
+    cli.answer(
+        mirror.topics(cluster, matching=matching, internal=internal, over=over)
+        if topic is None
+        else mirror.topic(cluster, topic)
+    )
+    return 0

@@ -1,0 +1,103 @@
+"""Look at all topics of a cluster in a few calls, however many there are; what one of them refuses is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from mirrorlake.kafka.errors import ClientErrors
+from mirrorlake.model import flow
+
+TIMEOUT_S = 15.0
+_OWN = 1  # DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG: set on the topic itself, not a default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition as the cluster describes it, brokers by id; `leader` is None while it has none."""
+
+    partition: int
+    leader: int | None = None
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSetting:
+    """A setting of a topic as it is in force; `is_own` where the topic sets it itself."""
+
+    value: str
+    is_own: bool
+
+
+class TopicLooks:
+    """Look at the topics of one cluster; its admin client must outlive this object."""
+
+    def __init__(self, client: AdminClient, errors: ClientErrors) -> None:
+        self._client = client
+        self._errors = errors
+
+    def layout(self) -> dict[str, tuple[PartitionState, ...]]:
+        """Return every topic with its partitions, Kafka's internal ones too; one question."""
+        with self._errors.during("list topics"):
+            found = self._client.list_topics(timeout=TIMEOUT_S)
+        return {
+            name: tuple(
+                PartitionState(
+                    partition=number,
+                    leader=one.leader if one.leader >= 0 else None,
+                    replicas=tuple(one.replicas),
+                    isr=tuple(one.isrs),
+                )
+                for number, one in sorted(topic.partitions.items())
+            )
+            for name, topic in sorted(found.topics.items())
+        }
+
+    def settings(self, names: Collection[str]) -> dict[str, dict[str, TopicSetting]]:
+        """Return the settings in force of topics; those of which they may not be read, or that are gone, are left out."""
+        if not names:
+            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(names)]
+        with self._errors.during("read topic configurations"):
+            futures = self._client.describe_configs(resources, request_timeout=TIMEOUT_S)
+        found = {}
+        for resource, future in futures.items():
+            try:
+                entries = future.result()
+            except KafkaException:
+                continue
+            found[resource.name] = {
+                name: TopicSetting(value=entry.value, is_own=entry.source == _OWN)
+                for name, entry in entries.items()
+                if entry.value is not None and not entry.is_sensitive
+            }
+        return found
+
+    def spans(self, partitions: Iterable[flow.TopicPartition]) -> dict[flow.TopicPartition, tuple[int, int]]:
+        """Return the first offset and the end of each partition, open transactions counted; one without a leader is left out."""
+        wanted = list(partitions)
+        with ThreadPoolExecutor(2, thread_name_prefix="offsets") as pool:
+            first, end = pool.map(partial(self._offsets, wanted), (OffsetSpec.earliest(), OffsetSpec.latest()))
+        return {tp: (first[tp], end[tp]) for tp in wanted if tp in first and tp in end}
+
+    def _offsets(self, partitions: Collection[flow.TopicPartition], spec: OffsetSpec) -> dict[flow.TopicPartition, int]:
+        request = {TopicPartition(tp.topic, tp.partition): spec for tp in partitions}
+        if not request:
+            return {}
+        with self._errors.during("read offsets"):
+            futures = self._client.list_offsets(
+                request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_S
+            )
+        found = {}
+        for tp, future in futures.items():
+            try:
+                found[flow.TopicPartition(tp.topic, tp.partition)] = int(future.result().offset)
+            except KafkaException:
+                continue
+        return found

@@ -1,0 +1,238 @@
+"""Browse the topics of one cluster: how large, how busy, and mirrored where, or why not; changes nothing.
+
+A few calls side by side, however many topics there are: names and brokers, settings, first offsets and ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from mirrorlake.config.edit import preview
+from mirrorlake.config.schema import FlowConfig, NameMatcher
+from mirrorlake.errors import ClusterError, UsageError
+from mirrorlake.kafka import Committed, PartitionState, TopicSetting
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.patterns import INTERNAL_TOPICS
+from mirrorlake.model.policy import TopicNameError
+from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicLine, TopicList, TopicPage, TopicReader
+
+
+class Looks(Protocol):
+    """What a cluster tells of its topics."""
+
+    def layout(self) -> dict[str, tuple[PartitionState, ...]]:
+        """Return every topic with its partitions."""
+
+    def settings(self, names: Collection[str]) -> dict[str, dict[str, TopicSetting]]:
+        """Return the settings in force."""
+
+    def spans(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return first offsets and ends."""
+
+
+class HasGroups(Protocol):
+    """What a cluster tells of its consumer groups."""
+
+    def states(self) -> dict[str, str]:
+        """Return every group with its state."""
+
+    def committed(
+        self, groups: Iterable[str], partitions: Iterable[TopicPartition]
+    ) -> dict[str, dict[TopicPartition, Committed]]:
+        """Return what groups committed on partitions."""
+
+
+NamesOf = Callable[[str], Collection[str]]
+"""Read the names of all topics of a cluster."""
+
+
+class TopicBrowser:
+    """Look at the topics of one cluster of a mirror.
+
+    Args:
+        alias: the cluster.
+        looks: what it tells of its topics.
+        flows: the flows of the mirror.
+        names_of: reads the topic names of the sources of flows into this cluster; may fail.
+        now: the clock.
+    """
+
+    def __init__(
+        self, alias: str, looks: Looks, *, flows: Iterable[FlowConfig], names_of: NamesOf, now: Callable[[], datetime]
+    ) -> None:
+        self._alias = alias
+        self._looks = looks
+        self._out = [flow for flow in flows if flow.source == alias]
+        self._into = [flow for flow in flows if flow.target == alias]
+        self._names_of = names_of
+        self._now = now
+
+    def topics(
+        self, *, matching: NameMatcher | None = None, internal: bool = False, over: timedelta | None = None
+    ) -> TopicList:
+        """List topics by name; with `over`, two looks so far apart tell the records a second.
+
+        Raises:
+            ClusterError: the cluster does not answer.
+        """
+        found = self._list(matching, internal)
+        if over is None:
+            return found
+        time.sleep(over.total_seconds())
+        return self._list(matching, internal).after(found)
+
+    def page(self, topic: str, groups: Callable[[], HasGroups | None]) -> TopicPage:
+        """Look at one topic; `groups` tells of consumer groups, None where there are none to ask.
+
+        Raises:
+            UsageError: there is no such topic.
+            ClusterError: the cluster does not answer.
+        """
+        layout = self._looks.layout()
+        if topic not in layout:
+            raise UsageError(
+                f"{self._alias} has no topic '{topic}'", remedy=f"mirrorlake topics --cluster {self._alias} lists them"
+            )
+        at = self._now()
+        [line], spans, settings = self._lines({topic: layout[topic]})
+        readers, note = None, ""
+        try:
+            readers = _readers(groups(), topic, spans)
+        except ClusterError as error:
+            note = f"its readers are not known: {error.cause}"
+        return TopicPage(
+            cluster=self._alias,
+            line=line,
+            partitions=tuple(_partition(one, spans.get(TopicPartition(topic, one.partition))) for one in layout[topic]),
+            settings={name: one.value for name, one in sorted(settings.get(topic, {}).items()) if one.is_own},
+            readers=readers,
+            note=note,
+            observed_at=at,
+        )
+
+    def _list(self, matching: NameMatcher | None, internal: bool) -> TopicList:
+        layout = self._looks.layout()
+        chosen = {name: states for name, states in layout.items() if matching is None or matching.matches(name)}
+        shown = chosen if internal else {name: states for name, states in chosen.items() if not is_internal(name)}
+        at = self._now()
+        lines, _, _ = self._lines(shown)
+        return TopicList(cluster=self._alias, topics=tuple(lines), hidden=len(chosen) - len(shown), observed_at=at)
+
+    def _lines(
+        self, layout: Mapping[str, Sequence[PartitionState]]
+    ) -> tuple[list[TopicLine], dict[TopicPartition, tuple[int, int]], dict[str, dict[str, TopicSetting]]]:
+        # A partition without a leader would be waited for.
+        led = [
+            TopicPartition(name, p.partition) for name, states in layout.items() for p in states if p.leader is not None
+        ]
+        with ThreadPoolExecutor(3, thread_name_prefix="topics") as pool:
+            asked = pool.submit(self._looks.spans, led), pool.submit(self._looks.settings, list(layout))
+            mirrorings = self._mirrorings(list(layout))
+            spans, settings = asked[0].result(), asked[1].result()
+        lines = []
+        for name, states in layout.items():
+            held = {p.partition: spans[tp] for p in states if (tp := TopicPartition(name, p.partition)) in spans}
+            own = settings.get(name, {})
+            lines.append(
+                TopicLine(
+                    topic=name,
+                    partitions=len(states),
+                    replicas=min((len(p.replicas) for p in states), default=0),
+                    under_replicated=sum(len(p.isr) < len(p.replicas) for p in states),
+                    records=sum(end - first for first, end in held.values()) if len(held) == len(states) else None,
+                    cleanup=_value(own, "cleanup.policy"),
+                    retention_ms=_number(own, "retention.ms"),
+                    retention_bytes=_number(own, "retention.bytes"),
+                    internal=is_internal(name),
+                    mirrorings=mirrorings[name],
+                    ends={partition: end for partition, (_, end) in held.items()},
+                )
+            )
+        return lines, spans, settings
+
+    def _mirrorings(self, names: Sequence[str]) -> dict[str, tuple[Mirroring, ...]]:
+        """Tell what each flow does with topics, and which of them are remote topics."""
+        found: dict[str, list[Mirroring]] = {name: [] for name in names}
+        for flow in self._into:
+            for remote, upstream in self._remotes(flow, names).items():
+                if remote in found:
+                    found[remote].append(Mirroring(flow=flow.name, how="remote", cluster=flow.source, other=upstream))
+        for flow in self._out:
+            judged = {one.topic: one for one in preview(flow, names).topics}
+            for name in names:
+                one = judged.get(name)
+                if one is None:
+                    made = Mirroring(flow=flow.name, how="not_selected", why="no pattern of the flow matches")
+                elif one.remote is None:
+                    made = Mirroring(flow=flow.name, how=one.verdict, why=one.why)
+                else:
+                    made = Mirroring(flow=flow.name, how="mirrored", cluster=flow.target, other=one.remote)
+                found[name].append(made)
+        nowhere = (Mirroring(flow="", how="no_flow", why="no flow reads this cluster"),)
+        return {name: tuple(several) or nowhere for name, several in found.items()}
+
+    def _remotes(self, flow: FlowConfig, names: Sequence[str]) -> dict[str, str]:
+        """Find the remote topics of a flow into this cluster: by the source's topics, or what names tell where it is away."""
+        try:
+            upstream: Iterable[str] = self._names_of(flow.source)
+        except ClusterError:
+            policy = flow.replication_policy
+            told = ((policy.topic_source(name), policy.upstream_topic(name)) for name in names)
+            upstream = [topic for source, topic in told if source == flow.source and topic is not None]
+        found: dict[str, str] = {}
+        for topic in upstream:
+            if flow.carries(topic):
+                with suppress(TopicNameError):
+                    found[flow.remote_topic(topic)] = topic
+        return found
+
+
+def is_internal(topic: str) -> bool:
+    """Tell whether a topic is internal to Kafka, MirrorMaker or mirrorlake."""
+    return NameMatcher(INTERNAL_TOPICS).matches(topic)
+
+
+def _readers(
+    groups: HasGroups | None, topic: str, spans: Mapping[TopicPartition, tuple[int, int]]
+) -> tuple[TopicReader, ...]:
+    if groups is None:
+        return ()
+    states, partitions = groups.states(), [tp for tp in spans if tp.topic == topic]
+    found = groups.committed(states, partitions)
+    readers = [
+        TopicReader(
+            group=group,
+            state=states[group],
+            partitions=len(positions),
+            offset_lag=sum(max(0, spans[tp][1] - max(at.offset, spans[tp][0])) for tp, at in positions.items()),
+        )
+        for group, positions in found.items()
+        if positions
+    ]
+    return tuple(sorted(readers, key=lambda one: (-one.offset_lag, one.group)))
+
+
+def _partition(state: PartitionState, span: tuple[int, int] | None) -> PartitionLine:
+    first, end = span or (None, None)
+    return PartitionLine(
+        partition=state.partition,
+        leader=state.leader,
+        replicas=state.replicas,
+        isr=state.isr,
+        earliest=first,
+        end=end,
+    )
+
+
+def _value(settings: Mapping[str, TopicSetting], name: str) -> str | None:
+    return settings[name].value if name in settings else None
+
+
+def _number(settings: Mapping[str, TopicSetting], name: str) -> int | None:
+    value = _value(settings, name)
+    return None if value is None else int(value)
