@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 CONF ?= conf/demo.yml
+LAB ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help env browser demo lab test lint test-unit bench docs lock clean
@@ -18,8 +19,9 @@ env: $(INSTALLED) ## build .venv from the lock (again only when the lock changes
 demo: env ## two local Kafka clusters, a mirror between them, and a look at the result
 	$(BIN)/python notebooks/demo --conf $(CONF)
 
+# It listens on loopback only; from another machine: make lab LAB="--ip 0.0.0.0", or an SSH tunnel to its port.
 lab: env ## JupyterLab with the notebooks
-	$(BIN)/jupyter lab --notebook-dir=notebooks
+	$(BIN)/jupyter lab --notebook-dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB)
 
 # The tests of one law: .venv/bin/python -m pytest --law A; those of all laws: -m law.
 # Three at a time, each with brokers and a Spark of its own: flows wait for commits, and two of them leave a quarter of two

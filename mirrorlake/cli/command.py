@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from mirrorlake.cli.output import Output
+from mirrorlake.config import find_settings
 
 if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror
@@ -25,7 +26,12 @@ app = typer.Typer(
     epilog="Exit codes: 0 fine, 1 finding, 2 bad use or configuration, 3 refused for safety, 4 a cluster or store failed.",
 )
 
-Conf = Annotated[Path, typer.Option("--conf", help="The settings file.")]
+Conf = Annotated[
+    Path | None,
+    typer.Option(
+        "--conf", help="The settings file.", show_default="conf/mirror.yml or the only conf/*.yml, here or above"
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
 ]
@@ -35,7 +41,6 @@ Source = Annotated[str, typer.Option("--source", help="The alias of the source c
 Generation = Annotated[
     int | None, typer.Option("--generation", help="Life of a topic that was created again; default: the newest.")
 ]
-DEFAULT_CONF = Path("conf/mirror.yml")
 
 Command = TypeVar("Command", bound=Callable[..., int])
 
@@ -43,9 +48,15 @@ Command = TypeVar("Command", bound=Callable[..., int])
 class Invocation(Output):
     """One command that was given: its settings file, and how it speaks."""
 
-    def __init__(self, conf: Path, *, as_json: bool) -> None:
+    def __init__(self, conf: Path | None, *, as_json: bool) -> None:
         super().__init__(as_json=as_json)
-        self.conf = conf
+        self._conf = conf
+
+    @cached_property
+    def conf(self) -> Path:
+        """The settings file: as it was given, else the usual one from the working directory upwards."""
+        # A file that was named is never another one of the same name further up.
+        return find_settings() if self._conf is None else self._conf.expanduser().absolute()
 
     @cached_property
     def mirror(self) -> Mirror:
@@ -55,12 +66,12 @@ class Invocation(Output):
         return load(self.conf, display=self.display)
 
 
-def command(into: typer.Typer = app, *, conf: Path = DEFAULT_CONF) -> Callable[[Command], Command]:
+def command(into: typer.Typer = app, *, conf: Path | None = None) -> Callable[[Command], Command]:
     """Make a function a command: it gets an `Invocation` first, then its own options, and returns the exit code.
 
     Args:
         into: the commands that it joins.
-        conf: the settings file where `--conf` is not given.
+        conf: the settings file where `--conf` is not given; None for the usual one.
     """
 
     def join(function: Command) -> Command:
@@ -72,7 +83,7 @@ def command(into: typer.Typer = app, *, conf: Path = DEFAULT_CONF) -> Callable[[
         ]
 
         @wraps(function)
-        def run(*, conf: Path, as_json: bool, **given: Any) -> int:
+        def run(*, conf: Path | None, as_json: bool, **given: Any) -> int:
             return function(Invocation(conf, as_json=as_json), **given)
 
         run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # typer reads it

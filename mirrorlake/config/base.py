@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -55,6 +57,7 @@ class Settings(BaseModel):
 
     _file: str = PrivateAttr(default="settings")
     _place: str = PrivateAttr(default="")
+    _folder: Path | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -72,9 +75,13 @@ class Settings(BaseModel):
         """Return where in the file this part stands, like `flows[0]`."""
         return self._place
 
-    def note_origin(self, file: str, place: str) -> None:
+    def note_origin(self, file: str, place: str, folder: Path | None = None) -> None:
         """Remember where this part was written; the values themselves stay frozen."""
-        self._file, self._place = file, place
+        self._file, self._place, self._folder = file, place, folder
+
+    def beside_file(self, path: str) -> str:
+        """Make a path absolute: a relative one stands beside the settings file, or in the working directory without one."""
+        return os.path.normpath((self._folder or Path.cwd()) / path)
 
     def resolved(self, text: str, key: str) -> str:
         """Return a value with its references resolved; `key` is the setting's path below this part, for the error."""

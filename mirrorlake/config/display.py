@@ -82,4 +82,6 @@ def _address(cluster: ClusterConfig) -> str:
 
 def _lake(config: MirrorConfig) -> str:
     lake = config.lake
-    return f"{lake.catalog}.{lake.schema_name}" if lake.root is None else _KEYS.sub(MASK, lake.root)
+    if lake.root is None:
+        return f"{lake.catalog}.{lake.schema_name}"
+    return _KEYS.sub(MASK, lake.root) if ":/" in lake.root or "${" in lake.root else lake.beside_file(lake.root)

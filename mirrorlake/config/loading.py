@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.document import Document, read
 from mirrorlake.config.faults import SettingsFault, dotted, findings_of
+from mirrorlake.config.find import near
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig, bound_flows
 from mirrorlake.errors import ConfigError, Fault
 
@@ -22,17 +23,17 @@ def load(path: str | Path) -> MirrorConfig:
         ConfigError: the file cannot be read, is not YAML, or holds faults; each with file, line, path and remedy.
 
     Example:
-        >>> load("conf/missing.yml")
+        >>> load("conf/missing.yml")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         mirrorlake.errors.ConfigError: 1 fault in the settings
-          conf/missing.yml: there is no such file — name an existing one with --conf
+          conf/missing.yml: there is no such file — ...
         nothing was started. Next: mend the lines above and run the same command again
     """
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        why = "there is no such file", "name an existing one with --conf"
+        why = "there is no such file", near(file)
     except IsADirectoryError:
         why = "this is a folder", "name the YAML file in it"
     except UnicodeDecodeError as error:
@@ -40,8 +41,26 @@ def load(path: str | Path) -> MirrorConfig:
     except OSError as error:
         why = f"cannot be read ({error.strerror})", "check its permissions"
     else:
-        return loads(text, path=file)
+        config = loads(text, path=file)
+        if (moved := _moved_lake(config)) is not None:
+            raise ConfigError([moved])
+        return config
     raise ConfigError([Fault(str(path), "", *why)])
+
+
+def _moved_lake(config: MirrorConfig) -> Fault | None:
+    """Refuse a relative root that an earlier release read from the working directory, where its lake still is.
+
+    An empty lake beside it would mirror everything once more.
+    """
+    root = config.lake.root
+    if root is None or ":/" in root or "${" in root:
+        return None
+    meant, before = Path(config.lake.beside_file(root)), Path(root).absolute()
+    if (meant / "meta").exists() or not (before / "meta").exists():
+        return None
+    problem = f"paths in this file are relative to it: no lake is in {meant}, and one is in {before}"
+    return Fault(str(config.path), "lake.root", problem, f"write `root: {before}`, or move the lake")
 
 
 def loads(text: str, *, path: Path | None = None) -> MirrorConfig:

@@ -66,7 +66,7 @@ def examine(
     now: datetime,
 ) -> Findings:
     """Examine settings, clusters, topics and the lake, in the order of the layers."""
-    findings = Findings([_fine("settings", str(config.path), f"{len(config.flows)} flow(s)")])
+    findings = Findings([_fine("settings", *_settings(config))])
     reached = set()
     for alias in sorted({*config.sources, *config.targets}):
         if alias in admins:
@@ -93,6 +93,13 @@ def examine(
             findings += _guarded(flow, looks.lost)
     findings += _lake(config, lake)
     return findings
+
+
+def _settings(config: MirrorConfig) -> tuple[str, str]:
+    """Name the file and the lake as they are found, whatever the working directory is."""
+    file = "given as values" if config.path is None else str(config.path.absolute())
+    place = config.lake.location() or ".".join(config.lake.namespace() or ())
+    return file, f"{plural(len(config.flows), 'flow')}, lake {place}"
 
 
 def _cluster(alias: str, admin: ClusterAdmin, lake: Lake) -> Finding:

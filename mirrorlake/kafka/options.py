@@ -131,7 +131,9 @@ def _options(
     cluster: ClusterConfig, options: Mapping[str, str], *, section: str = "client", shaded: bool = False
 ) -> ClientOptions:
     def expand(key: str, text: str) -> str:
-        return cluster.resolved(text, f"{section}.{key}")
+        value = cluster.resolved(text, f"{section}.{key}")
+        # Java's clients run in the JVM's folder, librdkafka's in this process's or a worker's.
+        return cluster.beside_file(value) if key.endswith(".location") and value not in ("", "probe") else value
 
     def read(path: str) -> str:
         try:

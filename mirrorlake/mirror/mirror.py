@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mirrorlake.config import find_settings, loads
 from mirrorlake.config import load as load_config
-from mirrorlake.config import loads
 from mirrorlake.mirror.calls.check import CheckCalls
 from mirrorlake.mirror.calls.look import LookCalls
 from mirrorlake.mirror.calls.recover import RecoverCalls
@@ -40,14 +40,28 @@ class Mirror(SetUpCalls, RunCalls, CheckCalls, RecoverCalls, LookCalls):
 
 
 def load(
-    path: str | Path, *, spark: SparkSession | None = None, display: Callable[[], Display | None] = display_here
+    path: str | Path | None = None,
+    *,
+    spark: SparkSession | None = None,
+    display: Callable[[], Display | None] = display_here,
 ) -> Mirror:
     """Read a YAML file of settings and return its mirror; connects to nothing yet (`spark`, `display`: see `Mirror`).
 
+    Paths in the file are relative to it.
+
+    Args:
+        path: the file; a relative path is looked for from the working directory upwards. Without one it is the nearest
+            `conf/mirror.yml`, or the only file in the nearest `conf/`.
+        spark: see `Mirror`.
+        display: see `Mirror`.
+
     Raises:
-        ConfigError: the file has faults; all of them are named.
+        ConfigError: there is no such file, or it has faults; all of them are named.
+
+    Example:
+        >>> mirror = ml.load("conf/demo.yml")  # doctest: +SKIP
     """
-    return Mirror(load_config(path), spark=spark, display=display)
+    return Mirror(load_config(find_settings(path)), spark=spark, display=display)
 
 
 def from_settings(
@@ -57,6 +71,8 @@ def from_settings(
     display: Callable[[], Display | None] = display_here,
 ) -> Mirror:
     """Return the mirror of settings given as a dictionary of the same shape as the file (see `load`).
+
+    Relative paths start at the working directory.
 
     Raises:
         ConfigError: the settings have faults; all of them are named.

@@ -47,7 +47,9 @@ __all__ = [
 class LakeConfig(Settings):
     """Where the relay lives: a path, or a catalog and schema with a place for checkpoint locations."""
 
-    root: str | None = Field(default=None, description="any path Spark can write")
+    root: str | None = Field(
+        default=None, description="any path Spark can write; a relative one stands beside this file"
+    )
     catalog: str | None = Field(default=None, description="a Unity Catalog catalog, instead of root")
     schema_name: str | None = Field(default=None, alias="schema", description="the schema in the catalog")
     checkpoints: str | None = Field(default=None, description="a volume path for checkpoint locations, with catalog")
@@ -70,11 +72,16 @@ class LakeConfig(Settings):
         return self
 
     def location(self) -> str | None:
-        """Return the root with references resolved and a relative path made absolute; None on a catalog."""
+        """Return the root, absolute: a relative one stands beside the settings file; None on a catalog.
+
+        Example:
+            >>> mirror.config.lake.location()  # doctest: +SKIP
+            '/home/me/project/lake'
+        """
         if self.root is None:
             return None
         root = self.resolved(self.root, "root")
-        return root.rstrip("/") if ":/" in root else str(Path(root).absolute())
+        return root.rstrip("/") if ":/" in root else self.beside_file(root)
 
     def folder(self) -> Path | None:
         """Return the root where it is a folder of this machine."""
@@ -90,7 +97,8 @@ class LakeConfig(Settings):
     def checkpoint_location(self) -> str:
         """Return the folder for checkpoint locations: `<root>/checkpoints`, or what `checkpoints` says."""
         if self.checkpoints is not None:
-            return self.resolved(self.checkpoints, "checkpoints")
+            place = self.resolved(self.checkpoints, "checkpoints")
+            return place if ":/" in place else self.beside_file(place)
         return f"{self.location()}/checkpoints"
 
 
@@ -272,12 +280,13 @@ class MirrorConfig(Settings):
     def read_from(self, path: Path | None, text: str = "") -> None:
         """Tell every part which file and place it came from, for errors at the edge."""
         self._path, self._text = path, text
+        folder = None if path is None else path.absolute().parent
         parts: list[tuple[str, Settings]] = [("lake", self.lake), ("sampling", self.sampling)]
         parts += [("tracking", self.tracking)]
         parts += [(f"clusters.{alias}", cluster) for alias, cluster in self.clusters.items()]
         parts += [(f"flows[{index}]", flow) for index, flow in enumerate(self.flows)]
         for place, part in parts:
-            part.note_origin(str(path or "settings"), place)
+            part.note_origin(str(path or "settings"), place, folder)
 
     @property
     def path(self) -> Path | None:

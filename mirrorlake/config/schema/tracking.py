@@ -16,6 +16,8 @@ from mirrorlake.config.faults import fault_error
 _SCHEME = re.compile(r"(databricks|https?|sqlite|postgresql|mysql|mssql)(\+[a-z0-9]+)?(://.+)?")
 _USER = re.compile(r"(?<=://)[^/@]*(?=@)")
 _DATABRICKS = "databricks"
+# Three slashes begin a relative path, four an absolute one.
+_SQLITE_FILE = re.compile(r"(sqlite:///)([^?]+)(\?.*)?")
 
 
 class TrackingConfig(Settings):
@@ -54,8 +56,16 @@ class TrackingConfig(Settings):
         return None if self.uri is None else without_user(self.uri)
 
     def tracking_uri(self) -> str | None:
-        """Return the URI with references resolved. Raises ConfigError: a reference cannot be resolved."""
-        return None if self.uri is None else self.resolved(self.uri, "uri")
+        """Return the URI with references resolved, a sqlite file beside the settings file.
+
+        Raises:
+            ConfigError: a reference cannot be resolved.
+        """
+        if self.uri is None:
+            return None
+        uri = self.resolved(self.uri, "uri")
+        match = _SQLITE_FILE.fullmatch(uri)
+        return uri if match is None else f"{match[1]}{self.beside_file(match[2])}{match[3] or ''}"
 
     def experiment_name(self, uri: str) -> str:
         """Return the experiment's name at a URI; a workspace of Databricks wants a path."""

@@ -91,7 +91,7 @@ def test_every_setting_stands_in_the_example_file() -> None:
         key for key in keys(MirrorConfig) if not any(f"{mark}{key}:" in text for mark in ("\n", "  ", "- ", "# "))
     ]
     assert not missing, f"conf/example.yml shows every key, but not {missing}"
-    unity = re.sub(r"# (catalog|schema|checkpoints): ", r"\1: ", text.replace("  root: ./lake\n", ""))
+    unity = re.sub(r"# (catalog|schema|checkpoints): ", r"\1: ", text.replace("  root: ../lake\n", ""))
     assert loads(unity).lake.namespace() == ("main", "mirrorlake"), "also what is commented out is valid"
 
 
