@@ -64,8 +64,12 @@ def examine(
     lake: Lake,
     held: Callable[[FlowConfig], Iterable[HeldTopic]],
     now: datetime,
+    probed: Mapping[str, Mapping[str, str]],
 ) -> Findings:
-    """Examine settings, clusters, topics and the lake, in the order of the layers."""
+    """Examine settings, clusters, topics and the lake, in the order of the layers.
+
+    `probed` is what `kafka.probe` just found.
+    """
     findings = Findings([_fine("settings", *_settings(config))])
     reached = set()
     for alias in sorted({*config.sources, *config.targets}):
@@ -75,6 +79,7 @@ def examine(
             finding = _fine("cluster", alias, "a lake cluster: applications publish into its relay")
         findings.append(finding)
         if finding.ok:
+            findings += _silent(alias, probed.get(alias, {}))
             reached.add(alias)
     for flow in config.flows:
         if flow.sync.groups and (why := refused(flow, config.flows)):
@@ -111,6 +116,14 @@ def _cluster(alias: str, admin: ClusterAdmin, lake: Lake) -> Finding:
     except MirrorlakeError as error:
         return _problem(layer, alias, error.cause, error.remedy)
     return _fine("cluster", alias, f"{brokers} broker(s), id {cluster_id}")
+
+
+def _silent(alias: str, problems: Mapping[str, str]) -> Iterator[Finding]:
+    """Name the addresses that do not listen, of a cluster that answers at another."""
+    for address, problem in problems.items():
+        if problem:
+            fix = f"correct bootstrap_servers of {alias}, or start that broker: clients begin at any of its addresses"
+            yield _problem("address", alias, f"{address} {problem}", fix)
 
 
 def _recorded_cluster(lake: Lake, alias: str) -> str | None:

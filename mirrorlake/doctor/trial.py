@@ -40,7 +40,7 @@ def try_cluster(config: ClusterConfig, alias: str) -> Tried:
     if config.is_lake:
         return Tried(alias=alias, ok=True)
     try:
-        admin = ClusterAdmin(alias, librdkafka_options(config, role="admin"))
+        admin = ClusterAdmin(alias, librdkafka_options(config, role="admin"), probes=True)
         topics = tuple(admin.topic_names())
         return Tried(alias=alias, ok=True, brokers=admin.broker_count(), cluster_id=admin.cluster_id(), topics=topics)
     except MirrorlakeError as error:
@@ -55,4 +55,4 @@ def group_names(config: ClusterConfig, alias: str) -> tuple[str, ...]:
     """
     if config.is_lake:
         return ()
-    return tuple(sorted(Groups(alias, librdkafka_options(config, role="consumer")).states()))
+    return tuple(sorted(Groups(alias, librdkafka_options(config, role="consumer"), probes=True).states()))

@@ -28,6 +28,8 @@ from mirrorlake.rules import View
 _HEARD_S = 8.0
 # A lander elsewhere lands every second or so, a flow sends as often; what has not moved for so long is not there.
 _MOVES_WITHIN_S = 5.0
+# As long as an administrative call waited for its cluster before it was probed.
+_RESTARTS_WITHIN_S = 15.0
 _LOOK_S = 0.5
 
 Seam = Callable[[str, str], None]
@@ -100,11 +102,17 @@ class Desk:
             return self.lost
         if (pause := self.control.state().of_cluster(alias)) is not None:
             return f"{alias} is paused by {pause.who}, and was not asked"
-        try:
-            self.clusters.admin(alias).broker_count()
-        except ClusterUnreachable as error:
-            return error.cause
-        return ""
+        began = time.monotonic()
+        while True:
+            try:
+                self.clusters.admin(alias).broker_count()
+            except ClusterUnreachable as error:
+                # A broker that restarts refuses connections for seconds, and its cluster is not lost.
+                if time.monotonic() - began >= _RESTARTS_WITHIN_S:
+                    return error.cause
+                self.wait(_LOOK_S)
+            else:
+                return ""
 
     def sent(self, flow: FlowConfig) -> Mapping[SourcePartition, int]:
         """Read how far a flow has come, from its ledger."""

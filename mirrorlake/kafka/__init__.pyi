@@ -16,6 +16,7 @@ from mirrorlake.kafka.mm2_internal import mm2_writer as mm2_writer
 from mirrorlake.kafka.mm2_internal import tell_checkpoints as tell_checkpoints
 from mirrorlake.kafka.options import librdkafka_options as librdkafka_options
 from mirrorlake.kafka.options import spark_options as spark_options
+from mirrorlake.kafka.reach import probe as probe
 from mirrorlake.kafka.record_reader import FEW as FEW
 from mirrorlake.kafka.record_reader import RawRecord as RawRecord
 from mirrorlake.kafka.record_reader import RecordReader as RecordReader

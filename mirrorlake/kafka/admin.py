@@ -61,12 +61,15 @@ class TopicState:
 
 
 class ClusterAdmin:
-    """Administer one cluster; keep the object as long as its calls run (a future dies with its AdminClient)."""
+    """Administer one cluster; keep the object as long as its calls run (a future dies with its AdminClient).
 
-    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+    `probes` tries its addresses before the first call (see `ClientErrors`).
+    """
+
+    def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
         self.alias = alias
         self._client = AdminClient(dict(options), logger=client_log)
-        self._errors = ClientErrors.of(alias, options)
+        self._errors = ClientErrors.of(alias, options, probes=probes)
         self.acls = ClusterAcls(self._client, self._errors)
         self.looks = TopicLooks(self._client, self._errors)
 

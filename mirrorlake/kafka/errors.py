@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from mirrorlake.errors import ClusterError, ClusterUnreachable, NotAuthorized
+from mirrorlake.kafka.reach import require_listening
 
 # librdkafka's own words; it writes them to standard error unless it is given a logger.
 client_log = logging.getLogger("mirrorlake.kafka.client")
@@ -57,20 +58,25 @@ class Need:
         return " ".join(f"'{word}'" if set(word) & set(" *'\"$") else word for word in words)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ClientErrors:
-    """Make errors of one cluster's clients; `principal` is who we are there, as far as the settings tell."""
+    """Make errors of one cluster's clients; `principal` is who we are there, as far as the settings tell.
+
+    `probes`: until a first call succeeded, each begins with a TCP connection, which tells within two seconds what a client
+    takes fifteen for. Later a client knows brokers that the settings do not name, and is left to itself.
+    """
 
     alias: str
     servers: str = "<bootstrap servers>"
     principal: str = "User:<mirrorlake's principal>"
+    probes: bool = False
 
     @classmethod
-    def of(cls, alias: str, options: Mapping[str, Any]) -> ClientErrors:
+    def of(cls, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> ClientErrors:
         """Make those of a client with these librdkafka options."""
         user = options.get("sasl.username")
         servers = str(options.get("bootstrap.servers", "<bootstrap servers>"))
-        return cls(alias=alias, servers=servers, **({"principal": f"User:{user}"} if user else {}))
+        return cls(alias=alias, servers=servers, probes=probes, **({"principal": f"User:{user}"} if user else {}))
 
     def own(self, problem: KafkaError, doing: str, *needs: Need) -> ClusterError:
         """Return the most specific error; of the ACLs that the call `needs`, the one of the refused kind is named."""
@@ -120,9 +126,16 @@ class ClientErrors:
 
     @contextmanager
     def during(self, doing: str, *needs: Need) -> Iterator[None]:
-        """Translate every KafkaException of the block."""
+        """Translate every KafkaException of the block.
+
+        Raises:
+            ClusterUnreachable: a client that `probes` finds nobody listening.
+        """
+        if self.probes:
+            require_listening(self.alias, self.servers)
         try:
             yield
+            self.probes = False
         except KafkaException as error:
             problem = error.args[0]
             if not isinstance(problem, KafkaError):

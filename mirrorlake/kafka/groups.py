@@ -47,12 +47,12 @@ class Committed:
 
 
 class Groups:
-    """Reach the consumer groups of one cluster with the librdkafka options of a consumer."""
+    """Reach the consumer groups of one cluster with the librdkafka options of a consumer (`probes`: see `ClientErrors`)."""
 
-    def __init__(self, alias: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, alias: str, options: Mapping[str, Any], *, probes: bool = False) -> None:
         self.alias = alias
         self._options = dict(options)
-        self._errors = ClientErrors.of(alias, options)
+        self._errors = ClientErrors.of(alias, options, probes=probes)
         self._client = AdminClient(self._options, logger=client_log)
 
     def states(self) -> dict[str, str]:

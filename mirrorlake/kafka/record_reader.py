@@ -44,13 +44,13 @@ class RecordReader:
     """Read one cluster's records; close it, or use it in a `with` block.
 
     `committed` leaves aborted and open transactions out. `unread` counts the offsets that the last `read` left before the
-    partition's high watermark: those since the first transaction that is open.
+    partition's high watermark: those since the first transaction that is open. `probes`: see `ClientErrors`.
     """
 
-    def __init__(self, alias: str, options: Mapping[str, Any], *, committed: bool = True) -> None:
+    def __init__(self, alias: str, options: Mapping[str, Any], *, committed: bool = True, probes: bool = False) -> None:
         self.alias = alias
         self.unread = 0
-        self._errors = ClientErrors.of(alias, options)
+        self._errors = ClientErrors.of(alias, options, probes=probes)
         self._consumer = Consumer(
             {
                 **options,

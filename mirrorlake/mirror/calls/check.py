@@ -85,6 +85,7 @@ class CheckCalls(CoreCalls):
             lake=connections.lake,
             held=self._services.streams.held,
             now=connections.now(),
+            probed=connections.probed(),
         )
 
     @property

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mirrorlake import publish, runtime
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer
+from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer, probe
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
 from mirrorlake.progress import Board, Display
@@ -141,6 +141,11 @@ class Connections:
 
     # -- the clusters ---------------------------------------------------------------------------------------------
 
+    def probed(self) -> dict[str, dict[str, str]]:
+        """Say what is wrong with each address of every Kafka cluster of a flow (see `kafka.probe`)."""
+        touched = sorted({*self.config.sources, *self.config.targets} - {*self.config.lake_clusters})
+        return probe({alias: self.config.cluster(alias).servers() for alias in touched})
+
     def admin(self, alias: str) -> ClusterAdmin:
         """Return the admin of a cluster.
 
@@ -154,7 +159,9 @@ class Connections:
                     consequence="there is nothing to land, and nothing to take over",
                     remedy=f"mirrorlake publish --cluster {alias} --topic T FILE; its flows carry on what is published",
                 )
-            self._admins[alias] = ClusterAdmin(alias, librdkafka_options(self.config.cluster(alias), role="admin"))
+            self._admins[alias] = ClusterAdmin(
+                alias, librdkafka_options(self.config.cluster(alias), role="admin"), probes=True
+            )
         return self._admins[alias]
 
     def admins(self) -> Mapping[str, ClusterAdmin]:
@@ -174,7 +181,7 @@ class Connections:
     def groups(self, alias: str) -> Groups:
         """Return a reader and writer of a cluster's consumer groups."""
         if alias not in self._groups:
-            self._groups[alias] = Groups(alias, self.reader_options(alias))
+            self._groups[alias] = Groups(alias, self.reader_options(alias), probes=True)
         return self._groups[alias]
 
     def ledger(self, flow: FlowConfig) -> LedgerReader:
@@ -183,7 +190,7 @@ class Connections:
 
     def reader(self, alias: str) -> RecordReader:
         """Open a reader of a cluster's records."""
-        return RecordReader(alias, self.reader_options(alias))
+        return RecordReader(alias, self.reader_options(alias), probes=True)
 
     def reader_options(self, alias: str) -> dict[str, str]:
         """Return librdkafka's options of a consumer of the cluster; none for a lake cluster, which nobody consumes."""

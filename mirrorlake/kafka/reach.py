@@ -1,0 +1,97 @@
+"""Whether anything listens at a cluster's addresses: a TCP connection, before a client waits for its time-outs."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Mapping
+
+from mirrorlake.errors import ClusterUnreachable
+
+# A connection over the longest lines takes half a second; a name that hangs, or a firewall, takes for ever.
+WITHIN_S = 2.0
+# One look at all clusters serves every client that is made for them next.
+_KNOWN_S = 1.0
+_known: dict[str, tuple[float, dict[str, str]]] = {}
+
+
+def probe(clusters: Mapping[str, str], *, within_s: float = WITHIN_S) -> dict[str, dict[str, str]]:
+    """Connect to every address of these clusters, side by side, and say what is wrong with each; empty where it listens.
+
+    TLS and SASL are not tried: a port that listens is enough.
+
+    Args:
+        clusters: `host:port,…` by alias.
+        within_s: seconds after which an address counts as silent.
+
+    Example:
+        >>> probe({"east": "127.0.0.1:1"})
+        {'east': {'127.0.0.1:1': 'connection refused'}}
+    """
+    addresses = {alias: _addresses(servers) for alias, servers in clusters.items()}
+    told = _try({one for several in addresses.values() for one in several}, within_s)
+    silent = f"no answer within {within_s:g} s"
+    found = {alias: {one: told.get(one, silent) for one in several} for alias, several in addresses.items()}
+    _known.update({servers: (time.monotonic(), found[alias]) for alias, servers in clusters.items()})
+    return found
+
+
+def require_listening(alias: str, servers: str) -> None:
+    """Check that one address of a cluster listens; the others may be away.
+
+    Raises:
+        ClusterUnreachable: none does; names each address and what is wrong with it.
+    """
+    at, problems = _known.get(servers, (float("-inf"), {}))
+    if time.monotonic() - at > _KNOWN_S:
+        problems = probe({alias: servers})[alias]
+    if not problems or not all(problems.values()):
+        return
+    said = ", ".join(f"{address} {problem}" for address, problem in problems.items())
+    local = all(address.startswith(("127.", "localhost:", "[::1]")) for address in problems)
+    start = "start it (local brokers: `mirrorlake sandbox up`)" if local else "start it"
+    raise ClusterUnreachable(
+        f"cluster {alias} does not answer: {said}",
+        consequence="nothing was asked of it",
+        remedy=f"{start}, or correct clusters.{alias}.bootstrap_servers; then `mirrorlake doctor`",
+        alias=alias,
+    )
+
+
+def _addresses(servers: str) -> list[str]:
+    return [one.strip() for one in servers.split(",") if one.strip()]
+
+
+def _try(addresses: set[str], within_s: float) -> dict[str, str]:
+    """Return what is wrong with each address that came to an end in time."""
+    ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    for address in addresses:
+        # Daemons: a look-up of a name cannot be interrupted, and must not hold up anybody.
+        work = threading.Thread(target=lambda one=address: ended.put((one, _connect(one, within_s))), daemon=True)
+        work.start()
+    told: dict[str, str] = {}
+    deadline = time.monotonic() + within_s
+    while len(told) < len(addresses) and (left := deadline - time.monotonic()) > 0:
+        try:
+            address, problem = ended.get(timeout=left)
+        except queue.Empty:
+            break
+        told[address] = problem
+    return told
+
+
+def _connect(address: str, within_s: float) -> str:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=within_s).close()
+    except socket.gaierror:
+        return "name does not resolve"
+    except ConnectionRefusedError:
+        return "connection refused"
+    except TimeoutError:
+        return f"no answer within {within_s:g} s"
+    except (OSError, ValueError, UnicodeError) as error:
+        return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+    return ""

@@ -1,0 +1,82 @@
+"""A port that is closed, silent or has no name is told with its address, before any client waits for its time-outs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from mirrorlake.doctor.trial import try_cluster
+from mirrorlake.errors import ClusterUnreachable
+from mirrorlake.kafka import ClusterAdmin, Groups, RecordReader, librdkafka_options
+from mirrorlake.kafka.errors import ClientErrors
+from mirrorlake.kafka.reach import probe, require_listening
+from tests.builders import mirror_config
+
+REFUSED, NAMELESS = "127.0.0.1:9", "nobody.invalid:9092"
+
+
+@pytest.fixture
+def listening() -> Iterator[str]:
+    """Give an address where somebody listens, who need not be a broker."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Give an address whose queue of connections is full, so that a new one gets no answer."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        address = server.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(address)
+        yield f"127.0.0.1:{address[1]}"
+        for one in waiting:
+            one.close()
+
+
+def test_each_address_is_told_by_what_is_wrong_with_it(listening: str, silent: str) -> None:
+    found = probe({"east": f"{listening},{REFUSED}", "west": f"{NAMELESS},{silent}"}, within_s=0.5)
+    assert found == {
+        "east": {listening: "", REFUSED: "connection refused"},
+        "west": {NAMELESS: "name does not resolve", silent: "no answer within 0.5 s"},
+    }
+
+
+def test_one_address_that_listens_is_enough(listening: str) -> None:
+    require_listening("east", f"{REFUSED},{listening}")
+    with pytest.raises(
+        ClusterUnreachable, match=r"east does not answer: 127\.0\.0\.1:9 connection refused.*sandbox up"
+    ):
+        require_listening("east", REFUSED)
+
+
+def test_no_client_waits_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("admin", "groups"):
+        # librdkafka would get so long before the test fails.
+        monkeypatch.setattr(f"mirrorlake.kafka.{module}.TIMEOUT_S", 0.5)
+    config = mirror_config({"source": "east", "target": "central", "topics": "orders"})
+    cluster = config.cluster("east").model_copy(update={"bootstrap_servers": (REFUSED,)})
+    said = rf"does not answer: {REFUSED} connection refused"
+    options = librdkafka_options(cluster, role="consumer")
+    with pytest.raises(ClusterUnreachable, match=said):
+        ClusterAdmin("east", librdkafka_options(cluster, role="admin"), probes=True).topic_names()
+    with pytest.raises(ClusterUnreachable, match=said):
+        Groups("east", options, probes=True).states()
+    with pytest.raises(ClusterUnreachable, match=said), RecordReader("east", options, probes=True) as reader:
+        reader.ends("orders", 0)
+    tried = try_cluster(cluster, "east")
+    assert (tried.ok, "connection refused" in tried.problem) == (False, True)
+
+
+def test_a_client_that_was_answered_once_is_left_to_itself(listening: str) -> None:
+    errors = ClientErrors(alias="east", servers=listening, probes=True)
+    with errors.during("ask"):
+        pass
+    # By now it knows brokers that the settings do not name.
+    errors.servers = REFUSED
+    with errors.during("ask"):
+        pass
