@@ -32,7 +32,7 @@ _ROUNDS = 4
 # Shares of a round: sent plainly, and in a transaction; what is aborted comes on top.
 _IN_TRANSACTION = 0.4
 _ABORTED = 0.05
-_SPREAD_MS = 3_600_000
+_SPREAD_MS = 30_000
 _TIMEOUT_S = 60.0
 
 
@@ -71,7 +71,7 @@ def write_sample_traffic(
     records: int,
     topics: Mapping[str, int] = SAMPLE_TOPICS,
 ) -> SampleTraffic:
-    """Create the topics where they are missing and write records with timestamps of the last hour.
+    """Create the topics where they are missing and write records with timestamps of the last half minute.
 
     Args:
         bootstrap_servers: the cluster; its topics should be empty or its own earlier sample traffic.
