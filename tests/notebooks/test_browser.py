@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import nbformat
 import pytest
 from confluent_kafka.admin import AdminClient
 from playwright.sync_api import Page, expect
 
 from mirrorlake.sandbox import KafkaCluster
 from tests.flow.kit import commit, new_topic, produce
-from tests.servers.lab import Lab, RunNotebook, screenshot
+from tests.servers.lab import Lab, RunNotebook, screenshot, write_notebook
 from tests.servers.lakes import MakeMirror
 
 
@@ -46,7 +45,7 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     flow = {"source": "east", "target": "central", "topics": orders, "sync": {"groups": False}}
     mirror = make_mirror({"east": east, "central": central}, [flow])
     before = topics(central)
-    write_console(lab, "console.ipynb")
+    write_notebook(lab, "console.ipynb", "import mirrorlake as ml\n\nml.console()")
     page = run_notebook("console.ipynb")
     said: list[str] = []
     page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
@@ -147,16 +146,6 @@ def topics(cluster: KafkaCluster) -> dict[str, int]:
     """Return the partitions of each topic, as an independent client sees them; a broker makes its own when it is asked."""
     known = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=20).topics
     return {name: len(topic.partitions) for name, topic in known.items() if not name.startswith("__")}
-
-
-def write_console(lab: Lab, name: str) -> None:
-    """Write a notebook that shows an empty console."""
-    cell = nbformat.v4.new_code_cell("import mirrorlake as ml\n\nml.console()")
-    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": KERNEL})
-    nbformat.write(notebook, lab.notebooks / name)
-
-
-KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 def shorten(lab: Lab, notebook: str, before: str, after: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import nbformat
 import psutil
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
@@ -169,29 +170,39 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         browser.close()
 
 
+def open_notebook(lab: Lab, window: Page, name: str) -> Page:
+    """Open a notebook in the browser, run all of its cells from the menu, and return the page when the last has ended."""
+    window.goto(lab.address(name))
+    # The notebook's own sign says idle before there is a kernel; cells that are run then are not run at all.
+    expect(window.locator(".jp-StatusBar-TextItem", has_text="| Idle")).to_be_visible(timeout=_OPEN_MS)
+    window.get_by_role("menuitem", name="Run", exact=True).click()
+    window.get_by_role("menu").get_by_text("Run All Cells", exact=True).click()
+    notebook = window.locator(".jp-Notebook")
+    done = notebook.locator(".jp-CodeCell .jp-InputPrompt").last.filter(has_text=_DONE)
+    failed = notebook.locator(".jp-OutputArea-output", has_text=_FAILED).or_(window.locator(".jp-Dialog"))
+    try:
+        expect(done.or_(failed).first).to_be_visible(timeout=_WAIT_MS)
+        assert failed.count() == 0, failed.first.inner_text()
+    except AssertionError:
+        screenshot(window, "failed")
+        raise
+    return window
+
+
 @pytest.fixture
 def run_notebook(lab: Lab, window: Page) -> Iterator[RunNotebook]:
-    """Open a notebook in the browser, run all of its cells from the menu, and return the page when the last has ended."""
-
-    def run(name: str) -> Page:
-        window.goto(lab.address(name))
-        # The notebook's own sign says idle before there is a kernel; cells that are run then are not run at all.
-        expect(window.locator(".jp-StatusBar-TextItem", has_text="| Idle")).to_be_visible(timeout=_OPEN_MS)
-        window.get_by_role("menuitem", name="Run", exact=True).click()
-        window.get_by_role("menu").get_by_text("Run All Cells", exact=True).click()
-        notebook = window.locator(".jp-Notebook")
-        done = notebook.locator(".jp-CodeCell .jp-InputPrompt").last.filter(has_text=_DONE)
-        failed = notebook.locator(".jp-OutputArea-output", has_text=_FAILED).or_(window.locator(".jp-Dialog"))
-        try:
-            expect(done.or_(failed).first).to_be_visible(timeout=_WAIT_MS)
-            assert failed.count() == 0, failed.first.inner_text()
-        except AssertionError:
-            screenshot(window, "failed")
-            raise
-        return window
-
-    yield run
+    """Run notebooks of one test; their kernels end with it."""
+    yield lambda name: open_notebook(lab, window, name)
     lab.end_kernels()
+
+
+def write_notebook(lab: Lab, name: str, *cells: str) -> None:
+    """Write a notebook of code cells."""
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    made = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": kernel}
+    )
+    nbformat.write(made, lab.notebooks / name)
 
 
 def screenshot(page: Page, name: str, *, at: Locator | None = None) -> Path:

@@ -1,0 +1,142 @@
+"""The console of a mirror that runs, in JupyterLab in a real browser, beside 500 topics and odd records.
+
+One world and one open page serve every test of the file; each walks a tab. Pictures are kept in `build/screenshots`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from concurrent.futures import wait
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Page, expect
+
+from mirrorlake.mirror import Mirror
+from mirrorlake.sandbox import KafkaCluster
+from tests.flow.kit import commit, create_topic, odd_record, send, send_transactions, topic_name, wait_until
+from tests.servers.lab import Lab, open_notebook, screenshot, write_notebook
+from tests.servers.lakes import MakeMirror
+
+ATTACK = b"<img src=x onerror=alert(1)>"
+FLOW = "east->central"
+MANY = 500
+
+
+@dataclass(frozen=True)
+class World:
+    """A mirror of two topics among 500, its settings file, and the page that shows its console."""
+
+    prefix: str
+    mirror: Mirror
+    conf: Path
+    page: Page
+    dialogs: list[str]
+
+    @property
+    def orders(self) -> str:
+        """Three partitions: JSON in transactions, some aborted, then odd records, the last of them a script."""
+        return f"{self.prefix}.orders"
+
+    @property
+    def payments(self) -> str:
+        """Two partitions of JSON, in step."""
+        return f"{self.prefix}.payments"
+
+    @property
+    def group(self) -> str:
+        """A group without members that read part of `orders`."""
+        return f"{self.prefix}-audit"
+
+    def tab(self, name: str) -> None:
+        self.page.locator(".ml-tabs").get_by_role("tab", name=name, exact=True).click()
+
+
+@pytest.fixture(scope="module")
+def world(
+    lab: Lab,
+    window: Page,
+    east: KafkaCluster,
+    central: KafkaCluster,
+    make_shared_mirror: MakeMirror,
+) -> Iterator[World]:
+    prefix = topic_name("first")
+    mirror = make_shared_mirror(
+        {"east": east, "central": central}, [{"source": "east", "target": "central", "topics": rf"{prefix}\.\w+"}]
+    )
+    names = [f"{prefix}.many.{number:03}" for number in range(MANY - 1)]
+    names.append(f"{prefix}.many.{'long-' * 50}"[:249])
+    fill(east, prefix, names)
+    mirror.apply()
+    mirror.run(once=True)
+    conf = Path(mirror.config.path or "")
+    write_notebook(lab, "console.ipynb", f"import mirrorlake as ml\n\nml.console(ml.load({str(conf)!r}))")
+    dialogs: list[str] = []
+    window.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    yield World(prefix, mirror, conf, open_notebook(lab, window, "console.ipynb"), dialogs)
+    lab.end_kernels()
+    admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
+    wait(admin.delete_topics(names).values())
+
+
+def fill(east: KafkaCluster, prefix: str, names: list[str]) -> None:
+    orders, payments = f"{prefix}.orders", f"{prefix}.payments"
+    create_topic(east, orders, 3)
+    create_topic(east, payments, 2)
+    admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        future.result()
+    wait_until(lambda: set(names) <= set(admin.list_topics(timeout=10).topics), "all topics are in the metadata")
+    parts = [[order(number) for number in range(first, first + 10)] for first in range(0, 60, 10)]
+    send_transactions(east, orders, [(part, at % 3 != 2) for at, part in enumerate(parts)])
+    rng = random.Random(7)
+    send(east, orders, [odd_record(rng, number) for number in range(30)])
+    send(east, orders, [(ATTACK, b"attack", 0)])
+    send(east, payments, [order(number, partitions=2) for number in range(200)])
+    commit(east, f"{prefix}-audit", orders, {0: 5})
+
+
+def order(number: int, *, partitions: int = 3) -> tuple[bytes, bytes, int]:
+    value = {"id": number, "customer": {"id": number % 7, "name": "Zoë"}, "total": number * 1.5}
+    return json.dumps(value).encode(), str(number).encode(), number % partitions
+
+
+def serious(page: Page) -> list[str]:
+    """Ask axe-core about the console, and return what it finds serious or critical."""
+    found = Axe().run(page, context=".ml-console").response["violations"]
+    return [
+        f"{one['id']}: {one['help']}: {node['html'][:200]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "JupyterLab Light"), (800, "JupyterLab Dark")])
+def test_every_tab_fits_the_page_and_a_screen_reader_finds_nothing_serious(
+    world: World, width: int, theme: str
+) -> None:
+    page = world.page
+    page.set_viewport_size({"width": width, "height": 900})
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.get_by_role("menu").get_by_text("Theme", exact=True).hover()
+    page.get_by_role("menu").get_by_text(theme, exact=True).click()
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", str("Light" in theme).lower())
+    faults: dict[str, object] = {}
+    for name in page.locator(".ml-tabs > .lm-TabBar [role=tab]").all_inner_texts():
+        world.tab(name)
+        expect(page.locator(".ml-errors")).to_be_hidden()
+        screenshot(page, f"console-{name.lower().replace(' ', '-')}-{width}")
+        if found := serious(page):
+            faults[name] = found
+        # What is wider than the page is scrolled within itself.
+        wide = page.locator(".ml-console").evaluate("one => [one.scrollWidth, one.clientWidth]")
+        if wide[0] > wide[1]:
+            faults[f"{name}, width"] = wide
+    assert not faults, json.dumps(faults, indent=1)
+    assert not world.dialogs, "record content is text, and no script"
