@@ -10,11 +10,23 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
 
-from mirrorlake.config.edit.yaml_text import YamlText, append, own, put, put_below, quoted, remove, sections
+from mirrorlake.config.edit.yaml_text import (
+    YamlText,
+    append,
+    own,
+    put,
+    put_below,
+    quoted,
+    remove,
+    remove_with_comment,
+    sections,
+)
 from mirrorlake.config.loading import loads
 from mirrorlake.config.schema.mirror import ClusterConfig, FlowConfig, MirrorConfig
 from mirrorlake.config.schema.selection import NameMatcher
@@ -255,10 +267,12 @@ class Draft:
 
     Attributes:
         clusters: all of them.
-        flow: the flow that is new, or that is changed.
+        flow: the flow that is new, or that is changed; `FlowDraft()` for none.
         root: the lake's root.
         text: the file that is edited; empty for a new one.
         flows: those that the file has already.
+        removed: the names of those among them that go.
+        path: the file, where it is known: relative paths count from its folder.
 
     Example:
         >>> east, west = ClusterDraft(alias="east", servers="e:9092"), ClusterDraft(alias="west", servers="w:9092")
@@ -276,10 +290,12 @@ class Draft:
     root: str = "./lake"
     text: str = ""
     flows: tuple[FlowDraft, ...] = ()
+    removed: tuple[str, ...] = ()
+    path: Path | None = None
 
     @classmethod
-    def of(cls, text: str, flow: str | None = None) -> Draft:
-        """Return the draft of a settings file without secrets (`without_secrets`), at one of its flows or at a new one.
+    def of(cls, text: str, flow: str | None = None, *, path: Path | None = None) -> Draft:
+        """Return the draft of a settings file without secrets (`without_secrets`), at one of its flows or at none.
 
         Raises:
             ConfigError: the text is not a settings file.
@@ -297,7 +313,22 @@ class Draft:
             root=root["lake"].get("root", ""),
             text=text,
             flows=flows,
+            path=path,
         )
+
+    def kept(self) -> Draft:
+        """Return the draft that holds the flow among its flows, with room for another one; raises as `config` does."""
+        kept = Draft.of(replace(self, removed=()).yaml, path=self.path)
+        return replace(kept, removed=self.removed)
+
+    @property
+    def free_name(self) -> str | None:
+        """A free name for the flow where another one has its name; None where the name is its own."""
+        own = None if self.flow.place is None else self.flows[self.flow.place].called
+        taken = {one.called for one in self.flows} - {own}
+        if self.flow.called not in taken:
+            return None
+        return next(name for number in count(2) if (name := f"{self.flow.called}-{number}") not in {*taken, own})
 
     def config(self) -> MirrorConfig:
         """Return the settings.
@@ -306,7 +337,10 @@ class Draft:
             ConfigError: they have faults, such as a new flow with the name of another; all of them are named.
             UsageError: a password is not a reference.
         """
-        return loads(self._written())
+        config = loads(text := self._written())
+        if self.path is not None:
+            config.read_from(self.path, text)
+        return config
 
     @property
     def yaml(self) -> str:
@@ -331,7 +365,8 @@ class Draft:
                 cluster.write(own(known, cluster.alias))
         before = None if self.flow.place is None else self.flows[self.flow.place]
         if before is None:
-            append(root["flows"], self.flow.written())
+            if self.flow != FlowDraft():
+                append(root["flows"], self.flow.written())
         elif before.called == self.flow.called:
             self.flow.write(root["flows"][before.place], before)
         else:
@@ -339,6 +374,10 @@ class Draft:
             copy = YamlText(self.text).root["flows"][before.place]
             self.flow.write(copy, before)
             append(root["flows"], copy)
+        # Last, from the end: places are those of the file.
+        gone = [place for place, one in enumerate(self.flows) if one.called in self.removed]
+        for place in reversed(gone):
+            remove_with_comment(root["flows"], place)
         return str(document)
 
 

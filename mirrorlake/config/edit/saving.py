@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 from pathlib import Path
 
+from mirrorlake.config.edit.references import without_secrets
 from mirrorlake.config.loading import loads
 from mirrorlake.errors import UsageError
 
 
-def save(text: str, path: str | Path, *, replace: bool = False) -> Path:
+def save(text: str, path: str | Path, *, read: str | None = None, replace: bool = False) -> Path:
     """Write settings to a file and return its path; a file that already has this content is left as it is.
 
     Args:
         text: the settings, as `Draft.yaml` gives them.
         path: where; its folder is made.
-        replace: whether another content may be replaced.
+        read: what the file held when these settings were read from it; that may be replaced.
+        replace: whether any other content may be replaced, too.
 
     Raises:
         ConfigError: the text is not a settings file.
-        UsageError: the file holds something else, or cannot be written.
+        UsageError: the file holds something else, as where it was edited since it was read (see `difference`), or it
+            cannot be written.
     """
     loads(text)
     file = Path(path).expanduser()
     try:
-        known = file.read_text(encoding="utf-8") if file.exists() else None
-        if known == text:
+        there = file.read_text(encoding="utf-8") if file.exists() else None
+        if there == text:
             return file
-        if known is not None and not replace:
+        if there is not None and there != read and not replace:
+            problem = f"{path} holds other settings" if read is None else f"{path} has changed since it was read"
             remedy = "name another file, or allow that this one is replaced"
-            raise UsageError(f"{path} holds other settings", consequence="nothing was written", remedy=remedy)
+            if read is not None:
+                remedy = "read the file again and make your change to what it holds now, or name another file"
+            raise UsageError(problem, consequence="nothing was written", remedy=remedy)
         target = file.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         # Whole or not at all: a job may read it at this moment.
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             fresh.write_text(text, encoding="utf-8")
-            if known is not None:
+            if there is not None:
                 shutil.copymode(target, fresh)
             fresh.replace(target)
         finally:
@@ -46,3 +53,22 @@ def save(text: str, path: str | Path, *, replace: bool = False) -> Path:
         problem = f"{path} cannot be written ({error.strerror})"
         raise UsageError(problem, remedy="name a file in a folder you may write") from error
     return file
+
+
+def difference(before: str, after: str) -> str:
+    """Return what changed between two settings files as a unified diff without secrets; empty where only secrets differ.
+
+    Example:
+        >>> print(difference("lake: {root: ./a}", "lake: {root: ./b}"))
+        --- as it was read
+        +++ as it is now
+        @@ -1 +1 @@
+        -lake: {root: ./a}
+        +lake: {root: ./b}
+    """
+    try:
+        old, new = (without_secrets(text)[0].splitlines() for text in (before, after))
+    except Exception:
+        # What cannot be read as settings may hold a secret anywhere.
+        return "it cannot be read as settings any more"
+    return "\n".join(difflib.unified_diff(old, new, "as it was read", "as it is now", lineterm="", n=2))

@@ -12,7 +12,7 @@ import pytest
 
 from mirrorlake.config.edit.draft import ClusterDraft, Draft, FlowDraft
 from mirrorlake.config.edit.references import without_secrets
-from mirrorlake.config.edit.saving import save
+from mirrorlake.config.edit.saving import difference, save
 from mirrorlake.config.edit.yaml_text import sections
 from mirrorlake.config.loading import load, loads
 from mirrorlake.errors import ConfigError, UsageError
@@ -289,3 +289,61 @@ def test_saving_replaces_a_file_whole_or_not_at_all(tmp_path: Path, monkeypatch:
     assert list(file.parent.iterdir()) == [file]
     save(other_text, file, replace=True)
     assert file.read_text(encoding="utf-8") == other_text
+
+
+def test_edits_in_a_row_keep_what_came_before_them_and_every_line_of_the_author() -> None:
+    draft = Draft.of(COMMENTED)
+    north = ClusterDraft(alias="north", servers="n:9092")
+    draft = replace(draft, clusters=(*draft.clusters, north)).kept()
+    draft = replace(draft, flow=FlowDraft(source="east", target="north", topics="clicks")).kept()
+    draft = replace(draft, flow=replace(draft.flows[1], topics="orders, refunds")).kept()
+    draft = replace(draft, flow=replace(draft.flows[0], name="again", topics="audit")).kept()
+    assert [one.called for one in draft.flows] == ["east->west", "west->east", "east->north", "again"]
+    found = list(difflib.ndiff(COMMENTED.splitlines(), draft.yaml.splitlines()))
+    assert [line for line in found if line.startswith("-")] == ["-     topics: orders"]
+    assert references(draft.yaml)[:3] == references(COMMENTED)
+    back = replace(draft, removed=("east->north", "again"), flow=replace(draft.flows[1], topics="orders")).yaml
+    only_north = list(difflib.ndiff(COMMENTED.splitlines(), back.splitlines()))
+    assert [line[1:].strip() for line in only_north if line[0] in "+-"] == ["north:", "bootstrap_servers: n:9092"]
+
+
+def test_a_flow_that_is_removed_takes_its_own_comment_along_and_no_other() -> None:
+    opened = Draft.of(COMMENTED)
+    gone = replace(opened, removed=("west->east",))
+    found = list(difflib.ndiff(COMMENTED.splitlines(), gone.yaml.splitlines()))
+    taken = ["# Then the way back.", "- source: west", "target: east", "topics: orders", "lanes: 1"]
+    assert [line[1:].strip() for line in found if line[0] in "+-"] == taken
+    assert replace(opened, removed=("east->west",)).yaml.count("# Then the way back.") == 1
+    with pytest.raises(ConfigError):
+        replace(opened, removed=("east->west", "west->east")).config()
+
+
+def test_a_name_that_is_taken_comes_with_one_that_is_free() -> None:
+    opened = Draft.of(COMMENTED)
+    again = FlowDraft(source="east", target="west", topics="clicks")
+    assert replace(opened, flow=again).free_name == "east->west-2"
+    twice = replace(opened, flow=replace(again, name="east->west-2")).kept()
+    assert replace(twice, flow=again).free_name == "east->west-3"
+    assert replace(opened, flow=replace(opened.flows[0], topics="a")).free_name is None, "an edit keeps its own name"
+    assert replace(opened, flow=replace(opened.flows[0], name="west->east")).free_name == "west->east-2"
+
+
+def test_a_file_that_changed_since_it_was_read_is_not_overwritten_and_the_difference_shows_no_secret(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mirror.yml"
+    before = COMMENTED.replace("${secret:kafka/east}", "hunter2-old")
+    file.write_text(before, encoding="utf-8")
+    opened = Draft.of(COMMENTED, "east->west", path=file)
+    text = replace(opened, flow=replace(opened.flow, topics="orders")).yaml
+    elsewhere = before.replace("hunter2-old", "hunter2-new").replace("lanes: 1", "lanes: 3")
+    file.write_text(elsewhere, encoding="utf-8")
+    with pytest.raises(UsageError, match="has changed since it was read"):
+        save(text, file, read=before)
+    assert file.read_text(encoding="utf-8") == elsewhere
+    shown = difference(before, elsewhere)
+    assert "+    lanes: 3" in shown
+    assert "hunter2" not in shown
+    assert "hunter2" not in difference(before, f"{elsewhere}\n}}: hunter2")
+    file.write_text(before, encoding="utf-8")
+    assert save(text, file, read=before).read_text(encoding="utf-8") == text, "what was read may be replaced"
