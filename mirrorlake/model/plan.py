@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from mirrorlake.render import Sheet, Shown, badge, plural, table
+from mirrorlake.model.patterns import INTERNAL_TOPICS
+from mirrorlake.render import Sheet, Shown, Table, badge, condensed, plural, table
+
+# What a person looks at first, and of the rest how many rows before it is folded.
+_FIRST_TOPICS, _OPEN_ROWS = 20, 10
+_INTERNAL = re.compile(INTERNAL_TOPICS.java_regex)
+_COLUMNS = ("where", "action", "kind", "name", "before", "after", "reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +87,10 @@ class Plan(Shown):
         >>> made = Change(where="central", kind="topic", name="east.orders", action="create", after={"partitions": 3},
         ...               reason="missing on the target")
         >>> print(Plan((made,)))
-        plan: · 1 change
-          where    action  kind   name         before  after         reason
-          central  create  topic  east.orders  –       partitions=3  missing on the target
+        plan: · 1 change · 1 topic
+          1 topic
+          where    action  kind   name         after         reason
+          central  create  topic  east.orders  partitions=3  missing on the target
         >>> print(Plan())
         plan: ✓ nothing to change
     """
@@ -100,30 +108,65 @@ class Plan(Shown):
         return Plan(self.changes + other.changes, self.notes + other.notes)
 
     def sheet(self) -> Sheet:
-        """Return the changes in a table, conflicts first, and the notes under it."""
-        columns = ["where", "action", "kind", "name", "before", "after", "reason"]
-        conflicts, notes = self.conflicts, len(self.notes)
-        rows = [
-            (c.where, badge(c.action) if c in conflicts else c.action, c.kind, c.name, *_shown(c), c.reason)
-            for c in (*conflicts, *(change for change in self.changes if change.action != "conflict"))
-        ]
+        """Return conflicts first, then topics, then the rest, of which long lists are folded; the notes last."""
+        conflicts, parts = self.conflicts, self._parts()
+        notes = table(plural(len(self.notes), "note"), ["note"], [[str(note)] for note in self.notes])
         return Sheet(
             title="plan",
             badge=badge(plural(len(self), "change"), "note") if self else badge("nothing to change"),
             facts=(
                 badge(plural(len(conflicts), "conflict"), "bad") if conflicts else None,
-                plural(notes, "note") if notes else None,
+                ", ".join(plural(len(changes), word) for word, changes in parts.items()) or None,
+                plural(len(self.notes), "note") if self.notes else None,
             ),
             parts=(
-                *([table("", columns, rows)] if rows else []),
-                *([table("", ["note"], [[str(note)] for note in self.notes])] if notes else []),
+                *([_table(plural(len(conflicts), "conflict"), conflicts)] if conflicts else []),
+                *(part for word, changes in parts.items() for part in _tables(word, changes)),
+                *([notes] if self.notes else []),
             ),
         )
+
+    def _parts(self) -> dict[str, list[Change]]:
+        """Group the changes that are no conflicts by what a person calls them, topics first."""
+        found: dict[str, list[Change]] = {word: [] for word in _WORDS}
+        for change in self.changes:
+            if change.action != "conflict":
+                found[_word(change)].append(change)
+        return {word: changes for word, changes in found.items() if changes}
 
     @property
     def conflicts(self) -> tuple[Change, ...]:
         """The changes that a person has to decide about."""
         return tuple(change for change in self.changes if change.action == "conflict")
+
+
+_WORDS = ("topic", "setting", "rule", "ACL", "other change", "ledger", "internal topic", "lake table")
+
+
+def _word(change: Change) -> str:
+    if change.where == "settings":
+        return "setting"
+    if change.kind == "topic" and change.name.startswith("mirrorlake.") and change.name.endswith(".ledger"):
+        return "ledger"
+    if change.kind == "topic":
+        return "internal topic" if _INTERNAL.fullmatch(change.name) else "topic"
+    return {"rule": "rule", "acl": "ACL", "table": "lake table"}.get(change.kind, "other change")
+
+
+def _tables(word: str, changes: Sequence[Change]) -> list[Table]:
+    title = plural(len(changes), word)
+    if word == "topic":
+        first, more = changes[:_FIRST_TOPICS], changes[_FIRST_TOPICS:]
+        return [_table(title, first), *([_table(f"and {plural(len(more), 'more topic')}", more, True)] if more else [])]
+    return [_table(title, changes, word in ("ledger", "internal topic", "lake table") or len(changes) > _OPEN_ROWS)]
+
+
+def _table(title: str, changes: Sequence[Change], folded: bool = False) -> Table:
+    rows = [
+        (c.where, badge(c.action) if c.action == "conflict" else c.action, c.kind, c.name, *_shown(c), c.reason)
+        for c in changes
+    ]
+    return condensed(title, _COLUMNS, rows, keep="name", folded=folded)
 
 
 def _shown(change: Change) -> tuple[Any, Any]:

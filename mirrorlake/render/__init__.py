@@ -14,7 +14,7 @@ from mirrorlake.render.content import brief, clean, escape, headers, payload, pa
 from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.numbers import count, duration, moment, plural, size
 from mirrorlake.render.svg_chart import COLOURS, MOST_POINTS, Line, chart
-from mirrorlake.render.table import MOST_ROWS, JsonShown, Sheet, Shown, Table, cell, cell_html, table
+from mirrorlake.render.table import MOST_ROWS, JsonShown, Sheet, Shown, Table, cell, cell_html, condensed, table
 
 __all__ = [
     "COLOURS",
@@ -34,6 +34,7 @@ __all__ = [
     "cell_html",
     "chart",
     "clean",
+    "condensed",
     "count",
     "document",
     "duration",

@@ -54,6 +54,18 @@ def brief(text: str, limit: int | None) -> str:
     return text if limit is None or len(text) <= limit else f"{text[:limit]}… ({count(len(text))} characters)"
 
 
+def middle(text: str, limit: int) -> str:
+    """Cut a name at `limit` characters in its middle: names differ most at their ends.
+
+    >>> middle("east.a-very-long-topic-name.v2", 16)
+    'east.a-ver…me.v2'
+    """
+    if len(text) <= limit:
+        return text
+    end = limit // 3
+    return f"{text[: limit - end - 1]}…{text[-end:]}"
+
+
 def payload(data: bytes | None, limit: int | None = 120) -> str:
     r"""Show a key, a value or a header value: at most `limit` bytes of it.
 

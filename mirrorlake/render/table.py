@@ -14,13 +14,14 @@ from typing import Any, ClassVar
 from unicodedata import category, east_asian_width
 
 from mirrorlake.render.badge import Badge
-from mirrorlake.render.content import brief, clean, escape, payload, payload_html
+from mirrorlake.render.content import brief, clean, escape, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields
 from mirrorlake.render.numbers import NOTHING, count, duration, moment, plural
 
 # A notebook stays readable; rows=None shows all.
 MOST_ROWS = 50
 MOST_CHARACTERS = 300
+MOST_NAME = 60
 # Not quantities: people copy them into commands.
 _COPIED = ("offset", "partition", "position", "generation", "pid")
 
@@ -29,6 +30,12 @@ _FRAME = (
     "font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:var(--jp-ui-font-size1,13px);line-height:1.5;"
     "color:var(--jp-ui-font-color1,inherit);overflow-x:auto"
 )
+
+
+class Name(str):
+    """A name that others gave, of up to 249 characters: a page cuts a long one in its middle, with the whole in its title."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,35 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Any], *, folded: bo
     """
     cells = (row if isinstance(row, tuple | list) else _cells_of(row, columns) for row in rows)
     return Table(title, tuple(columns), tuple(map(tuple, cells)), folded)
+
+
+def condensed(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, keep: str, folded: bool = False
+) -> Table:
+    """Make a table without the columns that say the same in every row: what they say goes into its title, None is left out.
+
+    The column `keep` stays, of names that a page may cut; a single row is a whole one.
+
+    >>> print(condensed("2 topics", ["where", "name", "before"], [("east", "a", None), ("east", "b", None)], keep="name"))
+    2 topics · east
+    name
+    a
+    b
+    """
+    same = [
+        place
+        for place, column in enumerate(columns)
+        if column != keep and len({cell(row[place], whole=True) for row in rows}) == 1
+    ]
+    said = [cell(rows[0][place], whole=True) for place in same if rows[0][place] is not None and len(rows) > 1]
+    dropped = {place for place in same if len(rows) > 1 or rows[0][place] is None}
+    kept = [place for place in range(len(columns)) if place not in dropped]
+    return table(
+        " · ".join([title, *filter(None, said)]),
+        [columns[place] for place in kept],
+        [[Name(row[place]) if columns[place] == keep else row[place] for place in kept] for row in rows],
+        folded=folded,
+    )
 
 
 def _cells_of(value: Any, columns: Sequence[str]) -> Iterator[Any]:
@@ -232,7 +268,10 @@ def cell_html(value: Any, *, zone: tzinfo | None = None, whole: bool = False) ->
         return value.html()
     if isinstance(value, bytes | bytearray):
         return payload_html(bytes(value), None if whole else 120)
-    return escape(cell(value, zone=zone, whole=whole))
+    shown = cell(value, zone=zone, whole=whole)
+    if isinstance(value, Name) and len(shown) > MOST_NAME:
+        return f'<span title="{escape(shown)}">{escape(middle(shown, MOST_NAME))}</span>'
+    return escape(shown)
 
 
 def _words(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 _ELEMENTS = {"div", "span", "b", "code", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
-_ATTRIBUTES = {"style"}
+_ATTRIBUTES = {"style", "title"}
 
 
 class Markup(HTMLParser):
@@ -34,7 +34,8 @@ class Markup(HTMLParser):
         for name, value in attrs:
             if name not in _ATTRIBUTES or "url" in (value or "") or "@import" in (value or ""):
                 self.foreign.append(f"<{tag} {name}={value}>")
-            self.styles.add(value or "")
+            if name == "style":
+                self.styles.add(value or "")
 
     def handle_endtag(self, tag: str) -> None:
         if not self._open or self._open.pop() != tag:

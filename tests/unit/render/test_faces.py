@@ -222,10 +222,38 @@ def test_a_plan_shows_conflicts_first() -> None:
         (*rows, Change(where="c", kind="topic", name="odd", action="conflict", before=3, after=6, reason="by key"))
     )
     lines = plan.to_text().split("\n")
-    assert lines[0] == "plan: · 100 changes · ✗ 1 conflict"
-    assert re.search(r"✗ conflict +topic +odd +3 +6 +by key", lines[2])
-    assert lines[-1].strip() == "… and 50 more rows of 100"
-    assert plan.to_text(rows=None).count("partitions=3") == 99
+    assert lines[0] == "plan: · 100 changes · ✗ 1 conflict · 99 topics"
+    assert re.search(r"✗ conflict +topic +odd +3 +6 +by key", lines[3])
+    assert plan.to_text(rows=None).count("partitions=3") == 2, "what is the same in each row stands in the title"
+    assert lines[-1].strip() == "… and 29 more rows of 79"
+
+
+def test_a_plan_shows_topics_first_folds_the_rest_and_repeats_nothing() -> None:
+    tables = [
+        Change(where="lake", kind="table", name=f"/lake/meta/{n}", action="create", after="table", reason="missing")
+        for n in range(12)
+    ]
+    made = {"partitions": 2, "configs": {"cleanup.policy": "compact"}}
+    ledger = Change(
+        where="c", kind="topic", name="mirrorlake.a.c.ledger", action="create", after=made, reason="missing"
+    )
+    topics = [replace(ledger, name=f"a.t{n}", after={"partitions": n}) for n in range(4)]
+    long = [replace(one, name=f"{'x' * 240}{n:09}") for n, one in enumerate(topics)]
+    plan = Plan((*tables, ledger, *topics, *long))
+    assert plan.sheet().summary() == "· 21 changes · 8 topics, 1 ledger, 12 lake tables"
+    html = Markup(plan.to_html(rows=None))
+    assert html.foreign == []
+    assert html.elements.count("details") == 2, "ledger and tables"
+    shown = html.text
+    assert shown.index("a.t0") < shown.index("mirrorlake.a.c.ledger") < shown.index("/lake/meta/0")
+    assert "8 topics · c · create · topic · missing" in shown
+    assert shown.count("missing") == 3, "a reason that all rows share is said once"
+    assert long[0].name not in shown, "cut in the middle"
+    assert shown.count(long[0].name[-9:]) == 1
+    assert plan.to_html().count(f'title="{long[0].name}"') == 1, "whole where the mouse is"
+    many = Plan(tuple(replace(ledger, name=f"a.t{n}") for n in range(503)))
+    assert "and 483 more topics" in Markup(many.to_html(rows=None)).text
+    assert Markup(many.to_html(rows=None)).elements.count("tr") == 505
 
 
 def test_a_plan_of_groups_shows_what_is_held_back_first() -> None:
