@@ -77,22 +77,32 @@ class Board:
         display: draws; None draws nothing.
         clock: seconds that only grow.
         every_s: the time between two drawings.
+        after_s: the time before the first one; work that is done sooner draws nothing.
     """
 
-    def __init__(self, display: Display | None, *, clock: Callable[[], float], every_s: float = DRAW_EVERY_S) -> None:
+    def __init__(
+        self,
+        display: Display | None,
+        *,
+        clock: Callable[[], float],
+        every_s: float = DRAW_EVERY_S,
+        after_s: float | None = None,
+    ) -> None:
         self._display = display
         self._clock = clock
         self._every_s = every_s
         self._drawer = threading.get_ident()
         self._lock = threading.Lock()
         self._phases: dict[str, Phase] = {}
-        self._next = clock()
+        self._next = clock() + (after_s or 0.0)
+        self._draws_last = after_s is None
 
     def __enter__(self) -> Board:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._draw(last=True)
+        if self._draws_last:
+            self._draw(last=True)
 
     def tell(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:
         """Take a report (see `Tell`); drawn at once where this thread draws, at its next `tick` otherwise."""
@@ -107,7 +117,7 @@ class Board:
     def tick(self) -> None:
         """Draw where it is time; for the loops in which the thread that draws waits for others."""
         if threading.get_ident() == self._drawer and self._clock() >= self._next:
-            self._next = self._clock() + self._every_s
+            self._next, self._draws_last = self._clock() + self._every_s, True
             self._draw()
 
     def _draw(self, *, last: bool = False) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import TopicConflict
@@ -14,6 +15,7 @@ from mirrorlake.kafka.lane import ledger_spec
 from mirrorlake.lake import Audit, Lake, carried_topics
 from mirrorlake.model.plan import Change, Note, Plan, TopicSpec, topic_changes
 from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.progress import Tell, silent
 from mirrorlake.topics.acl_ownership import INTENDED
 from mirrorlake.topics.acl_plan import TargetAcls, acl_plan, read_target
 from mirrorlake.topics.edits import SETTINGS
@@ -31,11 +33,12 @@ def make_plan(
     lake: Lake,
     audit: Audit,
     held: Callable[[FlowConfig], Iterable[HeldTopic]],
+    tell: Tell = silent,
 ) -> Plan:
     """Plan the changes that the flows need; reads the clusters and the lake, and changes nothing.
 
     `all_flows` are all flows of the settings, since two may meet on one target; `held` finds the remote topics of a flow that
-    were lost.
+    were lost; `tell` gets the topics that are compared.
 
     Raises:
         ClusterError: a cluster does not answer or does not allow the look.
@@ -56,7 +59,9 @@ def make_plan(
 
     names = cache(lambda alias: sources[alias].topic_names())
     for flow in flows:
-        ends = look(flow, sources, admins)
+        doing = f"compare topics of {flow.name}"
+        tell(doing, 0, None, "topics")
+        ends = look(flow, sources, admins, tell=partial(tell, doing, unit="topics"))
         changes += _ledger_changes(flow, admins[flow.target])
         changes += _mm2_changes(flow, admins[flow.target])
         changes += topic_plan(flow, ends, audit, waiting=held(flow)).changes
@@ -104,8 +109,18 @@ def _mm2_changes(flow: FlowConfig, target: ClusterAdmin) -> list[Change]:
     ]
 
 
-def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake, now: Callable[[], datetime]) -> None:
+def apply_plan(
+    plan: Plan,
+    *,
+    sources: Iterable[str],
+    admins: Admins,
+    lake: Lake,
+    now: Callable[[], datetime],
+    tell: Tell = silent,
+) -> None:
     """Carry a plan out in its order and write what was done to `audit`; applied twice it changes nothing (law G).
+
+    `tell` gets each change that is done.
 
     Raises:
         TopicConflict: the plan holds a conflict; nothing was changed.
@@ -120,7 +135,12 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
             "grow it yourself or change placement",
             topic=first.name,
         )
+    tables = sum(change.where == "lake" for change in plan.changes)
+    if tables:
+        tell("create lake tables", 0, tables, "tables")
     lake.create_all(sources)
+    if tables:
+        tell("create lake tables", tables, tables, "tables")
     audit = Audit(lake, now=now)
     audit.record([change for change in plan.changes if change.where == "lake"], command="apply", plan=plan)
     carry_out(
@@ -128,11 +148,18 @@ def apply_plan(plan: Plan, *, sources: Iterable[str], admins: Admins, lake: Lake
         admins=admins,
         audit=audit,
         plan=plan,
+        tell=tell,
     )
 
 
 def carry_out(
-    changes: Sequence[Change], *, admins: Admins, audit: Audit, plan: Plan | None = None, command: str = "apply"
+    changes: Sequence[Change],
+    *,
+    admins: Admins,
+    audit: Audit,
+    plan: Plan | None = None,
+    command: str = "apply",
+    tell: Tell = silent,
 ) -> None:
     """Carry changes of clusters out and write each to `audit`, also those before one that a cluster refused.
 
@@ -141,12 +168,20 @@ def carry_out(
     new = [change for change in changes if change.kind == "acl" and change.action == "create"]
     audit.record([replace(change, action=INTENDED) for change in new], command=command, plan=plan)
     done: list[Change] = []
+    asked, carried = Counter(map(_kind, changes)), Counter[str]()
     try:
         for change in changes:
+            kind = _kind(change)
             admins[change.where].apply(change)
             done.append(change)
+            carried[kind] += 1
+            tell(f"change {kind}", carried[kind], asked[kind], kind.split()[0])
         # Who looks next, and a plan above all, sees what was done.
         for alias in dict.fromkeys(change.where for change in done):
             admins[alias].wait_for([change for change in done if change.where == alias])
     finally:
         audit.record(done, command=command, plan=plan)
+
+
+def _kind(change: Change) -> str:
+    return f"{change.kind}s on {change.where}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -35,8 +35,14 @@ class BothEnds:
     target_names: tuple[str, ...]
 
 
-def look(flow: FlowConfig, sources: Sources, admins: Admins) -> BothEnds:
-    """Read both ends: six requests, however many topics there are.
+def look(
+    flow: FlowConfig,
+    sources: Sources,
+    admins: Admins,
+    *,
+    tell: Callable[[int, int], None] = lambda _done, _total: None,
+) -> BothEnds:
+    """Read both ends: six requests, however many topics there are; `tell` gets how many were read on both ends.
 
     Raises:
         NotAuthorized: the source hides its topics, or a topic may not be described.
@@ -46,13 +52,18 @@ def look(flow: FlowConfig, sources: Sources, admins: Admins) -> BothEnds:
     names, target_names = [name for name in source.topic_names() if flow.carries(name)], target.topic_names()
     if not names:
         source.require_topics(flow.topics)
+    tell(0, len(names))
     states = source.describe(names)
+    source_configs = source.configs(states)
+    tell(len(names) // 2, len(names))
     remote = target.describe({flow.remote_topic(name) for name in states})
+    remote_configs = target.configs(remote)
+    tell(len(names), len(names))
     return BothEnds(
         source=states,
-        source_configs=source.configs(states),
+        source_configs=source_configs,
         remote=remote,
-        remote_configs=target.configs(remote),
+        remote_configs=remote_configs,
         target_names=tuple(target_names),
     )
 

@@ -14,6 +14,9 @@ from mirrorlake.topics import SETTINGS, apply_plan, make_plan, settings_in_force
 if TYPE_CHECKING:
     from mirrorlake.mm2 import TakeoverPlan
 
+# A plan of a few topics is there at once, and a bar would only flicker.
+_SHOWN_AFTER_S = 1.0
+
 
 class Changes:
     """Plan and carry out what changes a mirror."""
@@ -25,22 +28,32 @@ class Changes:
     def plan(self, flow: str | None) -> Plan:
         """Plan what `apply` would change (see `Mirror.plan`)."""
         connections = self._connections
-        return settings_in_force.settings_plan(connections.config, connections.control(), flow=flow) + make_plan(
-            connections.chosen(flow),
-            all_flows=connections.config.flows,
-            sources=connections.sources(),
-            admins=connections.admins(),
-            lake=connections.lake,
-            audit=connections.audit(),
-            held=self._streams.held,
-        )
+        with connections.board(after_s=_SHOWN_AFTER_S) as board:
+            return settings_in_force.settings_plan(connections.config, connections.control(), flow=flow) + make_plan(
+                connections.chosen(flow),
+                all_flows=connections.config.flows,
+                sources=connections.sources(),
+                admins=connections.admins(),
+                lake=connections.lake,
+                audit=connections.audit(),
+                held=self._streams.held,
+                tell=board.tell,
+            )
 
     def apply(self, flow: str | None, plan: Plan | None) -> Plan:
         """Carry out a plan, and put the settings in force (see `Mirror.apply`)."""
         connections = self._connections
         chosen = self.plan(flow) if plan is None else plan
         sources = sorted({each.source for each in connections.chosen(flow)})
-        apply_plan(chosen, sources=sources, admins=connections.admins(), lake=connections.lake, now=connections.now)
+        with connections.board(after_s=_SHOWN_AFTER_S) as board:
+            apply_plan(
+                chosen,
+                sources=sources,
+                admins=connections.admins(),
+                lake=connections.lake,
+                now=connections.now,
+                tell=board.tell,
+            )
         control = connections.control()
         if plan is None or control.state().applied is None or any(change.where == SETTINGS for change in plan.changes):
             settings_in_force.put_in_force(connections.config, control, flow=flow)

@@ -135,9 +135,12 @@ class Connections:
     def no_display() -> None:
         """Show no progress, for work beside other work."""
 
-    def board(self) -> Board:
-        """Open a board for the progress of one call's work; a context manager for the thread that waits for it."""
-        return Board(self._display(), clock=time.monotonic)
+    def board(self, *, after_s: float | None = None) -> Board:
+        """Open a board for the progress of one call's work; a context manager for the thread that waits for it.
+
+        With `after_s`, work that is done sooner draws nothing.
+        """
+        return Board(self._display(), clock=time.monotonic, after_s=after_s)
 
     # -- the clusters ---------------------------------------------------------------------------------------------
 

@@ -279,3 +279,18 @@ def test_a_command_with_json_has_log_lines_on_standard_error_and_nothing_else(le
     lines = done.stderr.splitlines()
     assert bool(lines) == speaks
     assert all(" INFO progress phase='land east' done=" in line for line in lines)
+
+
+def test_work_that_is_done_at_once_draws_nothing_and_longer_work_is_drawn_to_its_end() -> None:
+    memory, clock = Memory(), Clock()
+    with Board(memory, clock=clock, after_s=1.0) as board:
+        board.tell("change topics on central", 1, 2, "topics")
+        clock.at += 0.9
+        board.tell("change topics on central", 2, 2, "topics")
+    assert (memory.drawn, memory.closed) == ([], None)
+    with Board(memory, clock=clock, after_s=1.0) as board:
+        board.tell("change topics on central", 120, 503, "topics")
+        clock.at += 1.1
+        board.tell("change topics on central", 121, 503, "topics")
+    assert [one.done for [one] in memory.drawn] == [121]
+    assert memory.closed is not None
