@@ -35,6 +35,7 @@ Conf = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else there.")
 ]
+Wide = Annotated[bool, typer.Option("--wide", help="Print all columns and whole names, however wide.")]
 Flow = Annotated[str | None, typer.Option("--flow", help="The flow, e.g. 'east->central'; all flows without it.")]
 OneFlow = Annotated[str, typer.Option("--flow", help="The flow, e.g. 'east->central'.")]
 Source = Annotated[str, typer.Option("--source", help="The alias of the source cluster.")]
@@ -48,8 +49,8 @@ Command = TypeVar("Command", bound=Callable[..., int])
 class Invocation(Output):
     """One command that was given: its settings file, and how it speaks."""
 
-    def __init__(self, conf: Path | None, *, as_json: bool) -> None:
-        super().__init__(as_json=as_json)
+    def __init__(self, conf: Path | None, *, as_json: bool, wide: bool = False) -> None:
+        super().__init__(as_json=as_json, wide=wide)
         self._conf = conf
 
     @cached_property
@@ -80,11 +81,12 @@ def command(into: typer.Typer = app, *, conf: Path | None = None) -> Callable[[C
             *(option.replace(kind=Parameter.KEYWORD_ONLY) for option in list(signature.parameters.values())[1:]),
             Parameter("conf", Parameter.KEYWORD_ONLY, default=conf, annotation=Conf),
             Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
+            Parameter("wide", Parameter.KEYWORD_ONLY, default=False, annotation=Wide),
         ]
 
         @wraps(function)
-        def run(*, conf: Path | None, as_json: bool, **given: Any) -> int:
-            return function(Invocation(conf, as_json=as_json), **given)
+        def run(*, conf: Path | None, as_json: bool, wide: bool, **given: Any) -> int:
+            return function(Invocation(conf, as_json=as_json, wide=wide), **given)
 
         run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # typer reads it
         run.__annotations__ = {option.name: option.annotation for option in options}

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
+from mirrorlake.cli.fit import fitted
 from mirrorlake.errors import MirrorlakeError
 from mirrorlake.progress import LOGGER, Display, LogLines, display_here
-from mirrorlake.render import Shown, document, table
+from mirrorlake.render import Sheet, Shown, Table, document, table
 
 
 class Output:
@@ -20,10 +21,12 @@ class Output:
 
     Args:
         as_json: print one JSON document and nothing else on standard output.
+        wide: tables with all columns and whole names, however wide they are.
     """
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, wide: bool = False) -> None:
         self.as_json = as_json
+        self._wide = wide
         # A topic may be called a:b:c, which is not an emoji.
         self._people = Console(highlight=False, soft_wrap=True, emoji=False)
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
@@ -47,13 +50,20 @@ class Output:
         self.document({**document(value), **more})
         self.show(value)
 
-    def show(self, value: Shown) -> None:
-        """Print a value for people, every row of it."""
-        self.say(value.to_text(rows=None))
+    def show(self, value: Shown, *, whole: bool = True) -> None:
+        """Print a value for people, every row of it, as wide as the terminal: 80 columns where there is none.
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
-        """Print a table for people, for rows that are not a value of their own (see `show`)."""
-        self.say(table(title, columns, rows).text(rows=None))
+        Without `whole`, long content is cut.
+        """
+        self._fitted(value.sheet(), whole=whole)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Any], *, least: Sequence[str] = ()) -> None:
+        """Print a table for people, for rows that are not a value of their own (see `show`, `render.Table`)."""
+        self._fitted(table(title, columns, rows, least=least))
+
+    def _fitted(self, shown: Sheet | Table, *, whole: bool = True) -> None:
+        if not self.as_json:
+            self.say(shown.text(rows=None) if self._wide else fitted(shown, self._people.width, whole=whole))
 
     def note(self, text: str) -> None:
         """Print a line about progress on standard error, where it disturbs no document."""

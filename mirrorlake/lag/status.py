@@ -228,6 +228,7 @@ def _rows(flows: Sequence[FlowStatus], *, named: bool = False) -> Table:
             )
             for flow, row in rows
         ],
+        least=("proven until", "source end", "landed", "republished"),
     )
 
 

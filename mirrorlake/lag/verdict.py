@@ -272,7 +272,7 @@ class LagVerdict(Shown):
             facts=(*facts, *missed),
             parts=(
                 *([objectives_table(self.objectives)] if self.objectives else []),
-                table("", _COLUMNS, [_row(hop) for hop in self.hops]),
+                table("", _COLUMNS, [_row(hop) for hop in self.hops], least=("offset lag", "time lag")),
             ),
         )
 

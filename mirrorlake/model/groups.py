@@ -217,7 +217,11 @@ class GroupPlan(Shown):
             title=f"groups of {self.flow}",
             badge=badge(f"{held} held back", "warn") if held else badge("ok" if rows else "empty"),
             facts=(plural(groups, "group"), f"{plural(len(self.moves), 'position')} to move"),
-            parts=(table("", columns, rows) if rows else "no group has a position on this flow's topics",),
+            parts=(
+                table("", columns, rows, least=("metadata", "upstream", "target"))
+                if rows
+                else "no group has a position on this flow's topics",
+            ),
         )
 
     @property

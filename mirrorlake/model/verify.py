@@ -11,6 +11,8 @@ from mirrorlake.render import Badge, JsonShown, Sheet, Shown, Table, badge, coun
 # More of them add nothing, and a report is a value that fits into memory.
 MOST_DIFFERENCES = 1000
 COUNTS = ("landed", "republished", "withheld", "verified", "proven_before", "not_republished", "not_compared")
+# A terminal of 80 columns does without these first.
+_LEAST = ("proven before", "withheld", "generation", "landed")
 PROBLEMS = ("missing", "extra", "doubled", "altered", "out_of_order", "not_republished")
 
 
@@ -200,6 +202,10 @@ def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Tab
     title = "partitions" if differences else ""
     return (
         *([wrong] if differences else []),
-        *([table(title, [*first, "topic", "generation", "partition", *counts], proofs)] if proofs else []),
+        *(
+            [table(title, [*first, "topic", "generation", "partition", *counts], proofs, least=_LEAST)]
+            if proofs
+            else []
+        ),
         *([table("explained", [*first, "where", "kind", "offsets", "certainty"], why)] if why else []),
     )

@@ -40,12 +40,17 @@ class Name(str):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table; `table` makes it. A `folded` one is closed in HTML until a person opens it."""
+    """A titled table; `table` makes it.
+
+    A `folded` one is closed in HTML until a person opens it. `least` are the columns that a narrow terminal does without, the
+    least important first.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     folded: bool = False
+    least: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text()
@@ -59,7 +64,7 @@ class Table:
         cells = [[cell(value, zone=zone, whole=rows is None) for value in row] for row in shown]
         lines = [[clean(column) for column in self.columns], *cells] if shown else []
         widths = [max(map(_width, column)) for column in zip_longest(*lines, fillvalue="")]
-        right = self._right(shown)
+        right = self.at_right(shown)
         return "\n".join(
             [
                 *([clean(self.title)] if self.title else []),
@@ -71,7 +76,7 @@ class Table:
     def html(self, *, zone: tzinfo | None = None, rows: int | None = MOST_ROWS) -> str:
         """Return the table as HTML; the arguments are those of `text`."""
         shown = self.rows[:rows]
-        right = self._right(shown)
+        right = self.at_right(shown)
         head = "".join(
             f'<th style="{_cell_style(at_right)};border-bottom:1px solid {_LINE}">{escape(column)}</th>'
             for column, at_right in zip(self.columns, right, strict=True)
@@ -98,14 +103,17 @@ class Table:
         left = len(self.rows) - shown
         return f"and {plural(left, 'more row')} of {count(len(self.rows))}"
 
-    def _right(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
+    def at_right(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
+        """Return for each column whether it holds numbers in these rows, whose digits stand below each other."""
         return [
             any(found) and all(found)
             for found in ([_is_number(row[i]) for row in rows if row[i] is not None] for i in range(len(self.columns)))
         ]
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Any], *, folded: bool = False) -> Table:
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Any], *, folded: bool = False, least: Sequence[str] = ()
+) -> Table:
     """Make a table of rows, or of objects with an attribute for each column; cells are made safe when they are shown.
 
     Cells: an int or float is a quantity (`1 234`), a timedelta a duration (`3.2 s`), a datetime a local and UTC time, bytes a
@@ -119,7 +127,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Any], *, folded: bo
            10           7
     """
     cells = (row if isinstance(row, tuple | list) else _cells_of(row, columns) for row in rows)
-    return Table(title, tuple(columns), tuple(map(tuple, cells)), folded)
+    return Table(title, tuple(columns), tuple(map(tuple, cells)), folded, tuple(least))
 
 
 def condensed(

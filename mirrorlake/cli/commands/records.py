@@ -41,7 +41,7 @@ def records(
     )
     cli.document(page)
     # Every record, but not megabytes of each.
-    cli.say(page.to_text(rows=count))
+    cli.show(page, whole=False)
     return 0
 
 

@@ -1,0 +1,96 @@
+"""Everything that a command shows fits a terminal of 80 columns, with names as long as Kafka allows; `--wide` shows all of it."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from mirrorlake.cli import fit
+from mirrorlake.cli.fit import fitted
+from mirrorlake.render import Shown, badge, table
+from tests.commands import run_cli
+from tests.unit.values import every
+
+LONGEST = f"payments.{'north-west-' * 21}-eu.v2"[:246] + "-az"
+NAMES = {
+    "short": "orders",
+    "longest": LONGEST,
+    "wide letters": "注文" * 60,
+    "sentence": "a lost broker takes it away " * 12,
+}
+VALUES = [(kind, at) for kind in NAMES for at in range(len(every("orders")))]
+
+
+def shown(kind: str, at: int) -> Shown:
+    return every(NAMES[kind])[at]
+
+
+def test_the_examples_are_true() -> None:
+    assert doctest.testmod(fit).failed == 0
+    assert len(LONGEST) == 249
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("at", range(len(every("orders"))), ids=[type(value).__name__ for value in every("orders")])
+def test_no_line_of_a_value_is_wider_than_the_terminal(kind: str, at: int) -> None:
+    for width in (80, 60):
+        wider = [line for line in fitted(shown(kind, at).sheet(), width).splitlines() if cell_len(line) > width]
+        assert not wider
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=60), st.integers(), st.text(max_size=9), st.none() | st.text()), min_size=1),
+    st.integers(30, 120),
+)
+def test_no_content_of_others_makes_a_line_wider(rows: list[tuple[str, int, str, str | None]], width: int) -> None:
+    found = fitted(table("", ["name", "offset lag", "kind", "why"], rows), width).split("\n")
+    assert all(cell_len(line) <= width for line in found)
+
+
+WHY = "one replica each on central, which has 3 brokers: a lost broker takes them away"
+ROWS = [(badge("failed"), LONGEST, 12, 3456789, WHY), (badge("ok"), "orders", 1, 2, "fine")]
+FOUND = table("", ["", "topic", "offset lag", "proven until", "finding"], ROWS, least=("proven until",))
+
+
+def test_sentences_wrap_and_names_are_cut_in_the_middle() -> None:
+    assert fitted(FOUND, 64).split("\n") == [
+        "          topic            offset      proven  finding",
+        "                              lag       until",
+        "✗ failed  paymen….v2-az        12   3 456 789  one replica each",
+        "                                               on central, which",
+        "                                               has 3 brokers: a",
+        "                                               lost broker takes",
+        "                                               them away",
+        "✓ ok      orders                1           2  fine",
+    ]
+
+
+def test_the_least_columns_go_first_and_are_named() -> None:
+    assert "not shown here: proven until; --wide shows all" in fitted(FOUND, 56)
+    assert fitted(FOUND, 40).split("\n")[-3:] == [
+        "✓ ok      orders        fine",
+        "not shown here: offset lag, proven",
+        "  until; --wide shows all",
+    ]
+    assert "not shown here" not in fitted(FOUND, 120)
+
+
+def test_doctor_and_its_wide_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a-folder-with-a-long-name-as-they-are-in-continuous-integration" / "mirror.yml"
+    path.parent.mkdir()
+    path.write_text(
+        "lake: {root: ./lake}\nclusters: {east: {bootstrap_servers: '127.0.0.1:9'}, west: {bootstrap_servers: '127.0.0.1:9'}}\n"
+        "flows: [{source: east, target: west, topics: orders}]\n"
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow, wide = (run_cli("doctor", "--conf", str(path), *more) for more in ((), ("--wide",)))
+    assert narrow.returncode == wide.returncode == 4
+    assert max(map(cell_len, narrow.stdout.splitlines())) <= 80
+    assert max(map(cell_len, wide.stdout.splitlines())) > 150
+    assert str(path) in wide.stdout
+    assert "connection refused" in " ".join(narrow.stdout.split())
