@@ -142,6 +142,27 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen(JsonShown):
+    """What was chosen for a remote topic that was lost; `waits` tells that the flow has not done it yet."""
+
+    flow: str
+    topic: str
+    choice: str
+    waits: bool
+
+    def sheet(self) -> Sheet:
+        """Say what happens next."""
+        what = "sent again from the relay" if self.choice == SEND_AGAIN else "accepted as it is"
+        when = f"a mirror that runs does it; else: mirrorlake republish --flow '{self.flow}' --once"
+        return Sheet(
+            title=f"{self.topic} of {self.flow}",
+            badge=badge("chosen", "note") if self.waits else badge("done", "good"),
+            facts=(f"{'to be' if self.waits else 'was'} {what}",),
+            parts=(when,) if self.waits else (),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """What an owner claims: positions that count, and the remote topics they were reached in.
 

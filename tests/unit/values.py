@@ -44,7 +44,7 @@ from mirrorlake.model.offset_map import (
 )
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Change, Note, Plan
-from mirrorlake.model.remotes import HeldTopic
+from mirrorlake.model.remotes import Chosen, HeldTopic
 from mirrorlake.model.replay import Definition, Span, TopicThen
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.offsets.external_readers import MovedPositions
@@ -308,6 +308,7 @@ def every(text: str) -> list[Shown]:
         Quarantined(14, text, text, text),
         OtherGeneration(2, 7),
         DeletedTopic(text),
+        Chosen(flow=text, topic=text, choice="send_again", waits=True),
         HeldTopic(flow=text, target=text, remote=text, topics=(text,), known=text),
         NotYetRepublished(9),
         BeforeFirst(5),

@@ -49,9 +49,19 @@ def republish(
     accept_empty: Annotated[
         bool, typer.Option("--accept-empty", help="With --topic: go on there with what has not been sent yet.")
     ] = False,
+    choose: Annotated[
+        bool, typer.Option("--choose", help="With --topic: only write the choice down, for a mirror that runs.")
+    ] = False,
 ) -> int:
     """Republish one flow from the relay into its target."""
     mirror = cli.mirror
+    if choose:
+        from mirrorlake.model.remotes import Chosen
+
+        held = mirror.choose(flow, topic, send_again=send_again, accept_empty=accept_empty)
+        choice = "send_again" if send_again else "accept_empty"
+        cli.answer(Chosen(flow=flow, topic=topic or "", choice=choice, waits=held is not None))
+        return 0
     done = in_background(
         lambda stop: mirror.republish(
             flow,

@@ -123,8 +123,9 @@ def test_law_f_a_remote_topic_lost_while_running_is_parked_and_a_choice_is_heard
         wait_until(lambda: end_of(there, f"east.{kept}", 0) >= 20, "the other topic goes on")
         wait_until(lambda: verdicts(mirror) == {lost: "held", kept: "in_step"}, "the lost one is parked")
         assert count(there, remote) == 0, "law F: records were sent to another topic than the ledger knows"
-        mirror[FLOW].send_again(remote)
-        wait_until(lambda: verdicts(mirror)[lost] == "in_step", "the choice was heard")
+        chosen = pair.cli("republish", "--flow", FLOW, "--topic", remote, "--send-again", "--choose", "--json")
+        assert (chosen.returncode, json.loads(chosen.stdout)["waits"]) == (0, True), chosen.stderr
+        wait_until(lambda: verdicts(mirror)[lost] == "in_step", "the choice was heard, and nobody took the flow over")
     assert_equal_topics(consume(here, lost), consume(there, remote))
     assert_equal_topics(consume(here, kept), consume(there, f"east.{kept}"))
 
