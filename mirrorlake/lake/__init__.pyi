@@ -103,6 +103,9 @@ from mirrorlake.lake.spark_tables import quote as quote
 from mirrorlake.lake.times import TICK as TICK
 from mirrorlake.lake.times import from_micros as from_micros
 from mirrorlake.lake.times import micros as micros
+from mirrorlake.lake.tombstones import Tombstones as Tombstones
+from mirrorlake.lake.tombstones import tombstones_on as tombstones_on
+from mirrorlake.lake.tombstones import write_tombstones as write_tombstones
 from mirrorlake.lake.upkeep import RELAY_ROWS as RELAY_ROWS
 from mirrorlake.lake.upkeep import LiveFile as LiveFile
 from mirrorlake.lake.upkeep import TableUpkeep as TableUpkeep

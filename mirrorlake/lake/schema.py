@@ -152,6 +152,28 @@ REMOVED = TableSchema(
     },
 )
 
+TOMBSTONES = TableSchema(
+    name="tombstones",
+    comment="Tombstones that an erasure wrote to remote topics: records of the target that no flow sent (law E)",
+    columns={
+        "removal": ("string", "Id of the erasure, as in removed; the record's header mirrorlake.erased holds it, too"),
+        "flow": ("string", "Flow that had brought the erased records there"),
+        "target": ("string", "Alias of the target cluster"),
+        "topic": ("string", "Remote topic"),
+        "partition": ("int", "Target partition"),
+        "first_offset": ("bigint", "First downstream offset of a tombstone"),
+        "last_offset": ("bigint", "Last downstream offset of one"),
+        "ranges": (
+            "array<struct<first:bigint,length:bigint>>",
+            "The downstream offsets: every one in these stretches, none between them",
+        ),
+        "record_count": ("bigint", "Tombstones"),
+        "reason": ("string", "What the person said"),
+        "sent_at": ("timestamp", "Time of the target transaction; of one that was aborted nothing stands there"),
+        "target_topic_id": ("string", "Kafka's id of the remote topic then"),
+    },
+)
+
 POSITIONS = TableSchema(
     name="positions",
     comment="Positions over time, per source partition: source ends, landed, republished, group commits",
@@ -417,6 +439,7 @@ SIDE_TABLES = (
     QUARANTINE,
     GAPS,
     REMOVED,
+    TOMBSTONES,
     PROOFS,
     DIVERGENT,
     CHECKPOINTS,

@@ -1,7 +1,13 @@
 """The face of `mirrorlake.maintenance`: what other rooms use of it; its modules are its own."""
 
 from mirrorlake.maintenance.compaction import SentUpTo as SentUpTo
+from mirrorlake.maintenance.erased_targets import ErasedTargets as ErasedTargets
+from mirrorlake.maintenance.erased_targets import transactional_id_of as transactional_id_of
 from mirrorlake.maintenance.erasure import Eraser as Eraser
+from mirrorlake.maintenance.erasure_results import CHOICES as CHOICES
+from mirrorlake.maintenance.erasure_results import LEAVE as LEAVE
+from mirrorlake.maintenance.erasure_results import REWRITE as REWRITE
+from mirrorlake.maintenance.erasure_results import TOMBSTONE as TOMBSTONE
 from mirrorlake.maintenance.erasure_results import Erasure as Erasure
 from mirrorlake.maintenance.maintain import LakeUpkeep as LakeUpkeep
 from mirrorlake.maintenance.results import Maintained as Maintained

@@ -6,7 +6,7 @@ The plan reads the topic; carrying it out is `removal.py`. Offsets, maps and led
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mirrorlake.errors import SafetyError, UsageError
-from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, accounted_positions
+from mirrorlake.lake import DIVERGENT, QUARANTINE, Lake, accounted_positions, erased_from
 from mirrorlake.maintenance.compaction import SentUpTo
+from mirrorlake.maintenance.erased_targets import ErasedSpans
 from mirrorlake.maintenance.erasure_results import ErasedPart, Erasure, OnTarget
 from mirrorlake.maintenance.removal import Removals, quarantined_by
 from mirrorlake.maintenance.selector import Selector
@@ -165,6 +166,30 @@ class Eraser:
             )
         return found
 
+    def meant(self, topic: str, selector: Selector, *, planned: bool) -> ErasedSpans:
+        """Put together what this choice has taken out of a topic, now or earlier; with `planned` also what it would."""
+        mine: dict[str, bool] = {}
+        acts = [one for one in erased_from(self._lake, self._alias) if one.source.topic == topic]
+        for one in acts:
+            if one.removal not in mine:
+                mine[one.removal] = selector.made(one.evidence)
+        also = self._find(topic, selector).offsets if planned else {}
+        return ErasedSpans.of((one for one in acts if mine[one.removal]), also, reason="")
+
+    def keys_held(self, topic: str, keys: Collection[bytes], *, but: Selector) -> set[bytes]:
+        """Tell which of some keys records of a topic have that stay in the relay."""
+        found: set[bytes] = set()
+        columns = list(dict.fromkeys([*SOURCE_KEY, "offset", "key", *but.columns]))
+        for path, _ in self._files(topic) if keys else ():
+            with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+                for batch in parquet.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
+                    theirs = pc.is_in(batch.column("key"), pa.array(list(keys), pa.binary()))
+                    rows = batch.filter(pc.and_(pc.equal(batch.column("topic"), topic), theirs))
+                    for source, part in _by_life(rows, topic):
+                        meant, _ = but.chosen(source, part)
+                        found.update(part.column("key").filter(pa.array(~meant)).to_pylist())
+        return found
+
     def _files(self, topic: str) -> Iterator[tuple[Path, int]]:
         live = self._table.live()
         names = [name for name in ("min.topic", "max.topic") if name in live.column_names]
@@ -257,11 +282,16 @@ def _matches(
     rows = batch.filter(mine)
     if not len(rows):
         return
-    lives = np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in ("generation", "partition")])
-    for generation, partition in np.unique(lives, axis=1).T.tolist():
-        here = (lives[0] == generation) & (lives[1] == partition)
-        source, part = SourcePartition(topic, generation, partition), rows.filter(pa.array(here))
+    for source, part in _by_life(rows, topic):
         chosen, undecided = selector.chosen(source, part)
         found.undecided += int(undecided.sum())
         if chosen.any():
             yield source, part.column("offset").filter(pa.array(chosen)).to_pylist()
+
+
+def _by_life(rows: pa.RecordBatch, topic: str) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
+    """Split rows of a topic by source partition."""
+    lives = np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in ("generation", "partition")])
+    for generation, partition in np.unique(lives, axis=1).T.tolist():
+        here = (lives[0] == generation) & (lives[1] == partition)
+        yield SourcePartition(topic, generation, partition), rows.filter(pa.array(here))

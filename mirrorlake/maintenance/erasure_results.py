@@ -8,6 +8,8 @@ from typing import ClassVar
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.render import JsonShown, Sheet, badge, plural, size, table
 
+LEAVE, TOMBSTONE, REWRITE = CHOICES = ("leave", "tombstone", "rewrite-by-replay")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedPart:
@@ -30,6 +32,9 @@ class OnTarget:
         passed: how many of them the flow has passed, sent or withheld; None where its ledger does not answer.
         unsent: how many it has not come to, and will never send.
         keeps: how long the target keeps what was sent, by the remote topic's own settings.
+        standing: how many stand there still; None where nobody looked (`targets` is `leave`).
+        tombstones: how many tombstones were written, or would be.
+        stays: why some of them stay there although tombstones are asked for.
     """
 
     flow: str
@@ -38,6 +43,9 @@ class OnTarget:
     passed: int | None
     unsent: int | None
     keeps: str
+    standing: int | None = None
+    tombstones: int | None = None
+    stays: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -62,6 +70,8 @@ class Erasure(JsonShown):
         removal: the id of the act in the table `removed`; empty where nothing was taken out.
         relay_version: the version of the relay from which on they are gone.
         deleted_files: files of the relay that held them, by name: they are not on disk any more.
+        choice: what was chosen for the targets: `leave`, `tombstone` or `rewrite-by-replay`.
+        commands: with `rewrite-by-replay`, what to do next, line by line.
     """
 
     source: str
@@ -81,6 +91,8 @@ class Erasure(JsonShown):
     removal: str = ""
     relay_version: int | None = None
     deleted_files: tuple[str, ...] = ()
+    choice: str = LEAVE
+    commands: tuple[str, ...] = ()
     json_also: ClassVar[tuple[str, ...]] = ("records", "ok")
 
     @property
@@ -90,8 +102,8 @@ class Erasure(JsonShown):
 
     @property
     def ok(self) -> bool:
-        """Whether no record that is meant, or may be meant, is left."""
-        return not (self.left or self.undecided or self.waiting)
+        """Whether no record that is meant, or may be meant, is left in the lake, nor on targets against the choice."""
+        return not (self.left or self.undecided or self.waiting or any(one.stays for one in self.targets))
 
     def sheet(self) -> Sheet:
         """Show what leaves, and what may remain where."""
@@ -117,7 +129,13 @@ class Erasure(JsonShown):
             ]
             columns = ["flow", "remote topic", "sent or withheld", "will never be sent", "what was sent stays there"]
             parts.append(table("", columns, rows_of_targets))
-        notes = []
+        if self.choice == TOMBSTONE:
+            buried = [
+                (one.flow, f"{one.target} {one.topic}", one.standing, one.tombstones, one.stays) for one in self.targets
+            ]
+            verb = "tombstones to write" if self.planned else "tombstones written"
+            parts.append(table("", ["flow", "remote topic", "erased and still there", verb, "stays, because"], buried))
+        notes = [*self.commands]
         if self.undecided:
             notes.append(
                 f"{plural(self.undecided, 'record')} cannot be judged: the value is not JSON, or names a member twice; they stay. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -104,9 +105,16 @@ class Selector:
 
     def evidence(self) -> dict[str, str]:
         """Describe it without what it names: whoever knows that can check the hash, and nobody can read it back."""
+        salt = os.urandom(16)
+        return {"by": self.by, "scrypt": f"{salt.hex()}:{self._digest(salt)}"}
+
+    def made(self, evidence: Mapping[str, Any]) -> bool:
+        """Tell whether this is what an earlier erasure was asked for."""
+        salt, _, digest = str(evidence.get("scrypt", "")).partition(":")
+        return evidence.get("by") == self.by and bool(digest) and self._digest(bytes.fromhex(salt)) == digest
+
+    def _digest(self, salt: bytes) -> str:
         secret = self.where.encode() if self.key is None else self.key
         if self.header is not None:
             secret = self.header[1]
-        salt = os.urandom(16)
-        digest = hashlib.scrypt(secret, salt=salt, dklen=32, **_SCRYPT)
-        return {"by": self.by, "scrypt": f"{salt.hex()}:{digest.hex()}"}
+        return hashlib.scrypt(secret, salt=salt, dklen=32, **_SCRYPT).hex()

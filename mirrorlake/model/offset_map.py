@@ -143,15 +143,18 @@ class InHole(_OneLine, Shown):
     `resume_at` is where a reader at this offset goes on (`goes_on`); None where the records around it stand in several
     partitions, each with a position of its own. `kind` is the gap's (see `mirrorlake.model.gaps`): `transactional`, `compacted`,
     `expired`, `recreated`, or why the record left the relay before it was sent: `erased`, `expired_from_relay`; None where the
-    lander has not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds.
+    lander has not accounted for it yet, and for a downstream offset that another writer or a transaction marker holds. A
+    downstream offset is `erased` where an erasure wrote a tombstone, and `reason` is what the person said.
     """
 
     resume_at: int | None
     kind: str | None = None
+    reason: str = ""
     status: str = field(default="in_a_hole", init=False)
 
     def _facts(self) -> list[str | None]:
-        return [self.kind or "no record of the other side stands there", _resume(self.resume_at)]
+        why = f"{self.kind}: {self.reason}" if self.reason else self.kind
+        return [why or "no record of the other side stands there", _resume(self.resume_at)]
 
 
 @dataclass(frozen=True, slots=True)

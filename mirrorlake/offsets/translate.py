@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import OFFSET_MAP, KnownTopic, Lake, SourceTopics, lives_of, removed_between
-from mirrorlake.model.flow import SourcePartition
+from mirrorlake.lake import OFFSET_MAP, KnownTopic, Lake, SourceTopics, lives_of, removed_between, tombstones_on
+from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
     BeforeFirst,
@@ -26,7 +26,7 @@ from mirrorlake.model.offset_map import (
     UnknownPartition,
     standing_at,
 )
-from mirrorlake.model.removed import why_left
+from mirrorlake.model.removed import ERASED, LEFT, why_left
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.offsets.around import to_run
 
@@ -190,6 +190,12 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     fallen = kept.fallen_sql() if isinstance(found, UnknownPartition) else None
     if fallen is not None and lake.ask(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
         return DeletedTopic(topic)
+    if not isinstance(found, Exact) and (
+        written := tombstones_on(lake, flow.target, at=(TopicPartition(topic, partition), offset))
+    ):
+        # An erasure wrote it: no upstream record stands there.
+        resume_at = found.resume_at if isinstance(found, InHole) else None
+        return InHole(resume_at, LEFT[ERASED], reason=written[-1].reason)
     return found
 
 

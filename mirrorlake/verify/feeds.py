@@ -53,12 +53,13 @@ class FetchedPart:
     """A partition that is fetched: its offsets, and what is known of it.
 
     `own` are the aliases in the last hop of records that count, None where all do (the target writes none itself);
-    `compacts` says that its log may be compacted.
+    `compacts` says that its log may be compacted; at `tombstones` stand what an erasure wrote.
     """
 
     span: OffsetSpan
     own: frozenset[str] | None = None
     compacts: bool = False
+    tombstones: Spans = field(default_factory=Spans)
 
 
 class Needs:
@@ -99,8 +100,20 @@ class Needs:
                 continue
             at = np.searchsorted(downstream, offsets, side="right") - 1
             held = (at >= 0) & (offsets < downstream[at] + lengths[at])
-            places = upstream[at] + offsets - downstream[at]
-            firsts, ends = (np.array(side) for side in zip(*gone, strict=True))
-            span = np.searchsorted(firsts, places, side="right") - 1
-            flags |= held & (span >= 0) & (places < ends[span])
+            flags |= held & within(gone, upstream[at] + offsets - downstream[at])
         return flags
+
+
+def within(spans: Spans, offsets: Offsets) -> Flags:
+    """Flag the offsets that lie in some ranges.
+
+    Example:
+        >>> within(Spans([(2, 4)]), np.array([1, 2, 4])).tolist()
+        [False, True, False]
+    """
+    if not spans:
+        return np.zeros(len(offsets), np.bool_)
+    firsts, ends = (np.array(side) for side in zip(*spans, strict=True))
+    at = np.searchsorted(firsts, offsets, side="right") - 1
+    flags: Flags = (at >= 0) & (offsets < ends[at])
+    return flags

@@ -21,13 +21,13 @@ from mirrorlake.model.loops.hops import HOP_KEY
 from mirrorlake.model.verify import MOST_DIFFERENCES
 from mirrorlake.verify.compacted import CompactedLog
 from mirrorlake.verify.content import Digest, Flags, Offsets, are_same, content_of, differing, values_of, without_kind
-from mirrorlake.verify.feeds import FetchedPart, Needs, RelayFeed, Way
+from mirrorlake.verify.feeds import FetchedPart, Needs, RelayFeed, Way, within
 from mirrorlake.verify.spans import EVER, Spans
 from mirrorlake.verify.windows import WayRecords, Window, chosen_rows, chosen_values, windows
 
 # What surrounds more differences than this in one source partition is left for the next verification.
 _MOST_DOUBTS = 64
-COMPACTED, REMOVED = "compacted", "removed"
+COMPACTED, REMOVED, TOMBSTONES = "compacted", "removed", "tombstones"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +281,9 @@ class Merge:
         removed = self._needs[target].removed(offsets[only])
         self.explained[target][REMOVED] += int(removed.sum())
         only = only[~removed]
+        written = within(self._fetched[target].tombstones, offsets[only])
+        self.explained[target][TOMBSTONES] += int(written.sum())
+        only = only[~written]
         own = self._fetched[target].own
         if own is not None and len(only):
             only = only[_by_flows(rows.column("headers").take(pa.array(only)), own)]

@@ -19,7 +19,7 @@ from mirrorlake.errors import ClusterError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.lake import RangeProof
 from mirrorlake.model.flow import TopicPartition
-from mirrorlake.model.remotes import known_id
+from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.model.verify import Difference
 from mirrorlake.verify.cut import RUN_COLUMNS
 from mirrorlake.verify.feeds import FetchedPart, Way
@@ -55,9 +55,10 @@ def against_target(
     places = due_places(side)
     ids = {name: known_id(state.topic_id) for name, state in states.items()}
     compacting = _compacting(admin, states)
+    written = _tombstones(side, ids)
     for chosen in passes(ranges_to_fetch(side, places, held, scope)):
         workers = capacity.workers(chosen.values())
-        units = _units(side, chosen, compacting, workers.together)
+        units = _units(side, chosen, compacting, written, workers.together)
         results = workers.compared(
             units, relay_of=lambda feed: side.relays[side.source(feed.key.flow)], admin=admin, tell=tell
         )
@@ -81,7 +82,11 @@ def _at_cut(side: TargetSide, proof: RangeProof, ends: Mapping[TopicPartition, i
 
 
 def _units(
-    side: TargetSide, chosen: Mapping[TopicPartition, OffsetSpan], compacting: frozenset[str], together: int
+    side: TargetSide,
+    chosen: Mapping[TopicPartition, OffsetSpan],
+    compacting: frozenset[str],
+    written: Mapping[TopicPartition, Spans],
+    together: int,
 ) -> list[Unit]:
     order = sorted(tp for tp, span in chosen.items() if span.first < span.end)
     rows = [
@@ -112,7 +117,12 @@ def _units(
                 options=side.options,
                 partitions=tuple(partitions),
                 fetched=tuple(
-                    FetchedPart(span=chosen[tp], own=own.get(tp.topic), compacts=tp.topic in compacting)
+                    FetchedPart(
+                        span=chosen[tp],
+                        own=own.get(tp.topic),
+                        compacts=tp.topic in compacting,
+                        tombstones=written.get(tp, Spans()),
+                    )
                     for tp in partitions
                 ),
                 feeds=tuple(_feed(side, key, feeds[key], partitions, chosen) for key in keys),
@@ -168,6 +178,16 @@ def _with_own_records(side: TargetSide) -> dict[str, frozenset[str]]:
         for topic, names in writers.items()
         if all(flows[name].adds_hops for name in names)
     }
+
+
+def _tombstones(side: TargetSide, ids: Mapping[str, str]) -> dict[TopicPartition, Spans]:
+    """Find where erasures wrote tombstones into the present remote topics."""
+    found: dict[TopicPartition, Spans] = {}
+    for one in side.tombstones:
+        if not is_other(one.topic_id, ids.get(one.partition.topic, "")):
+            spans = Spans((first, first + length) for first, length in one.ranges)
+            found[one.partition] = found.get(one.partition, Spans()) + spans
+    return found
 
 
 def _compacting(admin: ClusterAdmin, topics: Iterable[str]) -> frozenset[str]:

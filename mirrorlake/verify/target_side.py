@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from mirrorlake.lake import Tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.rules import View
 from mirrorlake.verify.cut import FixedCut
@@ -50,6 +51,7 @@ class TargetSide:
     chosen: frozenset[str]
     removed: Mapping[str, Mapping[SourcePartition, Spans]]
     source_ids: Mapping[str, Mapping[str, str]]
+    tombstones: Sequence[Tombstones] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def source(self, flow: str) -> str:

@@ -27,8 +27,10 @@ from mirrorlake.lake import (
     Lake,
     ProvenRange,
     RangeProof,
+    Tombstones,
     newest_topics,
     proven_ranges,
+    tombstones_on,
 )
 from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.gaps import certainty
@@ -135,6 +137,7 @@ class Verifier:
         self._recorded: dict[str, dict[str, KnownTopic]] = {}
         self._removed: dict[str, dict[SourcePartition, Spans]] = {}
         self._explained: dict[str, Mapping[str, Counter[tuple[str, str]]]] = {}
+        self._tombstones: dict[str, Sequence[Tombstones]] = {}
         self._done = 0
         self._whole = 0
         self._lock = threading.Lock()
@@ -150,6 +153,7 @@ class Verifier:
             self._recorded[alias] = newest_topics(self._lake, alias, "source")
             self._removed[alias] = removed_spans(self._lake, alias)
             self._explained[alias] = explained_of(self._lake, alias)
+        self._tombstones = {target: tombstones_on(self._lake, target) for target in self._cuts}
         ranges = {flow.name: proven_ranges(self._lake, flow) for flow in self._flows}
         pieces = self._pieces()
         stands = [self._stand(flow, ranges[flow.name], pieces[flow.target]) for flow in self._flows]
@@ -258,6 +262,7 @@ class Verifier:
             chosen=frozenset(stand.flow.name for stand in mine),
             removed=self._removed,
             source_ids={alias: self._ids(alias) for alias in self._recorded},
+            tombstones=self._tombstones[target],
             options=self._options(target),
         )
         sources = {flow.source for flow in self._cuts[target].flows.values()}
@@ -336,6 +341,10 @@ class Verifier:
         for topic, kinds in self._explained[stand.flow.source].items():
             if stand.flow.carries(topic):
                 counts += kinds
+        counts["target", "tombstone"] += sum(
+            one.records for one in self._tombstones[stand.flow.target] if one.flow == stand.flow.name
+        )
+        counts = +counts
         return tuple(
             Explained(where=where, kind=kind, offsets=offsets, certainty=certainty(kind))
             for (where, kind), offsets in sorted(counts.items())

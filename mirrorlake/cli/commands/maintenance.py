@@ -31,6 +31,13 @@ def erase(
     where: Annotated[
         str, typer.Option("--where", help="Records for which a predicate is true, as rules write it.")
     ] = "",
+    targets: Annotated[
+        str,
+        typer.Option(
+            "--targets",
+            help="What becomes of records that were sent: leave, tombstone (compacted topics), or rewrite-by-replay (says how).",
+        ),
+    ] = "leave",
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without it only look.")] = False,
 ) -> int:
     """Erase records from relay and quarantine for good, by key, header or predicate; exit 1 where some of them stay."""
@@ -40,6 +47,8 @@ def erase(
 
         raise UsageError("a header is given without a value", remedy="write --header NAME=VALUE")
     named = None if header is None else (name, value)
-    done = cli.mirror.erase(source, topic, reason=reason, key=key, header=named, where=where, apply=apply)
+    done = cli.mirror.erase(
+        source, topic, reason=reason, key=key, header=named, where=where, targets=targets, apply=apply
+    )
     cli.answer(done)
     return 0 if done.ok else 1

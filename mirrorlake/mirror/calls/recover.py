@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake import verify
 from mirrorlake.config import length_of
-from mirrorlake.maintenance import Erasure, Maintained, Selector
+from mirrorlake.maintenance import LEAVE, Erasure, Maintained, Selector
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.replay import Leave
 
@@ -234,13 +234,14 @@ class RecoverCalls(CoreCalls):
         key: bytes | str | None = None,
         header: tuple[str, bytes | str] | None = None,
         where: str = "",
+        targets: str = LEAVE,
         apply: bool = False,
     ) -> Erasure:
         """Erase records of a topic from the relay of a source and from `quarantine`, for good; without `apply` only look.
 
         They leave the lake's files and the disk, while the mirror runs. A flow that has not sent them never will; offsets
-        stay exact, and say `erased`. Clusters are not touched (law H): the result says what each target keeps, and for how
-        long. Killed and called again, it ends the same.
+        stay exact, and say `erased`. The source is not touched (law H), targets by choice only: the result says what each
+        keeps, and for how long. Killed and called again, it ends the same.
 
         Args:
             source: the alias of the source.
@@ -249,6 +250,8 @@ class RecoverCalls(CoreCalls):
             key: of the records with this key. Exactly one of `key`, `header` and `where` is given.
             header: of those with this header, name and value.
             where: of those for which a predicate is true, as the rules of a flow write it.
+            targets: what becomes of records that were sent: `leave`; `tombstone` writes one, on a compacted remote topic, for
+                each key whose newest record there was erased; `rewrite-by-replay` says how the topic is sent again.
             apply: do it.
 
         Raises:
@@ -269,4 +272,4 @@ class RecoverCalls(CoreCalls):
             header=None if header is None else (header[0], raw(header[1])),
             where=where,
         )
-        return self._services.upkeep.erase(source, topic, selector, reason=reason, apply=apply)
+        return self._services.upkeep.erase(source, topic, selector, reason=reason, targets=targets, apply=apply)

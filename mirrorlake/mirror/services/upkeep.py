@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 
 from mirrorlake.config.schema import FlowConfig
-from mirrorlake.errors import ClusterError, MirrorlakeError, SafetyError, StoreError
+from mirrorlake.errors import ClusterError, MirrorlakeError, SafetyError, StoreError, UsageError
+from mirrorlake.kafka import TombstoneWriter
 from mirrorlake.lake import AUDIT
 from mirrorlake.maintenance import (
+    CHOICES,
+    REWRITE,
+    TOMBSTONE,
+    ErasedTargets,
     Eraser,
     Erasure,
     Guard,
@@ -19,6 +25,7 @@ from mirrorlake.maintenance import (
     SentUpTo,
     TrimmedLedger,
     replaying,
+    transactional_id_of,
 )
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.model.flow import SourcePartition
@@ -61,10 +68,16 @@ class Upkeep:
         tables = upkeep.tables(standing, published=config.lake_clusters, plan=plan)
         return Maintained(planned=plan, tables=tuple(tables), ledgers=tuple(ledgers))
 
-    def erase(self, source: str, topic: str, selector: Selector, *, reason: str, apply: bool) -> Erasure:
+    def erase(self, source: str, topic: str, selector: Selector, *, reason: str, targets: str, apply: bool) -> Erasure:
         """Erase records, or say what would be (see `Mirror.erase`)."""
         connections = self._connections
         config = connections.config
+        if targets not in CHOICES:
+            raise UsageError(
+                f"targets is {targets}, which is none of {', '.join(CHOICES)}",
+                consequence="nothing was erased",
+                remedy="say what becomes of what was sent; see docs/erasure.md",
+            )
         if config.cluster(source).is_lake:
             raise SafetyError(
                 f"{source} is a lake cluster: its relay's history tells what was published, and is not rewritten",
@@ -75,13 +88,64 @@ class Upkeep:
         standing = [self._ledger(flow, plan=True)[0] for flow in config.flows if flow.source == source]
         eraser = Eraser(connections.lake, source, standing, on_target=self._kept_there, now=connections.now)
         if not apply:
-            return eraser.plan(topic, selector, reason)
+            return self._on_targets(eraser.plan(topic, selector, reason), eraser, selector, targets)
         connections.lake.create_side_table(AUDIT)
         done = eraser.erase(topic, selector, reason)
         after = {"records": done.records + done.finished, "by": done.by, "removal": done.removal}
         change = Change(where=source, kind="topic", name=topic, action="erase", after=after, reason=reason)
         connections.audit().record([change], command="erase")
-        return done
+        told = self._on_targets(done, eraser, selector, targets)
+        written = [
+            Change(where=one.target, kind="topic", name=one.topic, action="write_tombstones", after=one.tombstones)
+            for one in told.targets
+            if one.tombstones
+        ]
+        connections.audit().record(written, command="erase")
+        return told
+
+    def _on_targets(self, told: Erasure, eraser: Eraser, selector: Selector, choice: str) -> Erasure:
+        """Do on the targets what was chosen, or say what would be done."""
+        connections = self._connections
+        if choice == REWRITE:
+            return replace(told, choice=choice, commands=tuple(self._sending_again(told)))
+        if choice != TOMBSTONE:
+            return told
+        erased = eraser.meant(told.topic, selector, planned=told.planned)
+        found = ErasedTargets(
+            connections.lake,
+            connections,
+            writer_of=lambda flow: TombstoneWriter(
+                flow.target,
+                producer=connections.producer_options(flow),
+                reader=connections.reader_options(flow.target),
+                transactional_id=transactional_id_of(flow),
+            ),
+            keys_held=lambda keys: eraser.keys_held(told.topic, keys, but=selector),
+            now=connections.now,
+        )
+        flow_of = connections.config.flow
+        targets = tuple(
+            found.on(one, flow_of(one.flow), told.topic, erased, apply=not told.planned) for one in told.targets
+        )
+        return replace(told, choice=choice, targets=targets)
+
+    def _sending_again(self, told: Erasure) -> Iterator[str]:
+        """Say how each remote topic is sent again, without what is erased."""
+        for target, remote in sorted({(one.target, one.topic) for one in told.targets}):
+            servers = self._connections.reader_options(target).get("bootstrap.servers", target)
+            yield f"once the records are erased, and nobody consumes {remote}, delete it on {target} and send it again:"
+            yield f"  kafka-topics.sh --bootstrap-server {servers} --delete --topic {remote}"
+            flows = [
+                flow.name
+                for flow in self._connections.config.flows
+                if flow.target == target and flow.carries(told.topic) and flow.remote_topic(told.topic) == remote
+            ]
+            yield from (
+                f"  mirrorlake republish --flow '{name}' --topic {remote} --send-again --choose   "
+                "# where no mirror runs: --once in the place of --choose"
+                for name in flows
+            )
+            yield from (f"  mirrorlake verify --flow '{name}'" for name in flows)
 
     def _kept_there(self, standing: SentUpTo, topic: str) -> str:
         """Say how long a target keeps what was sent to it."""

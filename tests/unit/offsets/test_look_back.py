@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import OFFSET_MAP, RELAY, SIDE_TABLES
+from mirrorlake.lake.schema import OFFSET_MAP, RELAY, SIDE_TABLES, TOMBSTONES
+from mirrorlake.lake.tombstones import tombstones_on, write_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import Run, standing_at
+from mirrorlake.model.offset_map import InHole, Run, Translation, UnknownPartition, standing_at
 from mirrorlake.offsets.translate import _NEAR, translate_back
 
 FLOW = FlowConfig.model_validate({"source": "east", "target": "central", "topics": "t"})
@@ -62,3 +66,26 @@ def test_law_b_a_look_back_says_what_all_runs_say(tmp_path: Path) -> None:
         found = translate_back(lake, FLOW, topic="east.t", partition=0, offset=offset)
         assert found == standing_at(runs, offset), offset
     assert translate_back(lake, FLOW, topic="east.u", partition=0, offset=1) == standing_at([], 1)
+
+
+@pytest.mark.law("E")
+def test_law_e_a_tombstone_of_an_erasure_answers_erased_with_the_reason(tmp_path: Path) -> None:
+    lake = Lake(no_session, LakeConfig(root=str(tmp_path)))
+    lake._folder.create(lake.relay_location("east"), RELAY)
+    for table in SIDE_TABLES:
+        if table is not TOMBSTONES:
+            lake._folder.create(lake.meta_location(table), table)
+    place = TopicPartition("east.t", 0)
+
+    def asked(offset: int, partition: int = 0) -> Translation:
+        return translate_back(lake, FLOW, topic="east.t", partition=partition, offset=offset)
+
+    assert asked(7) == UnknownPartition(), "a lake of an older release has no such table"
+    at = datetime(2026, 11, 22, tzinfo=timezone.utc)
+    write_tombstones(
+        lake, "central", {place: [5, 7, 8]}, removal="r", flow=FLOW.name, reason="request 4711", ids={}, at=at
+    )
+    assert asked(7) == InHole(None, "erased", "request 4711")
+    assert "erased: request 4711" in str(asked(7))
+    assert [asked(6), asked(7, partition=1)] == [UnknownPartition()] * 2
+    assert sum(one.records for one in tombstones_on(lake, "central")) == 3

@@ -64,7 +64,7 @@ class World:
     fetched_sizes: list[int]
     where: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
-    def merge(self, *, removed: Spans | None = None) -> Merge:
+    def merge(self, *, removed: Spans | None = None, tombstones: Spans | None = None) -> Merge:
         feeds = [
             RelayFeed(
                 source=SourcePartition("t", 1, number),
@@ -75,7 +75,8 @@ class World:
             )
             for number, (rows, places) in enumerate(zip(self.relay, self.places, strict=True))
         ]
-        merge = Merge(feeds, [FetchedPart(span=OffsetSpan(0, end)) for end in self.ends], fed_is_source=True)
+        parts = [FetchedPart(span=OffsetSpan(0, end), tombstones=tombstones or Spans()) for end in self.ends]
+        merge = Merge(feeds, parts, fed_is_source=True)
         streams = [list(chunks(rows, self.fetched_sizes)) for rows in self.target]
         while any(streams):
             for number, parts in enumerate(streams):
@@ -268,3 +269,18 @@ def test_law_c_the_digest_tells_null_from_empty_and_one_place_from_another() -> 
     ]
     assert len({text(plain), *map(text, others)}) == len(others) + 1
     assert text((0, 5, b"a", b"bc", None)) != text((0, 5, b"ab", b"c", None))
+
+
+@pytest.mark.law("E")
+def test_law_e_tombstones_of_an_erasure_are_explained_and_others_are_extra() -> None:
+    rows: list[Row] = [(0, 5, b"a", b"1", None), (1, 5, b"b", b"1", None)]
+    log = [rows[0], (1, 6, b"x", None, None), (2, *rows[1][1:]), (3, 6, b"y", None, None)]
+    places = Places(
+        upstream=np.array([0, 1]), downstream=np.array([0, 2]), lengths=np.array([1, 1]), labels=np.array([0, 0])
+    )
+    world = World([rows], [log], [places], [4], [9], [1])
+    merge = world.merge(tombstones=Spans([(3, 4)]))
+    assert [(found.offset, found.fed) for found in merge.found] == [(1, None)]
+    assert merge.explained[0]["tombstones"] == 1
+    merge = world.merge(tombstones=Spans([(1, 2), (3, 4)]))
+    assert (merge.found, merge.doubts[0].offsets, merge.matched) == ([], set(), [2])

@@ -1,0 +1,105 @@
+"""The table `tombstones`: records of remote topics that an erasure wrote there, and that no flow sent (law E)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.lake.lake import Lake
+from mirrorlake.lake.schema import TOMBSTONES
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.withheld import ranges_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstones:
+    """Tombstones of one erasure in one target partition.
+
+    Attributes:
+        removal: the id of the erasure.
+        flow: the flow that had brought the erased records there.
+        partition: the target partition.
+        topic_id: Kafka's id of the remote topic then.
+        ranges: their downstream offsets as pairs `(first, length)`, ascending.
+        reason: what the person said.
+    """
+
+    removal: str
+    flow: str
+    partition: TopicPartition
+    topic_id: str
+    ranges: tuple[tuple[int, int], ...]
+    reason: str = ""
+
+    @property
+    def records(self) -> int:
+        """How many there are."""
+        return sum(length for _, length in self.ranges)
+
+    def holds(self, offset: int) -> bool:
+        """Tell whether a downstream offset is one of theirs."""
+        return any(first <= offset < first + length for first, length in self.ranges)
+
+
+def write_tombstones(
+    lake: Lake,
+    target: str,
+    offsets: Mapping[TopicPartition, Sequence[int]],
+    *,
+    removal: str,
+    flow: str,
+    reason: str,
+    ids: Mapping[str, str],
+    at: datetime,
+) -> None:
+    """Write down where tombstones stand, before their transaction is committed; the table is made where it lacks."""
+    lake.create_side_table(TOMBSTONES)
+    rows = []
+    for tp, several in sorted(offsets.items()):
+        ranges = ranges_of(sorted(several))
+        rows.append(
+            {
+                "removal": removal,
+                "flow": flow,
+                "target": target,
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "first_offset": min(several),
+                "last_offset": max(several),
+                "ranges": [{"first": first, "length": length} for first, length in ranges],
+                "record_count": len(several),
+                "reason": reason,
+                "sent_at": at,
+                "target_topic_id": ids.get(tp.topic),
+            }
+        )
+    lake.append_rows(TOMBSTONES, rows)
+
+
+def tombstones_on(lake: Lake, target: str, *, at: tuple[TopicPartition, int] | None = None) -> list[Tombstones]:
+    """List the tombstones on a target, of one place only with `at`; a lake of an older release has none.
+
+    Example:
+        >>> sum(one.records for one in tombstones_on(lake, "central"))  # doctest: +SKIP
+        3
+    """
+    text = "SELECT * FROM {tombstones} WHERE target = :target"
+    if at is None:
+        return [_of(row) for row in lake.ask(text, target=target, missing_ok=True)]
+    tp, offset = at
+    here = " AND topic = :topic AND partition = :partition AND first_offset <= :offset AND last_offset >= :offset"
+    rows = lake.ask(text + here, target=target, topic=tp.topic, partition=tp.partition, offset=offset, missing_ok=True)
+    return [one for one in map(_of, rows) if one.holds(offset)]
+
+
+def _of(row: Any) -> Tombstones:
+    return Tombstones(
+        removal=row.removal,
+        flow=row.flow,
+        partition=TopicPartition(row.topic, row.partition),
+        topic_id=row.target_topic_id or "",
+        ranges=tuple((int(part["first"]), int(part["length"])) for part in row.ranges or ()),
+        reason=row.reason or "",
+    )
