@@ -72,7 +72,8 @@ class Hands(Protocol):
 class Desk:
     """What an operation on one flow works with; `seam` and `wait` are for tests.
 
-    `lost` says why the flow's source is taken for lost, in a rehearsal; empty where it is asked.
+    `lost` says why the flow's source is taken for lost, in a rehearsal; empty where it is asked. `made` names the flow that was
+    made for this command alone; empty where the settings have all that it needs.
     """
 
     flow: FlowConfig
@@ -84,6 +85,7 @@ class Desk:
     now: Callable[[], datetime]
     reader: Callable[[str], RecordReader]
     lost: str = ""
+    made: str = ""
     seam: Seam = lambda _, __: None
     wait: Callable[[float], None] = time.sleep
 

@@ -51,6 +51,7 @@ class Failback:
         tail: what becomes of records that never arrived; without a choice, a failback that finds some stops there.
         groups: only these consumer groups.
         unproven: place groups without any verification.
+        leave: topics on the target whose records written since stay there.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class Failback:
         tail: TailChoice | None,
         groups: Collection[str] | None,
         unproven: bool,
+        leave: Collection[str] = (),
     ) -> None:
         self._desk = desk
         self._flow = desk.flow
         self._choice = tail
         self._tail = DivergentTail(desk, tail)
-        self._home = WayHome(desk)
+        self._home = WayHome(desk, leave)
+        self._leave = sorted(leave)
         self._only = groups
         self._unproven = unproven
 
@@ -90,7 +93,7 @@ class Failback:
         if refusals:
             raise not_failed_back(flow, refusals)
         if operation is None:
-            operation = desk.journal.begin(FAILBACK, before={"failover": over.id, "tail": self._choice})
+            operation = desk.journal.begin(FAILBACK, before=self._asked(over))
             desk.seam("begin", "written")
         for step, carry_out in self._steps().items():
             if operation.step(step) is None:
@@ -98,6 +101,16 @@ class Failback:
         report = self._report(operation, over)
         desk.write(operation, DONE, after=document(replace(report, records=())))
         return report
+
+    def _asked(self, over: Operation) -> dict[str, Any]:
+        """Write down what was asked for, and the flow that was made for it."""
+        made = self._home.made
+        return {
+            "failover": over.id,
+            "tail": self._choice,
+            "leave": self._leave,
+            "made": None if made is None else made.name,
+        }
 
     def _steps(self) -> Mapping[str, Callable[[Operation, Operation], Operation]]:
         return {
@@ -234,6 +247,7 @@ class Failback:
             tail=tail,
             records=records,
             choice=self._choice,
+            made=self._home.made.name if self._home.made is not None else "",
             groups=tuple(_home(GroupPlaced.of(one), flow) for one in plan),
             steps=_steps_of(operation),
         )
@@ -259,6 +273,7 @@ class Failback:
             records=kept_tail(self._desk.lake, over.id),
             choice=after(SETTLE)["choice"],
             back=after(BACK),
+            made=self._home.made.name if self._home.made is not None else "",
             proof=msgspec.convert(after(PROVE), ProofTaken),
             groups=msgspec.convert(after(GROUPS), tuple[GroupPlaced, ...]),
             unfenced=tuple(after(UNFENCE)),

@@ -28,7 +28,8 @@ class FailbackReport(JsonShown):
     """What a failback did (`done`) or would do (`planned`).
 
     `tail` are the records of the source that never arrived on the target, by partition; `records` the first of them. `back` is
-    how many records were sent to the source, by flow.
+    how many records were sent to the source, by flow. `made` names the flow that is made for it, where the settings have none that
+    takes home what applications wrote on the target.
     """
 
     flow: str
@@ -46,6 +47,7 @@ class FailbackReport(JsonShown):
     records: tuple[TailRecord, ...] = ()
     choice: TailChoice | None = None
     back: Mapping[str, int] = field(default_factory=dict)
+    made: str = ""
     proof: ProofTaken | None = None
     groups: tuple[GroupPlaced, ...] = ()
     unfenced: tuple[str, ...] = ()
@@ -73,6 +75,11 @@ class FailbackReport(JsonShown):
                 _tail_table(self.tail),
                 records_table(f"the first {len(self.records)} of them", self.records),
             ]
+        if self.made:
+            would = "would go home" if self.state == "planned" else "went home"
+            parts.append(
+                f"what was written on {self.target} since {would} by {self.made}, a flow made for this failback alone"
+            )
         parts += [f"{name}: {plural(count, 'record')} went back" for name, count in self.back.items()]
         parts += [str(self.proof)] if self.proof is not None else []
         parts += [groups_table(self.groups)] if self.groups else []

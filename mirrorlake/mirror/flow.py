@@ -232,18 +232,21 @@ class FlowHandle(Shown):
         *,
         tail: str | None = None,
         groups: Sequence[str] | None = None,
+        leave: Sequence[str] = (),
         dry_run: bool = False,
         unproven: bool = False,
     ) -> FailbackReport:
         """Fail this flow back: bring newer records home, return the groups, and run the flow again.
 
-        Records of the source that never arrived on the target are kept in the table `divergent`. Law H: the source's groups are
+        Records of the source that never arrived on the target are kept in the table `divergent`. What applications wrote on the
+        target since goes home by a flow of the settings, or by one that is made for this call. Law H: the source's groups are
         set, and a fence of the failover is taken down. Law F: killed, the next call goes on with the first step that is not done.
 
         Args:
             tail: what becomes of records that never arrived: `restore` sends them to the target, `keep` leaves them on the
                 source alone, `drop` does, too, and groups go on after them. Without a choice, a failback that finds some stops.
             groups: only these consumer groups.
+            leave: topics on the target whose records written since the failover stay there.
             dry_run: only say what would be done, and what forbids it.
             unproven: place groups without any verification.
 
@@ -256,7 +259,9 @@ class FlowHandle(Shown):
             >>> mirror["east->central"].failback(tail="restore").tail_records  # doctest: +SKIP
             7
         """
-        return self._services.recovery.failback(self.name, tail=tail, groups=groups, dry_run=dry_run, unproven=unproven)
+        return self._services.recovery.failback(
+            self.name, tail=tail, groups=groups, leave=leave, dry_run=dry_run, unproven=unproven
+        )
 
     def cutover(self, *, commit: bool = False, back: bool = False) -> CutoverReport:
         """Go on with the cutover of this flow: a checklist that each call looks at, does what it can of, and returns.

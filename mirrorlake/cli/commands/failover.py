@@ -59,9 +59,13 @@ def failback(
     group: Groups = None,
     dry_run: DryRun = False,
     unproven: Unproven = False,
+    leave: Annotated[
+        list[str] | None,
+        typer.Option("--leave", help="A topic on the target whose records written since the failover stay there."),
+    ] = None,
 ) -> int:
     """Fail a flow back: bring newer records home, return the groups, and run the flow again; killed, it goes on."""
-    done = cli.mirror.failback(flow, tail=tail, groups=group, dry_run=dry_run, unproven=unproven)
+    done = cli.mirror.failback(flow, tail=tail, groups=group, leave=leave or (), dry_run=dry_run, unproven=unproven)
     cli.answer(done)
     return 3 if done.refusals else 0
 

@@ -273,6 +273,23 @@ class MirrorConfig(Settings):
         """Bind a flow to the denials of this file, although it need not be in it, for a replay or a drill."""
         return flow.bound_to(self.never_leave(flow.source), adds_hops=flow.adds_hops)
 
+    def with_flow(self, flow: FlowConfig) -> MirrorConfig | None:
+        """Make the same settings with one flow more, for the time of one command.
+
+        None where the file could not hold it, or where its other flows would have to do otherwise beside it: whoever runs them
+        knows nothing of it.
+        """
+        flows = (*self.flows, flow)
+        tracing = {each.name for each in self.flows if each.adds_hops}
+        placed = list(enumerate(bound_flows(flows, self.clusters, tracing=tracing)))
+        survey, faults = check_routes(placed)
+        is_known = any(each.name == flow.name for each in self.flows)
+        if is_known or faults or check_denied(placed) or set(survey.provenance) != tracing:
+            return None
+        made = self.model_copy(update={"flows": tuple(each for _, each in placed)})
+        made.read_from(self._path, self._text)
+        return made
+
     def never_leave(self, alias: str) -> TopicPattern:
         """Return the topics that may not leave a cluster, those among them that came from a cluster that denies them."""
         return never_leave(alias, self.clusters, self.flows)

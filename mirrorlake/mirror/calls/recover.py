@@ -44,11 +44,12 @@ class RecoverCalls(CoreCalls):
         *,
         tail: str | None = None,
         groups: Sequence[str] | None = None,
+        leave: Sequence[str] = (),
         dry_run: bool = False,
         unproven: bool = False,
     ) -> FailbackReport:
         """Fail a flow back (see `FlowHandle.failback`)."""
-        return self[flow].failback(tail=tail, groups=groups, dry_run=dry_run, unproven=unproven)
+        return self[flow].failback(tail=tail, groups=groups, leave=leave, dry_run=dry_run, unproven=unproven)
 
     def cutover(self, flow: str, *, commit: bool = False, back: bool = False) -> CutoverReport:
         """Go on with the cutover of a flow (see `FlowHandle.cutover`)."""

@@ -73,6 +73,10 @@ class Connections:
                 self._groups.pop(alias, None)
         self._mm2_writers.clear()
 
+    def beside(self, config: MirrorConfig) -> Connections:
+        """Make connections with other settings of the same lake, for one command; these stay as they are."""
+        return Connections(config, spark=self.standing_session(), now=self.now, display=self._display)
+
     def chosen(self, flow: str | None) -> tuple[FlowConfig, ...]:
         """Return all flows, or the named one.
 

@@ -54,11 +54,11 @@ class Recovery:
         options = FailoverOptions(
             groups=tuple(groups) if groups else None, unproven=unproven, fence=fence, reports=report
         )
-        return failover.Failover(self._desk(flow, seam), options).run(dry_run=dry_run)
+        return failover.Failover(self.desk(flow, seam), options).run(dry_run=dry_run)
 
     def rehearse(self, flow: str, options: FailoverOptions, *, silent: str) -> FailoverReport:
         """Fail a flow over as if its source were lost; `silent` says so in the report."""
-        return failover.Failover(replace(self._desk(flow, None), lost=silent), options).run()
+        return failover.Failover(replace(self.desk(flow, None), lost=silent), options).run()
 
     def failback(
         self,
@@ -66,6 +66,7 @@ class Recovery:
         *,
         tail: str | None = None,
         groups: Sequence[str] | None = None,
+        leave: Sequence[str] = (),
         dry_run: bool = False,
         unproven: bool = False,
         seam: Seam | None = None,
@@ -79,8 +80,25 @@ class Recovery:
                 remedy=f"name one of: {', '.join(failover.TAIL_CHOICES)}",
             )
         only = tuple(groups) if groups else None
-        work = failover.Failback(self._desk(flow, seam), tail=choice, groups=only, unproven=unproven)
+        hands, made = self._with_way_home(flow)
+        desk = replace(hands.desk(flow, seam), made=made)
+        work = failover.Failback(desk, tail=choice, groups=only, unproven=unproven, leave=leave)
         return work.run(dry_run=dry_run)
+
+    def _with_way_home(self, flow: str) -> tuple[Recovery, str]:
+        """Work with settings in which a flow leads home; these themselves where they have one, or where none can be made."""
+        connections = self._connections
+        config, settings = connections.config, connections.config.flow(flow)
+        made = failover.made_way_home(settings)
+        has_one = any(each.source == settings.target for each in config.flows_to(settings.source))
+        if made is None or has_one or config.cluster(settings.source).is_lake:
+            return self, ""
+        if (found := config.with_flow(made)) is None:
+            return self, ""
+        beside = connections.beside(found)
+        streams = Streams(beside)
+        checks = Checks(beside, streams)
+        return Recovery(beside, streams, checks, Changes(beside, streams)), made.name
 
     def cutover(
         self, flow: str, *, commit: bool = False, back: bool = False, seam: Seam | None = None
@@ -88,10 +106,11 @@ class Recovery:
         """Go on with the cutover of a flow (see `FlowHandle.cutover`); `seam` hears of each step, for tests."""
         if commit and back:
             raise UsageError("commit and back exclude each other", remedy="name one of them")
-        work = failover.Cutover(self._desk(flow, seam), plan=partial(self._changes.plan, flow))
+        work = failover.Cutover(self.desk(flow, seam), plan=partial(self._changes.plan, flow))
         return work.back() if back else work.run(commit=commit)
 
-    def _desk(self, flow: str, seam: Seam | None) -> Desk:
+    def desk(self, flow: str, seam: Seam | None) -> Desk:
+        """Put together what a command on a flow works with."""
         connections, settings = self._connections, self._connections.config.flow(flow)
         connections.create_tables()
         desk = Desk(
