@@ -23,8 +23,8 @@ from mirrorlake.kafka.record_reader import RecordReader as RecordReader
 from mirrorlake.kafka.remotes import describe_surely as describe_surely
 from mirrorlake.kafka.remotes import lost as lost
 from mirrorlake.kafka.remotes import require_same as require_same
-from mirrorlake.kafka.topic_looks import PartitionState as PartitionState
-from mirrorlake.kafka.topic_looks import TopicSetting as TopicSetting
 from mirrorlake.kafka.tombstones import ERASED_KEY as ERASED_KEY
 from mirrorlake.kafka.tombstones import ErasedOnTarget as ErasedOnTarget
 from mirrorlake.kafka.tombstones import TombstoneWriter as TombstoneWriter
+from mirrorlake.kafka.topic_looks import PartitionState as PartitionState
+from mirrorlake.kafka.topic_looks import TopicSetting as TopicSetting
