@@ -23,8 +23,10 @@ from mirrorlake.errors import GroupActive
 from mirrorlake.groups.committed import committed_positions
 from mirrorlake.groups.own_commits import read_own_commits
 from mirrorlake.groups.records import GroupRecords
+from mirrorlake.groups.standing import group_standing
 from mirrorlake.kafka import Committed, Groups, Mm2Writer, tell_checkpoints
 from mirrorlake.lake import Lake
+from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume, decide, stays
 from mirrorlake.offsets import Clusters, Positions, PositionsByFlow, related_flows, resume_readers
 
@@ -138,10 +140,18 @@ class GroupSync:
         """Return the plan of this moment; changes nothing."""
         return self._plan(self._look())
 
-    def apply(self) -> GroupPlan:
-        """Carry out the plan of this moment and record it."""
+    def standing(self) -> GroupStanding:
+        """Return how the groups stand on both clusters, beside the plan of this moment; changes nothing."""
+        positions = self._look()
+        return group_standing(self._flow, self._plan(positions), positions.get(self._flow.name, {}), self._clusters)
+
+    def apply(self, shown: GroupPlan | None = None) -> GroupPlan:
+        """Carry out the plan of this moment and record it; of a plan that was `shown`, what this moment still allows.
+
+        Law G (shown first): of a plan that was shown nothing else is set, and no position but those that it shows.
+        """
         at = self._now()
-        return self._carry_out(self._look(), at)
+        return self._carry_out(self._look(), at, shown)
 
     def once(self) -> None:
         """Do one pass, unless every group stood exactly where it should and none has committed since."""
@@ -173,10 +183,12 @@ class GroupSync:
             return GroupPlan(self._flow.name, ())
         return plan_groups(self._lake, self._flow, positions, self._clusters, now=self._now(), recorded=self._recorded)
 
-    def _carry_out(self, positions: PositionsByFlow, at: datetime) -> GroupPlan:
+    def _carry_out(self, positions: PositionsByFlow, at: datetime, shown: GroupPlan | None = None) -> GroupPlan:
         plan = self._plan(positions)
         if not self._has_groups:
             return plan
+        if shown is not None:
+            plan = plan.as_shown(shown)
         self._records.about_to_set(plan)
         done = apply_groups(plan, target=self._clusters.groups(self._flow.target))
         flows = (

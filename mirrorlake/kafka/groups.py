@@ -19,6 +19,7 @@ from mirrorlake.errors import GroupActive
 from mirrorlake.kafka.admin import TIMEOUT_S
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.group_standing import GroupMember
 
 _IDLE = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
 # What a coordinator says while it moves or loads; it is right again within seconds.
@@ -64,6 +65,35 @@ class Groups:
             if found.errors:
                 raise found.errors[0]
         return {group.group_id: group.state.name.lower() for group in found.valid}
+
+    def describe(self, groups: Iterable[str]) -> dict[str, tuple[str, tuple[GroupMember, ...]]]:
+        """Return state and members of those of the groups that the cluster has, whatever their protocol.
+
+        Of one that is not a consumer group, such as Connect's workers, members are not told.
+        """
+        known = self.states()
+        names = sorted(known.keys() & set(groups))
+        if not names:
+            return {}
+        with self._errors.during("describe consumer groups", Need("DESCRIBE", "GROUP", "*")):
+            futures = self._client.describe_consumer_groups(names, request_timeout=TIMEOUT_S)
+        found: dict[str, tuple[str, tuple[GroupMember, ...]]] = {}
+        for name, future in futures.items():
+            try:
+                described = future.result()
+            except KafkaException:
+                found[name] = known[name], ()
+                continue
+            members = tuple(
+                GroupMember(
+                    client_id=one.client_id or "",
+                    host=one.host or "",
+                    partitions=len(one.assignment.topic_partitions) if one.assignment else 0,
+                )
+                for one in described.members
+            )
+            found[name] = described.state.name.lower(), members
+        return found
 
     def active(self) -> set[str]:
         """Return the groups that have members, or may have: an unknown state counts as active."""

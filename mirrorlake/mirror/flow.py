@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from mirrorlake import mm2, republish, topics
 from mirrorlake.config import flow_sheet
 from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import UsageError
 from mirrorlake.lag import FlowStatus, Lag, Report
 from mirrorlake.mirror.composition import Services
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.mirror.results import Ran, Republishing
 from mirrorlake.model.control import Pause
+from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.plan import Plan
 from mirrorlake.model.remotes import HeldTopic
@@ -171,25 +173,62 @@ class FlowHandle(Shown):
 
     # -- consumer groups ------------------------------------------------------------------------------------------
 
-    def groups(self, *, recorded: bool = False) -> GroupPlan:
+    def groups(self, *, recorded: bool = False, groups: Sequence[str] | None = None) -> GroupPlan:
         """Plan where each consumer group goes on at the target, and what is held back and why.
 
         Nobody consumes from a lake cluster: the plan of a flow from one is empty.
 
         Args:
             recorded: take the groups' positions from the lake, where the source is lost.
-        """
-        return self._services.streams.group_sync(self.config, recorded=recorded).plan()
+            groups: only these groups; None for all of the flow.
 
-    def apply_groups(self, *, recorded: bool = False) -> GroupPlan:
+        Raises:
+            UsageError: one of `groups` has no position on the flow's topics.
+        """
+        return _named(self._services.streams.group_sync(self.config, recorded=recorded, only=groups).plan(), groups)
+
+    def apply_groups(
+        self, *, recorded: bool = False, groups: Sequence[str] | None = None, plan: GroupPlan | None = None
+    ) -> GroupPlan:
         """Set the positions of groups that are inactive on the target, by the plan of this moment, and return the plan.
 
         Positions and checkpoints are written to the lake.
 
         Args:
             recorded: take the groups' positions from the lake, where the source is lost.
+            groups: only these groups; None for all of the flow.
+            plan: a plan that was shown: exactly its moves are made, but for those that the present does not allow any more,
+                which come back held, with the reason (laws A and G).
+
+        Raises:
+            UsageError: one of `groups` has no position on the flow's topics, or the plan is another flow's.
+
+        Example:
+            >>> plan = mirror["east->central"].groups(groups=["billing"])  # doctest: +SKIP
+            >>> mirror["east->central"].apply_groups(plan=plan)  # doctest: +SKIP
         """
-        return self._services.streams.group_sync(self.config, recorded=recorded).apply()
+        if plan is not None and plan.flow != self.name:
+            raise UsageError(
+                f"the plan is of {plan.flow}, not of {self.name}", remedy=f"plan the groups of {self.name}"
+            )
+        if plan is not None:
+            shown = plan if groups is None else _named(plan.only(groups), groups)
+            sync = self._services.streams.group_sync(self.config, recorded=recorded, only=shown.groups)
+            return sync.apply(shown)
+        # A name that is not there is told before anything is set.
+        chosen = None if groups is None else self.groups(recorded=recorded, groups=groups)
+        return self._services.streams.group_sync(self.config, recorded=recorded, only=groups).apply(chosen)
+
+    def group_standing(self) -> GroupStanding:
+        """Show members, state and lag of each group on both clusters, beside where it would go on (see `groups`).
+
+        Raises:
+            ClusterError: a cluster does not answer, or does not allow the look.
+
+        Example:
+            >>> mirror["east->central"].group_standing()  # doctest: +SKIP
+        """
+        return self._services.streams.group_sync(self.config).standing()
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
@@ -338,3 +377,14 @@ class FlowHandle(Shown):
     def runs(self, *, kind: str | None = None, newest: int = 100) -> pd.DataFrame:
         """Return this flow's logged runs, newest first (see `Mirror.runs`)."""
         return self._services.checks.runs(kind=kind, flow=self.name, newest=newest)
+
+
+def _named(plan: GroupPlan, groups: Sequence[str] | None) -> GroupPlan:
+    unknown = sorted(set(groups or ()) - set(plan.groups))
+    if unknown:
+        raise UsageError(
+            f"no group {', '.join(unknown)} has a position on the topics of {plan.flow}",
+            consequence="nothing was changed",
+            remedy=f"mirrorlake groups --flow '{plan.flow}' lists those that have one",
+        )
+    return plan

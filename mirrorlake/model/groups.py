@@ -5,7 +5,7 @@ Law A (never ahead): the position on the target never skips a record that the gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -233,6 +233,36 @@ class GroupPlan(Shown):
     def held(self) -> tuple[GroupPosition, ...]:
         """What is held back, with its reason."""
         return tuple(position for position in self.positions if position.action == "hold")
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that have a position, by name."""
+        return tuple(sorted({position.group for position in self.positions}))
+
+    def only(self, groups: Collection[str]) -> GroupPlan:
+        """Return the plan of some of the groups."""
+        return GroupPlan(self.flow, tuple(position for position in self.positions if position.group in groups))
+
+    def as_shown(self, shown: GroupPlan) -> GroupPlan:
+        """Return the moves of an earlier plan that this one, of the present, still allows; others are held back, with the reason.
+
+        A group that reads on meanwhile goes where it was shown to go, which is before where this plan would put it (law A).
+        """
+        present = {(one.group, one.resume.target): one for one in self.positions}
+
+        def judged(one: GroupPosition) -> GroupPosition:
+            now = present.get((one.group, one.resume.target))
+            if one.action != "move" or one.resume.downstream_offset is None:
+                return one
+            if now is None:
+                return replace(one, action="hold", reason="its position on the source is gone since the plan was shown")
+            if now.action == "hold":
+                return replace(one, action="hold", reason=now.reason)
+            if now.resume.downstream_offset is None or now.resume.downstream_offset < one.resume.downstream_offset:
+                return replace(one, action="hold", reason="it went back on the source since the plan was shown")
+            return one
+
+        return GroupPlan(self.flow, tuple(map(judged, shown.positions)))
 
     def translated(self) -> list[GroupPosition]:
         """List the positions that could be translated, moved or not."""

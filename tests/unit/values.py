@@ -29,6 +29,7 @@ from mirrorlake.mm2.takeover import PartitionTakeover, TakeoverPlan
 from mirrorlake.model.acls import Acl
 from mirrorlake.model.control import Pause, Subject
 from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupMember, GroupStanding, StandingGroup, StandingPart
 from mirrorlake.model.groups import GroupPlan, GroupPosition, Resume
 from mirrorlake.model.history import GroupPlace, HistoryChange, HistoryChanges, HistoryState, Seen
 from mirrorlake.model.offset_map import (
@@ -132,6 +133,14 @@ def group_position(group: str, action: Any = "move", metadata: str = "", reason:
     return GroupPosition(
         group=group, resume=resume, metadata=metadata, target_offset=None, action=action, reason=reason
     )
+
+
+def group_standing(text: str) -> GroupStanding:
+    """Return a group with a member on one side."""
+    there = GroupAt(state="stable", members=(GroupMember(client_id=text, host=text, partitions=1),), lag=5)
+    parts = (StandingPart(position=group_position(text, reason=text), source_lag=5, target_lag=None),)
+    group = StandingGroup(group=text, source=there, target=GroupAt(state=ABSENT), parts=parts)
+    return GroupStanding(flow=text, source=text, target=text, groups=(group,))
 
 
 def page(text: str) -> Page:
@@ -345,6 +354,7 @@ def every(text: str) -> list[Shown]:
         page(text),
         passport(text),
         SideBySide(flow=text, source=page(text), notes=(text,)),
+        group_standing(text),
         FlowPreview(flow=text, topics=(TopicPreview(topic=text, verdict="mirrored", remote=text),), others=3),
         Tried(alias=text, ok=False, problem=text, remedy=text),
         lag_verdict(text),

@@ -94,10 +94,24 @@ def groups(
         bool, typer.Option("--recorded", help="Take positions from the lake: the source is lost.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 1 when a group is to be moved or is held back.")] = False,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Only this group; several times for several.")
+    ] = None,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show members, state and lag on both clusters instead.")
+    ] = False,
 ) -> int:
     """Show where each consumer group would go on at the target and why some are held back; with --apply, move them."""
     mirror = cli.mirror
-    plan = mirror.apply_groups(flow, recorded=recorded) if apply else mirror.plan_groups(flow, recorded=recorded)
+    if members:
+        if apply or recorded or check or group:
+            raise UsageError(
+                "--members only looks, at all groups", remedy=f"mirrorlake groups --flow '{flow}' --members"
+            )
+        cli.answer(mirror.group_standing(flow))
+        return 0
+    call = mirror.apply_groups if apply else mirror.plan_groups
+    plan = call(flow, recorded=recorded, groups=group)
     cli.document({"flow": flow, "applied": apply, "groups": [_group(position) for position in plan]})
     if mirror.config.flow(flow).source in mirror.config.lake_clusters:
         cli.say(f"{flow}: nobody consumes from a lake cluster, so there are no groups to carry over")

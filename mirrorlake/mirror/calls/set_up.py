@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mirrorlake import offsets
 from mirrorlake.config import edit
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.model.control import Pause
+from mirrorlake.model.group_standing import GroupStanding
 from mirrorlake.model.groups import GroupPlan
 from mirrorlake.model.parked import Parked
 from mirrorlake.model.plan import Plan
@@ -48,13 +49,24 @@ class SetUpCalls(CoreCalls):
         """Try the rules of a flow on the newest records of a topic (see `FlowHandle.try_rules`)."""
         return self[flow].try_rules(topic, newest)
 
-    def plan_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+    def plan_groups(self, flow: str, *, recorded: bool = False, groups: Sequence[str] | None = None) -> GroupPlan:
         """Plan where each consumer group of a flow goes on at the target (see `FlowHandle.groups`)."""
-        return self[flow].groups(recorded=recorded)
+        return self[flow].groups(recorded=recorded, groups=groups)
 
-    def apply_groups(self, flow: str, *, recorded: bool = False) -> GroupPlan:
+    def apply_groups(
+        self,
+        flow: str,
+        *,
+        recorded: bool = False,
+        groups: Sequence[str] | None = None,
+        plan: GroupPlan | None = None,
+    ) -> GroupPlan:
         """Set the positions of a flow's groups that are inactive on the target (see `FlowHandle.apply_groups`)."""
-        return self[flow].apply_groups(recorded=recorded)
+        return self[flow].apply_groups(recorded=recorded, groups=groups, plan=plan)
+
+    def group_standing(self, flow: str) -> GroupStanding:
+        """Show members, state and lag of a flow's groups on both clusters (see `FlowHandle.group_standing`)."""
+        return self[flow].group_standing()
 
     def takeover(self, flow: str, *, other: OtherMirror | None = None, trust_stored: bool = False) -> TakeoverPlan:
         """Plan where a flow goes on after a MirrorMaker 2 that was stopped (see `FlowHandle.takeover`)."""

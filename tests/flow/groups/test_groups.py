@@ -172,6 +172,38 @@ def test_groups_are_moved_once_and_go_on_exactly(shared: Shared) -> None:
     assert mirror.lake.meta(CHECKPOINTS).where(F.col("group_id").startswith(group)).count() == 3
 
 
+@pytest.mark.law("A", "G")
+def test_law_g_only_the_chosen_groups_move_and_only_as_they_were_shown(shared: Shared) -> None:
+    mirror, topic, group, east, central = shared
+    remote, other, rewound = f"east.{topic}", f"{group}-other", f"{group}-rewound"
+    for name in (group, other, rewound):
+        commit(east, name, topic, {0: 40})
+    shown = mirror.plan_groups(SHARED, groups=[group, rewound])
+    assert shown.groups == (group, rewound)
+    with pytest.raises(UsageError, match="unheard-of"):
+        mirror.apply_groups(SHARED, groups=[group, "unheard-of"])
+    assert committed(central, group, remote, 2) == {}, "a name that is not there, and nothing is set"
+
+    commit(east, group, topic, {0: 80})
+    commit(east, rewound, topic, {0: 10})
+    with member(east, other, topic, expected=0):
+        before = {one.group: one for one in mirror.group_standing(SHARED).groups}
+    done = {one.group: one for one in mirror.apply_groups(SHARED, plan=shown)}
+    [there] = [one.resume.downstream_offset for one in shown if one.group == group]
+    assert done.keys() == {group, rewound}
+    assert committed(central, group, remote, 2) == {0: there}, "law G: where it was shown to go"
+    assert (done[rewound].action, "went back" in done[rewound].reason) == ("hold", True), "law A"
+    assert committed(central, rewound, remote, 2) == committed(central, other, remote, 2) == {}
+
+    assert (before[other].source.state, len(before[other].source.members)) == ("stable", 1)
+    assert before[other].source.members[0].partitions == 2
+    assert (before[group].target.state, before[group].target.lag) == ("absent", None)
+    after = {one.group: one for one in mirror.group_standing(SHARED).groups}
+    assert after[group].source.lag == end_of(east, topic, 0) - 80
+    assert after[group].target.lag == end_of(central, remote, 0) - (there or 0)
+    assert (after[group].target.state, after[group].target.members) == ("empty", ())
+
+
 @pytest.mark.law("A")
 def test_what_must_not_be_moved_is_held_back_with_its_reason(shared: Shared) -> None:
     mirror, topic, group, east, central = shared

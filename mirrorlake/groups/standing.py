@@ -1,0 +1,85 @@
+"""How groups stand on both clusters of a flow. Law H: looks only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupStanding, StandingGroup, StandingPart
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.offsets import Clusters, Positions
+
+_ORDER = ("hold", "move", "in_step")
+
+
+def group_standing(flow: FlowConfig, plan: GroupPlan, positions: Positions, clusters: Clusters) -> GroupStanding:
+    """Read members, state and lag of a plan's groups on both clusters.
+
+    Args:
+        flow: the flow.
+        plan: where its groups would go on.
+        positions: what they have committed on the flow's source.
+        clusters: the clusters.
+
+    Raises:
+        ClusterError: a cluster does not answer or does not allow the look.
+    """
+    names = plan.groups
+    if not names:
+        # Nobody consumes from a lake cluster, which has nothing to ask either.
+        return GroupStanding(flow=flow.name, source=flow.source, target=flow.target, groups=())
+    ends = {
+        flow.source: _ends(clusters, flow.source, (TopicPartition(s.topic, s.partition) for _, s in positions)),
+        flow.target: _ends(clusters, flow.target, (one.resume.target for one in plan)),
+    }
+    committed: dict[str, dict[str, dict[TopicPartition, int]]] = {flow.source: {}, flow.target: {}}
+    for (group, source), held in positions.items():
+        committed[flow.source].setdefault(group, {})[TopicPartition(source.topic, source.partition)] = held.offset
+    for one in plan:
+        if one.target_offset is not None:
+            committed[flow.target].setdefault(one.group, {})[one.resume.target] = one.target_offset
+
+    def lag(alias: str, group: str, place: TopicPartition) -> int | None:
+        held, end = committed[alias].get(group, {}).get(place), ends[alias].get(place)
+        return None if held is None or end is None else max(0, end - held)
+
+    def standing(alias: str) -> dict[str, GroupAt]:
+        found = clusters.groups(alias).describe(names)
+        stand = {}
+        for group in names:
+            state, members = found.get(group, (ABSENT, ()))
+            lags = [
+                known for place in committed[alias].get(group, {}) if (known := lag(alias, group, place)) is not None
+            ]
+            stand[group] = GroupAt(state=state, members=members, lag=sum(lags) if lags else None)
+        return stand
+
+    on_source, on_target = standing(flow.source), standing(flow.target)
+    groups = [
+        StandingGroup(
+            group=group,
+            source=on_source[group],
+            target=on_target[group],
+            parts=tuple(
+                StandingPart(
+                    position=one,
+                    source_lag=lag(
+                        flow.source, group, TopicPartition(one.resume.source.topic, one.resume.source.partition)
+                    ),
+                    target_lag=lag(flow.target, group, one.resume.target),
+                )
+                for one in plan
+                if one.group == group
+            ),
+        )
+        for group in names
+    ]
+    groups.sort(key=lambda one: (_ORDER.index(one.action), one.group))
+    return GroupStanding(flow=flow.name, source=flow.source, target=flow.target, groups=tuple(groups))
+
+
+def _ends(clusters: Clusters, alias: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    wanted, admin = set(places), clusters.admin(alias)
+    known = admin.describe({place.topic for place in wanted})
+    return admin.latest(tp for tp in wanted if tp.topic in known and tp.partition < known[tp.topic].partitions)

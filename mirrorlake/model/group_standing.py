@@ -1,0 +1,109 @@
+"""Consumer groups as they stand on both clusters of a flow: members, state and lag, beside where each would go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mirrorlake.model.groups import GroupPosition
+from mirrorlake.render import JsonShown, Sheet, badge, count, plural, table
+
+# Of a group that the cluster does not have.
+ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member of a group: what it calls itself, where it connects from, and how many partitions it reads."""
+
+    client_id: str
+    host: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAt:
+    """A group on one cluster: its state in Kafka's words (`absent` where it is unknown there) and its members.
+
+    `lag` is the sum, in offsets, from its positions on the flow's topics to their ends; None where it has none.
+    """
+
+    state: str
+    members: tuple[GroupMember, ...] = ()
+    lag: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.state}, {plural(len(self.members), 'member')}" if self.members else self.state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingPart:
+    """One target partition of a group: its planned position, and its lag there and on the source partition that decides."""
+
+    position: GroupPosition
+    source_lag: int | None
+    target_lag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingGroup:
+    """One group on both clusters, and its partitions."""
+
+    group: str
+    source: GroupAt
+    target: GroupAt
+    parts: tuple[StandingPart, ...]
+    json_also: ClassVar[tuple[str, ...]] = ("action", "reason")
+
+    @property
+    def action(self) -> str:
+        """What a plan would do with it: `hold` where any of its positions is held, else `move` where any moves."""
+        actions = {part.position.action for part in self.parts}
+        return next((action for action in ("hold", "move", "in_step") if action in actions), "hold")
+
+    @property
+    def reason(self) -> str:
+        """Why, in the words of its positions; each is said once."""
+        said = (part.position.reason for part in self.parts if part.position.action == self.action)
+        return "; ".join(dict.fromkeys(said))
+
+    @property
+    def records_again(self) -> int | None:
+        """How many records it would read once more; None where that is not known of a partition."""
+        again = [part.position.resume.records_again for part in self.parts]
+        return None if None in again else sum(number or 0 for number in again)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class GroupStanding(JsonShown):
+    """The groups of a flow, those held back first."""
+
+    flow: str
+    source: str
+    target: str
+    groups: tuple[StandingGroup, ...]
+
+    def sheet(self) -> Sheet:
+        """Show a row a group."""
+        sides = [title for alias in (self.source, self.target) for title in (f"on {alias}", f"offset lag on {alias}")]
+        columns = ["group", *sides, "action", "reads again", "reason"]
+        rows = [
+            (
+                one.group,
+                str(one.source),
+                one.source.lag,
+                str(one.target),
+                one.target.lag,
+                badge(one.action, "note" if one.action == "move" else None),
+                one.records_again,
+                one.reason,
+            )
+            for one in self.groups
+        ]
+        held = sum(one.action == "hold" for one in self.groups)
+        return Sheet(
+            title=f"groups of {self.flow}",
+            badge=badge(f"{count(held)} held back", "warn") if held else badge("ok" if rows else "empty"),
+            facts=(plural(len(rows), "group"),),
+            parts=(table("", columns, rows) if rows else "no group has a position on this flow's topics",),
+        )
