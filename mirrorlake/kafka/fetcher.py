@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import compress, pairwise
+from operator import ne
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import (
@@ -76,11 +78,13 @@ class UnreadableHeaders(Exception):
 class Fetched:
     """What one fetch brought, in offset order: `offset, timestamp, timestamp_type, key, value, headers` a partition.
 
-    `read_to` is the next offset to read of each partition that moved, past control records at its end.
+    `read_to` is the next offset to read of each partition that moved, past control records at its end. `epochs` are the leader
+    epochs in which the last record of each was written: they only grow along a log; -1 where its broker wrote none.
     """
 
     rows: dict[flow.TopicPartition, pa.Table] = field(default_factory=dict)
     read_to: dict[flow.TopicPartition, int] = field(default_factory=dict)
+    epochs: dict[flow.TopicPartition, int] = field(default_factory=dict)
 
 
 class Fetcher:
@@ -97,8 +101,10 @@ class Fetcher:
                 "enable.auto.commit": "false",
                 "enable.partition.eof": "true",
                 "auto.offset.reset": "error",
-                # A backlog of 1 KB records comes in batches of some MB; 100 ms is how long an idle broker may hold an answer.
+                # A backlog of 1 KB records comes in batches of some MB. Of a trickle a broker collects for 100 ms: an answer
+                # for each few records would be 100 a second, and costs either side more than the records do.
                 "fetch.wait.max.ms": "100",
+                "fetch.min.bytes": "262144",
                 "queued.min.messages": "100000",
                 "queued.max.messages.kbytes": "32768",
                 "fetch.message.max.bytes": "8388608",
@@ -128,13 +134,13 @@ class Fetcher:
         began, timeout, held, count = time.monotonic(), wait_s, 0, 0
         at_once = min(_AT_ONCE, most_records)
         parts: dict[flow.TopicPartition, list[pa.RecordBatch]] = {}
-        read_to = dict(self._positions)
+        read_to, epochs = dict(self._positions), dict[flow.TopicPartition, int]()
         while True:
             with _without_gc():
                 with self._errors.during("read records"):
                     messages = self._consumer.consume(at_once, timeout)
                 brought = len(messages)
-                for tp, rows in self._read(messages, read_to):
+                for tp, rows in self._read(messages, read_to, epochs):
                     parts.setdefault(tp, []).append(rows)
                     held += rows.nbytes
                 # Freed before the next call takes as much memory.
@@ -145,21 +151,26 @@ class Fetcher:
                 break
         moved = {tp: at for tp, at in read_to.items() if at > self._positions.get(tp, 0)}
         self._positions = read_to
-        return Fetched({tp: pa.Table.from_batches(several) for tp, several in parts.items()}, moved)
+        return Fetched({tp: pa.Table.from_batches(several) for tp, several in parts.items()}, moved, epochs)
 
     def _read(
-        self, messages: Sequence[Message], read_to: dict[flow.TopicPartition, int]
+        self,
+        messages: Sequence[Message],
+        read_to: dict[flow.TopicPartition, int],
+        epochs: dict[flow.TopicPartition, int],
     ) -> Iterator[tuple[flow.TopicPartition, pa.RecordBatch]]:
-        """Yield the records of what one call brought, those of one partition together; moves `read_to`."""
+        """Yield the records of what one call brought, those of one partition together; moves `read_to` and `epochs`."""
         for tp, several in _by_partition(messages):
             problem = several[0].error()
             if problem is None:
+                offsets = np.fromiter(map(Message.offset, several), np.int64, len(several))
                 # librdkafka goes on where it was after an election; were it to step back, a record would be landed twice.
-                if several[0].offset() < read_to.get(tp, 0):
-                    several = [one for one in several if one.offset() >= read_to[tp]]
+                reached = np.maximum.accumulate(np.concatenate(([read_to.get(tp, 0) - 1], offsets)))[:-1]
+                if not (is_new := offsets > reached).all():
+                    several, offsets = list(compress(several, is_new)), offsets[is_new]
                 if several:
-                    read_to[tp] = several[-1].offset() + 1
-                    yield tp, _columns(several)
+                    read_to[tp], epochs[tp] = int(offsets[-1]) + 1, _epoch(several[-1])
+                    yield tp, _columns(several, offsets)
             elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 read_to[tp] = max(several[0].offset(), read_to.get(tp, 0))
             else:
@@ -187,28 +198,35 @@ def _without_gc() -> Iterator[None]:
 
 
 def _by_partition(messages: Sequence[Message]) -> Iterator[tuple[flow.TopicPartition, Sequence[Message]]]:
-    """Cut what one call brought into runs of one partition; what is not a record is a run of its own.
+    """Gather what one call brought by partition, in its order; after the records, what is not a record, each on its own.
 
-    librdkafka hands out whole fetches, so runs are long.
+    librdkafka hands out one fetch of a partition after another: where little comes, a few records each.
     """
     if not messages:
         return
     # Methods are called by `map`: a loop in Python costs more than the fetch.
-    topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
-    errors = list(map(Message.error, messages))
-    changes = [
-        at
-        for at in range(1, len(messages))
-        if partitions[at] != partitions[at - 1]
-        or topics[at] != topics[at - 1]
-        or errors[at] is not None
-        or errors[at - 1] is not None
-    ]
-    for start, end in pairwise([0, *changes, len(messages)]):
-        yield flow.TopicPartition(topics[start] or "", partitions[start]), messages[start:end]
+    topics = list(map(Message.topic, messages))
+    partitions = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
+    # A dictionary keeps their order, and knows them at once: of a thousand partitions a thousand ends come.
+    errors = dict.fromkeys(at for at, error in enumerate(map(Message.error, messages)) if error is not None)
+    differs = (partitions[1:] != partitions[:-1]) | np.fromiter(map(ne, topics, topics[1:]), bool, len(messages) - 1)
+    cuts = {*(np.flatnonzero(differs) + 1).tolist(), *errors, *(at + 1 for at in errors), 0, len(messages)}
+    records: dict[flow.TopicPartition, list[Message]] = {}
+    for start, end in pairwise(sorted(cuts)):
+        if start not in errors:
+            tp = flow.TopicPartition(topics[start] or "", int(partitions[start]))
+            records.setdefault(tp, []).extend(messages[start:end])
+    yield from records.items()
+    for at in errors:
+        yield flow.TopicPartition(topics[at] or "", int(partitions[at])), messages[at : at + 1]
 
 
-def _columns(messages: Sequence[Message]) -> pa.RecordBatch:
+def _epoch(message: Message) -> int:
+    epoch = message.leader_epoch()
+    return -1 if epoch is None else epoch
+
+
+def _columns(messages: Sequence[Message], offsets: np.ndarray[Any, np.dtype[np.int64]]) -> pa.RecordBatch:
     kinds, stamps = zip(*map(Message.timestamp, messages), strict=True)
     try:
         headers = list(map(Message.headers, messages))
@@ -216,7 +234,7 @@ def _columns(messages: Sequence[Message]) -> pa.RecordBatch:
         raise UnreadableHeaders(f"{messages[0].topic()}-{messages[0].partition()}: {error}") from error
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(list(map(Message.offset, messages)), pa.int64()),
+            pa.array(offsets, pa.int64()),
             # Spark reads a time that a record lacks as -1 ms.
             pc.multiply(pa.array(stamps, pa.int64()), 1000).cast(_SCHEMA.field("timestamp").type),
             pa.array([_JAVA_TYPE.get(kind, 0) for kind in kinds], pa.int32()),
