@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,8 +87,7 @@ class RecordReader:
     def read(self, topic: str, partition: int, start: int = 0) -> Iterator[RawRecord]:
         """Yield the records from an offset to the partition's end as it is when the reader comes there."""
         doing = f"read {topic}-{partition}"
-        with self._errors.during(doing, Need("READ", "TOPIC", topic)):
-            self._consumer.assign([TopicPartition(topic, partition, start)])
+        with self._errors.during(doing, Need("READ", "TOPIC", topic)), self._assigned(topic, partition, start):
             while True:
                 message = self._consumer.poll(_POLL_S)
                 if message is None:
@@ -114,3 +114,13 @@ class RecordReader:
                     return
                 elif not problem.retriable():
                     raise self._errors.own(problem, doing, Need("READ", "TOPIC", topic))
+
+    @contextmanager
+    def _assigned(self, topic: str, partition: int, start: int) -> Iterator[None]:
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+        try:
+            yield
+        finally:
+            # A reader that is kept would go on asking for more, a hundred times a second; one that is closed does not.
+            with suppress(RuntimeError):
+                self._consumer.unassign()
