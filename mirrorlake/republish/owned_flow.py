@@ -83,6 +83,7 @@ class OwnedFlow:
     progress: RelayProgress
     own_session: Callable[[], SparkSession] | None = None
     ready: set[SourcePartition] = field(default_factory=set)
+    uncopied: list[LedgerRecord] = field(default_factory=list)
 
     @property
     def flow(self) -> FlowConfig:
@@ -211,8 +212,11 @@ class OwnedFlow:
             seq=self.claims.seqs.get(lane),
         )
 
-    def keep(self, committed: Iterable[LedgerRecord]) -> list[LedgerRecord]:
-        """Copy committed ledger records to the tables; those of a task that died are fetched from the ledger first."""
+    def keep(self, committed: Iterable[LedgerRecord], *, copies: bool = True) -> list[LedgerRecord]:
+        """Take note of committed ledger records; those of a task that died are fetched from the ledger first.
+
+        Where it does not copy them to the tables, the next call that does copies them, too.
+        """
         claims, by_lane = self.claims, dict[int, list[LedgerRecord]]()
         for record in committed:
             by_lane.setdefault(record.claim.lane, []).append(record)
@@ -227,13 +231,20 @@ class OwnedFlow:
             complete += records
             claims.seqs[lane] = records[-1].seq
             claims.positions.update(records[-1].positions)
-        self.copy.add(complete)
+        self.uncopied += complete
+        if copies:
+            self._copy()
         self.settings.listener.committed(complete)
         self.progress.passed(complete)
         return complete
 
-    def keep_since(self, reader: LedgerReader, read_to: dict[int, int]) -> None:
-        """Copy what the ledger holds from given offsets on, by lane; they move on.
+    def _copy(self) -> None:
+        if self.uncopied:
+            self.copy.add(self.uncopied)
+            self.uncopied.clear()
+
+    def keep_since(self, reader: LedgerReader, read_to: dict[int, int], *, copies: bool = True) -> None:
+        """Keep what the ledger holds from given offsets on, by lane; they move on.
 
         Raises:
             LaneFenced: another owner has claimed the flow.
@@ -252,8 +263,11 @@ class OwnedFlow:
                     flow=claim.flow,
                 )
             known = self.claims.seqs.get(lane, -1)
-            self.keep([record for _, record in found if record.claim.epoch == claim.epoch and record.seq > known])
+            fresh = [record for _, record in found if record.claim.epoch == claim.epoch and record.seq > known]
+            self.keep(fresh, copies=False)
             read_to[lane] = found[-1][0] + 1
+        if copies:
+            self._copy()
 
     def _since(self, lane: int, known: int) -> list[LedgerRecord]:
         epoch = self.claims.claim.epoch

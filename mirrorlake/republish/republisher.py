@@ -52,8 +52,10 @@ BACKFILL_RECORDS = 2_000_000
 MAX_BYTES_PER_TRIGGER = "512m"
 # How often the next commit of a relay is looked for.
 LOOK_EVERY_S = 0.1
-# How often the ledger of long-lived tasks is copied to the lake.
+# How often the ledger of long-lived tasks is read, and how often it is copied to the lake: an append costs 40 ms of CPU, and
+# questions read what the tables lack from the ledger.
 KEEP_EVERY_S = 1.0
+COPY_EVERY_S = 5.0
 # A flow that is held to a rate may take hours over one file of the relay; this is how often it listens in between.
 LISTEN_EVERY_S = 5.0
 
@@ -267,10 +269,14 @@ class Republisher:
         name, options = f"republish {self._flow.name}@{claim.owner[:8]}", self._settings.reader_options
         with LedgerReader(self._flow.target, self._flow.ledger_topic, options) as ledger:
             read_to = {lane: max(0, ledger.ends(lane)[1] - 1) for lane in by_lane}
+            next_copy = 0.0
             with LiveTasks(self._session, work, follow_live, goes_on=goes_on, name=name, grace_s=GRACE_S) as live:
                 while not live.wait(KEEP_EVERY_S) and not self._stop.is_set():
+                    is_due = time.monotonic() >= next_copy
+                    if is_due:
+                        next_copy = time.monotonic() + COPY_EVERY_S
                     try:
-                        owned.keep_since(ledger, read_to)
+                        owned.keep_since(ledger, read_to, copies=is_due)
                     except ClusterUnreachable as error:
                         # The tasks have a patience of their own; what they have committed waits in the ledger.
                         log.warning("republish.ledger_away flow=%s why=%s", self._flow.name, error.cause)
