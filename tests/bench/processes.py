@@ -26,8 +26,13 @@ class ProcessTree:
         self._most = 0.0
 
     def memory_gb(self) -> float:
-        """Return the resident memory of the tree now."""
-        return float(sum(one.memory_info().rss for one in (self._root, *self._root.children(recursive=True))) / 1e9)
+        """Return what the tree holds of the machine's memory now; a page that forked workers share counts once."""
+        total = 0
+        for process in (self._root, *self._root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                found = process.memory_full_info()
+                total += getattr(found, "pss", found.rss)
+        return total / 1e9
 
     def cpu_seconds(self) -> float:
         """Return user and system time so far; it never falls, also when the tree has ended."""
