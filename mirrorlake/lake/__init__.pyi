@@ -26,6 +26,7 @@ from mirrorlake.lake.landed import standing as standing
 from mirrorlake.lake.landing_commits import CLUSTER_PROPERTY as CLUSTER_PROPERTY
 from mirrorlake.lake.landing_commits import Seat as Seat
 from mirrorlake.lake.landing_commits import Signed as Signed
+from mirrorlake.lake.landing_log import LandingLog as LandingLog
 from mirrorlake.lake.live_progress import LiveProgress as LiveProgress
 from mirrorlake.lake.lives import Lives as Lives
 from mirrorlake.lake.lives import lives_of as lives_of

@@ -6,14 +6,11 @@ Needs no Spark: tasks commit by it, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from mirrorlake.errors import LanderReplaced
-from mirrorlake.lake.delta_rs import FolderTables
-from mirrorlake.lake.relay_writer import WrittenFile
 
 APP = "mirrorlake.land"
 CHECKPOINT_PROPERTY = "mirrorlake.checkpoint"
@@ -69,25 +66,6 @@ class Seat:
     path: str
     number: int
     owner: str
-
-    def append(self, tables: FolderTables, files: Sequence[WrittenFile], batch: int, landed_at: datetime) -> None:
-        """Commit the files of a batch, as `OneWriter.append` does.
-
-        Raises:
-            LanderReplaced: another lander has taken the relay over, and nothing was written.
-        """
-        signed = Signed(self.number, batch, self.owner, landed_at)
-        try:
-            tables.commit(
-                self.path,
-                files,
-                app_id=app_id(self.alias),
-                version=txn_version(self.number, batch),
-                signature=signed.to_text(),
-            )
-        finally:
-            if int(tables.properties(self.path).get(CHECKPOINT_PROPERTY, "0")) != self.number:
-                raise replaced(self.alias)
 
 
 def app_id(alias: str) -> str:

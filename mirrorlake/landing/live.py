@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mirrorlake.kafka import ClusterAdmin, Fetched, Fetcher, PositionGone, UnreadableHeaders
-from mirrorlake.lake import FolderTables, LiveProgress, Seat, write_files
+from mirrorlake.lake import LandingLog, LiveProgress, Seat, write_files
 from mirrorlake.landing.query import GRACE_S
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition, TopicPartition
 from mirrorlake.runtime import BacklogMemory, GoesOn, LiveTasks, TaskAnswer
@@ -102,7 +102,11 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
     """Land until the task is asked to end, has come to its ends, or the source has changed."""
     lives = {TopicPartition(source.topic, source.partition): source for source in task.start}
     start = {TopicPartition(source.topic, source.partition): offset for source, offset in task.start.items()}
-    tables, admin = FolderTables(), ClusterAdmin(task.seat.alias, task.options)
+    relay, admin = LandingLog(task.seat), ClusterAdmin(task.seat.alias, task.options)
+    if relay.has_begun:
+        # Spark has started a task again that died: what it landed is past where this one would begin.
+        yield TaskAnswer(CHANGED, b"the task died")
+        return
     progress, batch, landed_until = LiveProgress(task.progress, start), 0, task.landed_until
     progress.plan(batch, {})
     progress.done(batch)
@@ -123,7 +127,7 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
                 return
             began = time.monotonic()
             if fetched.read_to:
-                if why := _changed(task, admin, fetched.read_to):
+                if why := _changed(task, admin, fetched):
                     yield TaskAnswer(CHANGED, why.encode())
                     return
                 batch += 1
@@ -131,7 +135,7 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
                 if fetched.rows:
                     landed_at = batch_time(datetime.now(timezone.utc), landed_until)
                     files = list(write_files(task.seat.path, task.schema, _relay_rows(task, lives, fetched, landed_at)))
-                    task.seat.append(tables, files, batch, landed_at)
+                    relay.append(files, batch, landed_at)
                     landed_until = landed_at
                 progress.done(batch)
                 left = left and {tp: end for tp, end in left.items() if fetched.read_to.get(tp, 0) < end}
@@ -141,14 +145,19 @@ def land_live(task: LandTask) -> Iterator[TaskAnswer]:
         yield TaskAnswer(DRAINED)
 
 
-def _changed(task: LandTask, admin: ClusterAdmin, partitions: Iterable[TopicPartition]) -> str:
-    """Say what is not as it was when the task began; nothing where all is."""
-    found = list(partitions)
-    states = admin.describe({tp.topic for tp in found})
-    for topic in sorted({tp.topic for tp in found}):
+def _changed(task: LandTask, admin: ClusterAdmin, fetched: Fetched) -> str:
+    """Say what is not as it was when the task began; nothing where all is.
+
+    Along a log leader epochs only grow, and whoever cuts it does so in a new one. So where a record was written in the epoch that
+    was the newest at the start, or in one before, no record before it was replaced since. Other leaders are asked for.
+    """
+    topics = {tp.topic for tp in fetched.read_to}
+    states = admin.describe(topics)
+    for topic in sorted(topics):
         if topic not in states or states[topic].topic_id != task.topic_ids[topic]:
             return f"topic {topic} was deleted or created again"
-    for tp, (_, epoch) in admin.ends_and_epochs(found).items():
+    unsure = [tp for tp in fetched.read_to if not 0 <= fetched.epochs.get(tp, -1) <= task.epochs.get(tp, -1)]
+    for tp, (_, epoch) in admin.ends_and_epochs(unsure).items() if unsure else ():
         if epoch != task.epochs.get(tp, -1):
             return f"{tp.topic}-{tp.partition} has another leader"
     return ""
