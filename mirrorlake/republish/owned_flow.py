@@ -168,16 +168,22 @@ class OwnedFlow:
         )
 
     def make_all_ready(self) -> None:
-        """Make the remote topics of all source partitions ready that were sent before and are living now."""
+        """Make the remote topics ready that were sent to before, with all partitions that their source topics have now."""
         known = self.topics.known
+        sent = {
+            source.topic
+            for source in self.claims.positions
+            if self.sends(source.topic)
+            and source.topic in known
+            and source.partition < known[source.topic].partitions
+            and source.generation == known[source.topic].generation_of(source.partition)
+        }
+        # A partition's first record need not end the tasks that send the others'.
         self.make_ready(
             {
-                source
-                for source in self.claims.positions
-                if self.sends(source.topic)
-                and source.topic in known
-                and source.partition < known[source.topic].partitions
-                and source.generation == known[source.topic].generation_of(source.partition)
+                SourcePartition(topic, known[topic].generation_of(partition), partition)
+                for topic in sent
+                for partition in range(known[topic].partitions)
             }
         )
 
