@@ -5,8 +5,8 @@ from mirrorlake import sandbox as sandbox
 from mirrorlake.config.mm2.importer import import_mm2 as import_mm2
 from mirrorlake.doctor.checks import Finding as Finding
 from mirrorlake.errors import MirrorlakeError as MirrorlakeError
+from mirrorlake.lag.standing import PartitionStatus as PartitionStatus
 from mirrorlake.lag.status import FlowStatus as FlowStatus
-from mirrorlake.lag.status import PartitionStatus as PartitionStatus
 from mirrorlake.lag.status import Status as Status
 from mirrorlake.mirror import Mirror as Mirror
 from mirrorlake.mirror import from_settings as from_settings

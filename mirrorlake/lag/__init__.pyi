@@ -7,6 +7,8 @@ from mirrorlake.lag.lag import Lag as Lag
 from mirrorlake.lag.moment import Total as Total
 from mirrorlake.lag.moment import all_known as all_known
 from mirrorlake.lag.moment import total as total
+from mirrorlake.lag.reading import Windows as Windows
+from mirrorlake.lag.reading import read_status as read_status
 from mirrorlake.lag.report import Report as Report
 from mirrorlake.lag.report import make_report as make_report
 from mirrorlake.lag.sampler import SampledMoment as SampledMoment
@@ -16,7 +18,6 @@ from mirrorlake.lag.series import LINE_COLUMNS as LINE_COLUMNS
 from mirrorlake.lag.series import lag_lines as lag_lines
 from mirrorlake.lag.status import FlowStatus as FlowStatus
 from mirrorlake.lag.status import Status as Status
-from mirrorlake.lag.status import read_status as read_status
 from mirrorlake.lag.verdict import HopVerdict as HopVerdict
 from mirrorlake.lag.verdict import Verdict as Verdict
 from mirrorlake.lag.verdict import worst as worst

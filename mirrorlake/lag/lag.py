@@ -17,9 +17,9 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import sql as relay_lag
 from mirrorlake.lag.cut import CutTables, NothingSampled
-from mirrorlake.lag.judge import RetentionOf, judge_lag
+from mirrorlake.lag.judge import RetentionOf, judge_lag, read_windows
 from mirrorlake.lag.loss import LOOKS_APART, Loss, loss_of_flow
-from mirrorlake.lag.moment import Readers, age_ms, first_unlanded
+from mirrorlake.lag.moment import Readers, Sample, age_ms, first_unlanded
 from mirrorlake.lag.objectives import judge_objectives, measured_rto
 from mirrorlake.lag.sampler import SampledMoment
 from mirrorlake.lag.sql import LAG_COLUMNS, Answer
@@ -274,6 +274,26 @@ class Lag:
             # A pause explains a standstill; where there is none, the lake is not asked.
             return found
         return name_pauses(found, self._paused(), {flow.name: flow.target for flow in self.flows})
+
+    def windows(self) -> dict[tuple[str, SourcePartition], list[Sample]]:
+        """Read the newest samples of the hop `republished`, oldest first, by flow and partition, for one that comes now.
+
+        Those from before the sampler rested are left out: they say nothing of this moment.
+
+        Raises:
+            StoreError: the lake failed.
+        """
+        begin = max(self._moment(self._look_before(WINDOW_SAMPLES - 1)), self._now() - WINDOW_SAMPLES * self._apart)
+        try:
+            asked = self.asked_over(begin).where("hop = 'republished'")
+            found = read_windows(asked, samples=WINDOW_SAMPLES - 1)
+        except UsageError:
+            # Nothing was sampled, or landed, yet.
+            return {}
+        return {
+            (place.flow, SourcePartition(place.topic, place.generation, place.partition)): window
+            for place, window in found.items()
+        }
 
     def _look_before(self, looks: int) -> When:
         """Find the time of the look that is so many looks back."""

@@ -150,7 +150,7 @@ class TopicList(JsonShown, Sequence[TopicLine]):
             title=f"topics of {self.cluster}",
             badge=badge(f"{plural(weak, 'partition')} with too few replicas in sync", "warn") if weak else None,
             facts=(*facts, self.observed_at),
-            parts=(table("", columns, rows), note) if rows else ("no topic",),
+            parts=(table("", columns, rows, least=("kept", "records/s")), note) if rows else ("no topic",),
         )
 
 

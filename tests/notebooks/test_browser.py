@@ -24,7 +24,7 @@ def test_the_tour_in_a_browser(lab: Lab, run_notebook: RunNotebook) -> None:
     proof = outputs.filter(has_text="✓ equal")
     expect(proof).to_contain_text("1 200 records verified")
     expect(outputs.filter(has_text="|payments.invoice|")).to_contain_text("300")
-    expect(outputs.filter(has_text="✓ in_step").first).to_be_visible()
+    expect(outputs.filter(has_text="✓ OK").first).to_be_visible()
     screenshot(page, "tour-plan", at=plan)
     screenshot(page, "tour-proof", at=proof)
 

@@ -62,6 +62,7 @@ from mirrorlake.replay.restored import RestorePlan, RestoreReport
 from mirrorlake.replay.target import ReplayRefusal
 from mirrorlake.replay.then import GroupThen
 from mirrorlake.topics.rules_plan import RuleShown, RulesShown, RuleTrial, TrialReason
+from mirrorlake.topics.topic_list import Mirroring, PartitionLine, TopicLine, TopicList, TopicPage, TopicReader
 from mirrorlake.verify.repair import Doubled, Repair
 from mirrorlake.verify.report import ProofReport
 from tests.builders import browsed, hop_place, page_of, passport_of, sample
@@ -70,9 +71,9 @@ NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 
 
 def partition_status(
-    topic: str = "orders", partition: int = 0, verdict: str = "in_step", lag: int = 0
+    topic: str = "orders", partition: int = 0, state: str = "in_step", lag: int = 0
 ) -> PartitionStatus:
-    """Return where a partition stands, its time lag a second an offset."""
+    """Return where a partition stands, its time lag a second an offset, with the verdict that its state mostly has."""
     return PartitionStatus(
         topic=topic,
         partition=partition,
@@ -80,14 +81,22 @@ def partition_status(
         landed=1000,
         republished=1000 - lag,
         offset_lag=lag,
-        time_lag_ms=None if verdict == "not_started" else lag * 1000,
-        verdict=verdict,
+        time_lag_ms=None if state == "not_started" else lag * 1000,
+        verdict={"in_step": "OK", "behind": "WARNING", "not_started": "UNKNOWN"}.get(state, "STALL"),
+        state=state,
+        reason=f"it is {state}",
     )
 
 
 def status(text: str = "east->central", *rows: PartitionStatus) -> FlowStatus:
     """Return a status of one flow."""
     return FlowStatus(flow=text, partitions=rows or (partition_status(text),), observed_at=NOON)
+
+
+def topic_line(text: str) -> TopicLine:
+    """Return a topic of a cluster that a flow mirrors."""
+    mirroring = Mirroring(flow=text, how="mirrored", cluster=text, other=text)
+    return TopicLine(topic=text, partitions=1, records=9, cleanup="delete", retention_ms=-1, mirrorings=(mirroring,))
 
 
 def proof(text: str) -> RangeProof:
@@ -356,6 +365,14 @@ def every(text: str) -> list[Shown]:
         SideBySide(flow=text, source=page(text), notes=(text,)),
         group_standing(text),
         FlowPreview(flow=text, topics=(TopicPreview(topic=text, verdict="mirrored", remote=text),), others=3),
+        TopicList(cluster=text, topics=(topic_line(text),)),
+        TopicPage(
+            cluster=text,
+            line=topic_line(text),
+            partitions=(PartitionLine(partition=0, leader=1, replicas=(1,), isr=(1,), earliest=0, end=9),),
+            settings={text: text},
+            readers=(TopicReader(group=text, state=text, partitions=1, offset_lag=7),),
+        ),
         Tried(alias=text, ok=False, problem=text, remedy=text),
         lag_verdict(text),
         Loss(at=NOON, flows=(FlowLoss(flow=text, observed_at=None, reason=text),)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,9 +21,15 @@ _HOPS = {"landed": 0, "republished": 1, "consumed": 2}
 
 
 @command()
-def status(cli: Invocation, flow: Flow = None) -> int:
-    """Show source end, landed, republished, lags and verdict per flow and partition."""
-    cli.answer(cli.mirror.status(flow))
+def status(
+    cli: Invocation,
+    flow: Flow = None,
+    by: Annotated[
+        Literal["topic", "partition"], typer.Option("--by", help="One line a topic, or a partition with its positions.")
+    ] = "topic",
+) -> int:
+    """Show verdict, lags, rates and what is proven of each flow, by topic or by partition."""
+    cli.answer(cli.mirror.status(flow).by(by))
     return 0
 
 

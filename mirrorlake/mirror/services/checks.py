@@ -17,7 +17,18 @@ from mirrorlake.config import identity, plain, when
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
 from mirrorlake.kafka import Groups
-from mirrorlake.lag import Lag, Report, Retention, SampledMoment, Sampler, SampleSites, Status, make_report, read_status
+from mirrorlake.lag import (
+    Lag,
+    Report,
+    Retention,
+    SampledMoment,
+    Sampler,
+    SampleSites,
+    Status,
+    Windows,
+    make_report,
+    read_status,
+)
 from mirrorlake.lake import write_proofs
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
@@ -38,6 +49,7 @@ if TYPE_CHECKING:
 _SAMPLE_S = 30.0
 _FIRST_VERIFY_S = 120.0
 _MOST_LOGGED = 10
+_WINDOWS_AGE = timedelta(seconds=15)
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +60,7 @@ class Checks:
     def __init__(self, connections: Connections, streams: Streams) -> None:
         self._connections = connections
         self._streams = streams
+        self._windows: dict[tuple[str, ...], tuple[datetime, Windows]] = {}
         self._verified: dict[str, tuple[VerifyReport, datetime]] = {}
         self._reports: dict[str, tuple[tuple[VerifyReport, ...], datetime]] = {}
 
@@ -151,7 +164,17 @@ class Checks:
             readers=connections.reader,
             state=connections.control().state(),
             retention_of=self._retention(),
+            windows=lambda: self._windows_of(chosen),
         )
+
+    def _windows_of(self, flows: Sequence[FlowConfig]) -> Windows:
+        """Read the newest samples; who asks every few seconds gets what was read a moment ago, as samples are further apart."""
+        key, now = tuple(flow.name for flow in flows), self._connections.now()
+        read_at, held = self._windows.get(key, (None, {}))
+        if read_at is None or not timedelta() <= now - read_at < _WINDOWS_AGE:
+            held = self.lag(flows).windows()
+            self._windows[key] = now, held
+        return held
 
     def history(self) -> History:
         """Open the history of the clusters (see `Mirror.history`)."""

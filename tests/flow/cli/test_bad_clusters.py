@@ -80,10 +80,15 @@ def test_json_documents_have_the_names_that_were_promised(pair: Pair) -> None:
         "republished": 20,
         "offset_lag": 0,
         "time_lag_ms": 0,
-        "verdict": "in_step",
+        "verdict": "OK",
+        "state": "in_step",
+        "reason": "nothing waits",
         "proven_until": None,
         "expires_in_ms": None,
         "expires_why": None,
+        "in_per_s": None,
+        "out_per_s": None,
+        "eta_ms": 0,
     }
     offsets = ("offsets", "--flow", "east->central", "--partition", "0", "--topic")
     assert told(*offsets, topic, "--offset", "7") == {

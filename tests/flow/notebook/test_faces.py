@@ -40,7 +40,7 @@ def test_stored_attacks_are_shown_as_text_and_showing_starts_nothing(pair: Pair,
 
     assert SCRIPT in Markup(groups._repr_html_()).text
     assert clean(IMAGE) in Markup(groups._repr_html_()).text, "the metadata of a commit"
-    assert str(status).startswith("Status: ✓ in_step · 1 flow · 1 partition · offset lag 0")
+    assert str(status).startswith("Status: ✓ OK · 1 flow · 1 partition · offset lag 0")
     assert str(report).startswith("verify: ✓ equal · 1 flow · 1 record verified")
     assert str(ran).startswith("run: 1 record landed · 1 record republished")
     pairs = [(one["key"], bytes(one["value"])) for one in record.headers]

@@ -98,7 +98,7 @@ def test_a_running_mirror_follows_edits_and_pauses_without_a_gap_or_a_repeat(
         place.produce(a)
         until(lambda: landed(mirror, a) == place.made[a], "landing goes on")
         assert place.count(central, a) < place.made[a], "a paused flow sends nothing"
-        assert {row.verdict for row in edited["east->central"].status()} == {"paused"}
+        assert {row.state for row in edited["east->central"].status()} == {"paused"}
         assert landed(mirror, b) == 0, "an edit that was not applied has no effect"
 
         # The new topic's records are older than its selection; the new flow's are in the relay already.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -17,10 +17,13 @@ from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.config.schema.sampling import SamplingConfig
 from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.admin import TopicState
+from mirrorlake.lag import reading as status_module
 from mirrorlake.lag import sampler as sampler_module
-from mirrorlake.lag import status as status_module
+from mirrorlake.lag.moment import Sample
+from mirrorlake.lag.reading import Windows, read_status
 from mirrorlake.lag.sampler import Sampler, SampleSites
-from mirrorlake.lag.status import PartitionStatus, Status, read_status
+from mirrorlake.lag.standing import PartitionStatus
+from mirrorlake.lag.status import Status
 from mirrorlake.lake.arrow_types import arrow_table
 from mirrorlake.lake.lake import Lake
 from mirrorlake.lake.metadata import KnownTopic, topic_row
@@ -97,6 +100,7 @@ def status(
     sent: Mapping[SourcePartition, int],
     monkeypatch: pytest.MonkeyPatch,
     state: ControlState = NOTHING_ASKED,
+    windows: Callable[[], Windows] = dict,
 ) -> Status:
     last = ledger_record(positions=dict(sent))
     monkeypatch.setattr(sampler_module, "read_lanes", lambda *_: {0: last})
@@ -111,12 +115,18 @@ def status(
     )
     moment = Sampler(lake, lambda: sites, now=lambda: NOON + timedelta(seconds=60)).look(must_answer=True)
     return read_status(
-        [FLOW], moment, lake=lake, target=lambda _: source, readers=lambda _: nullcontext(source), state=state
+        [FLOW],
+        moment,
+        lake=lake,
+        target=lambda _: source,
+        readers=lambda _: nullcontext(source),
+        state=state,
+        windows=windows,
     )
 
 
 def told(row: PartitionStatus) -> tuple[Any, ...]:
-    return row.source_end, row.landed, row.republished, row.offset_lag, row.time_lag_ms, row.verdict
+    return row.source_end, row.landed, row.republished, row.offset_lag, row.time_lag_ms, row.state
 
 
 def test_a_record_that_a_rule_withheld_does_not_wait_and_one_that_is_not_landed_is_read(
@@ -169,7 +179,7 @@ def test_a_pause_is_named_and_what_is_unknown_makes_the_total_unknown(
     state = ControlState(pauses={subject: Pause(subject=subject, who="ann", since=NOON, reason="drill")})
     source = Silent({"orders": ("orders", 10), "clicks": ("clicks", 3)})
     found = status(lake, source, {ORDERS: 5}, monkeypatch, state)
-    assert [row.verdict for row in found[FLOW.name]] == ["not_started", "paused"]
+    assert [row.state for row in found[FLOW.name]] == ["not_started", "paused"]
     assert [row.time_lag_ms for row in found[FLOW.name]] == [None, 55_000]
     assert (found.offset_lag, found.time_lag_ms) == (8, None), "the unknown one may be the largest"
 
@@ -181,3 +191,68 @@ def test_a_cluster_that_does_not_answer_is_an_error(lake: Lake, monkeypatch: pyt
 
     with pytest.raises(ClusterUnreachable):
         status(lake, Away({}), {}, monkeypatch)
+
+
+LANDED = Cluster({"orders": ("orders", 10), "clicks": ("clicks", 0)})
+
+
+def samples(*positions: int, end: int = 10) -> list[Sample]:
+    """Return looks a ten seconds apart, the last ten seconds before the one of the test."""
+    begin = NOON + timedelta(seconds=60 - 10 * len(positions))
+    return [
+        Sample(
+            observed_at=begin + timedelta(seconds=10 * n),
+            position=at,
+            end_position=end,
+            offset_lag=end - at,
+            time_lag_ms=1,
+        )
+        for n, at in enumerate(positions)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("window", "verdict", "reason", "rates", "eta_ms"),
+    [
+        ([], "UNKNOWN", "1 of at least 3 samples, and 5 records wait", (None, None), None),
+        (samples(5, 5, 5), "STALL", "the position stood at 5 for 30 s", (0.0, 0.0), None),
+        (samples(2, 3, 4), "OK", "catching up", (0.0, 0.1), 50_000),
+        (samples(2, 8, 9), "REWIND", "9 to 5", (0.0, 0.1), None),
+    ],
+)
+def test_the_verdict_is_that_of_the_samples_and_of_this_look_as_the_last(
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    window: list[Sample],
+    verdict: str,
+    reason: str,
+    rates: tuple[float | None, float | None],
+    eta_ms: int | None,
+) -> None:
+    held = {(FLOW.name, ORDERS): window}
+    found = status(lake, LANDED, {ORDERS: 5}, monkeypatch, windows=lambda: held)[FLOW.name]
+    row = found[1]
+    assert (row.verdict, (row.in_per_s, row.out_per_s), row.eta_ms) == (verdict, rates, eta_ms)
+    assert reason in row.reason
+    assert (found.verdict, found.state) == (verdict, "behind")
+
+
+def test_no_sample_is_asked_for_while_nothing_waits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> Windows:
+        raise AssertionError("what this look tells is asked of the lake")
+
+    found = status(lake, LANDED, {ORDERS: 8}, monkeypatch, windows=never)[FLOW.name]
+    assert [(row.verdict, row.reason) for row in found] == [("OK", "nothing waits")] * 2
+
+
+def test_a_pause_explains_a_verdict_and_a_lost_topic_makes_it_worse(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = Pause(subject=Subject(kind="flow", name=FLOW.name), who="ada", since=NOON, reason="a backup")
+    state = ControlState(pauses={pause.subject: pause})
+    row = status(lake, LANDED, {ORDERS: 5}, monkeypatch, state, lambda: {(FLOW.name, ORDERS): samples(5, 5, 5)})[
+        FLOW.name
+    ][1]
+    assert (row.verdict, row.state) == ("STALL", "paused")
+    assert "is paused by ada" in row.reason
+    assert "the position stood at 5" in row.reason

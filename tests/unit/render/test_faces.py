@@ -136,7 +136,7 @@ def test_html_and_text_say_the_same() -> None:
     "name",
     [
         *(f"model.{name}" for name in ("causes", "control", "groups", "offset_map", "parked", "plan", "verify")),
-        "lag.status",
+        *(f"lag.{name}" for name in ("standing", "status")),
     ],
 )
 def test_the_examples_are_true(name: str) -> None:
@@ -145,9 +145,9 @@ def test_the_examples_are_true(name: str) -> None:
 
 def test_a_value_stays_small_however_many_flows_there_are() -> None:
     flows = [replace(status(f"f{n}"), partitions=(partition_status(),) * 100) for n in range(100)]
-    late = status("late", partition_status(verdict="behind", lag=3))
+    late = status("late", partition_status(state="behind", lag=3))
     reports = VerifyReports([*(report(f"f{n}", equal=True) for n in range(100)), report("bad")])
-    for value, word in ((Status(flows=(*flows, late), observed_at=NOON), "! behind"), (reports, "✗ altered")):
+    for value, word in ((Status(flows=(*flows, late), observed_at=NOON), "! WARNING"), (reports, "✗ altered")):
         html = value._repr_html_()
         assert Markup(html).elements.count("tr") <= 160
         assert len(html) < 200_000
@@ -159,50 +159,88 @@ def test_a_value_stays_small_however_many_flows_there_are() -> None:
 
 
 def test_a_status_is_a_mapping_with_a_verdict_and_totals() -> None:
-    first = status("a->c", partition_status(), partition_status(partition=1, verdict="behind", lag=40))
-    second = status("b->c", partition_status(verdict="paused", lag=2))
+    first = status("a->c", partition_status(), partition_status(partition=1, state="behind", lag=40))
+    second = status("b->c", partition_status(state="paused", lag=2))
     found = Status(flows=(first, second), observed_at=NOON)
     assert (dict(found), list(found), found["a->c"]) == ({"a->c": first, "b->c": second}, ["a->c", "b->c"], first)
-    assert ([row.partition for row in first], first[1].verdict, len(first[:1])) == ([0, 1], "behind", 1)
-    assert (found.verdict, first.verdict, second.verdict) == ("behind", "behind", "paused")
+    assert ([row.partition for row in first], first[1].state, len(first[:1])) == ([0, 1], "behind", 1)
+    assert (found.verdict, first.verdict, second.verdict) == ("STALL", "WARNING", "STALL")
+    assert (found.state, first.state, second.state) == ("behind", "behind", "paused")
     assert (found.offset_lag, found.time_lag_ms, second.offset_lag) == (42, 40_000, 2)
     with pytest.raises(KeyError):
         found["nobody"]
     assert found.to_text(zone=timezone(timedelta(hours=2))).split("\n")[0] == (
-        "Status: ! behind · 2 flows · 3 partitions · 1 behind · 1 paused · 1 in_step · offset lag 42 · time lag 40.0 s"
+        "Status: ✗ STALL · 2 flows · 3 partitions · 1 STALL · 1 WARNING · 1 OK · offset lag 42 · time lag 40.0 s"
         " · 2026-07-01 14:00:00 +02:00 (12:00:00 UTC)"
     )
-    assert found.as_dict()["flows"][1]["partitions"][0]["verdict"] == "paused"
+    assert found.as_dict()["flows"][1]["partitions"][0]["state"] == "paused"
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "verdict"),
+    ("states", "state", "verdict"),
     [
-        ([], "empty"),
-        (["in_step", "in_step"], "in_step"),
-        (["in_step", "paused"], "paused"),
-        (["paused", "not_started"], "not_started"),
-        (["not_started", "in_step", "behind"], "behind"),
+        ([], "empty", "UNKNOWN"),
+        (["in_step", "in_step"], "in_step", "OK"),
+        (["in_step", "paused"], "paused", "STALL"),
+        (["in_step", "not_started"], "not_started", "UNKNOWN"),
+        (["not_started", "in_step", "behind"], "behind", "WARNING"),
     ],
 )
-def test_the_verdict_on_a_flow_is_that_on_its_worst_partition(verdicts: list[str], verdict: str) -> None:
-    rows = [partition_status(partition=index, verdict=each) for index, each in enumerate(verdicts)]
-    assert replace(status(), partitions=tuple(rows)).verdict == verdict
+def test_the_verdict_on_a_flow_is_that_on_its_worst_partition(states: list[str], state: str, verdict: str) -> None:
+    rows = [partition_status(partition=index, state=each) for index, each in enumerate(states)]
+    found = replace(status(), partitions=tuple(rows))
+    assert (found.state, found.verdict) == (state, verdict)
+
+
+def test_a_status_rolls_up_by_topic_and_opens_to_partitions() -> None:
+    rows = [
+        *(partition_status("orders", p) for p in range(3)),
+        partition_status("orders", 3, state="behind", lag=7),
+        replace(partition_status("clicks"), proven_until=1000, in_per_s=2.0, out_per_s=1.5, eta_ms=0),
+    ]
+    found = Status(flows=(status("f", *rows),), observed_at=NOON)
+    clicks, orders = found["f"].topics
+    assert (orders.verdict, orders.reason, orders.offset_lag, orders.time_lag_ms) == (
+        *("WARNING", "partition 3: it is behind"),
+        *(7, 7000),
+    )
+    assert (clicks.in_per_s, clicks.not_proven, orders.in_per_s, orders.eta_ms) == (2.0, 0, None, None)
+    lines = found.to_text().split("\n")
+    assert re.search(r"orders +! WARNING +7 +7\.0 s .* nothing +partition 3: it is behind$", lines[2])
+    assert re.search(r"clicks +✓ OK .* 2 +1\.5 .* all +it is in_step$", lines[3])
+    assert len(lines) == 4
+    assert found.by("partition").to_text().count("orders") == 4
+    assert "landed up to" in found.by("partition").to_text()
+    assert found.by("partition").as_dict() == found.as_dict()
+
+
+def test_rates_are_those_between_two_looks() -> None:
+    first = Status(flows=(status("f", partition_status(lag=100)),), observed_at=NOON)
+    row = replace(partition_status(lag=50), source_end=1100, republished=1050)
+    later = Status(flows=(status("f", row),), observed_at=NOON + timedelta(seconds=10)).after(first)
+    assert (later.in_per_s, later.out_per_s) == (10.0, 15.0)
+    again = replace(partition_status(), source_end=3, republished=3)
+    fell = Status(flows=(status("f", again),), observed_at=NOON + timedelta(seconds=20)).after(later)
+    assert fell.in_per_s is None, "the topic was created again"
+
+
+def test_what_a_person_paused_is_no_alarm() -> None:
+    assert "‖ STALL" in status("f", partition_status(state="paused", lag=2)).to_text()
 
 
 def test_what_lags_is_never_among_the_rows_that_are_left_out() -> None:
     rows = [partition_status(partition=index) for index in range(200)]
-    rows.append(partition_status("late", 7, verdict="behind", lag=5))
-    text = status("f", *rows).to_text()
-    assert "! behind" in text
+    rows.append(partition_status("late", 7, state="behind", lag=5))
+    text = status("f", *rows).by("partition").to_text()
+    assert "! WARNING" in text
     assert re.search(r"late +7 ", text)
     assert "… and 151 more rows of 201" in text
 
 
 def test_a_flow_without_topics_and_an_unknown_lag_are_said() -> None:
-    assert "‖ empty" in replace(status(), partitions=()).to_text()
+    assert "‖ UNKNOWN" in replace(status(), partitions=()).to_text()
     assert "no topic to mirror yet" in replace(status(), partitions=()).to_text()
-    row = partition_status(verdict="not_started", lag=9)
+    row = partition_status(state="not_started", lag=9)
     assert "time lag –" in status("f", row).to_text()
 
 
@@ -317,7 +355,7 @@ def test_show_speaks_to_the_kernel_it_runs_in(shell: InteractiveShell) -> None:
         ml.show(7)
     first, second = captured.outputs
     assert "2026-07-01 12:00:00 UTC" in first.data["text/html"]
-    assert first.data["text/plain"].startswith("f: ✓ in_step")
+    assert first.data["text/plain"].startswith("f: ✓ OK")
     assert second.data["text/plain"] == "7"
 
 

@@ -1,0 +1,205 @@
+"""Read the status: one look at all positions, the lags that follow from it, and the newest samples where something waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.kafka import ClusterAdmin
+from mirrorlake.lag.forecast import Earliest, Expiry, next_expiry
+from mirrorlake.lag.judge import RetentionOf, read_earliest
+from mirrorlake.lag.moment import FlowPosition, Readers, Sample, age_ms, first_unlanded, time_lags
+from mirrorlake.lag.objectives import judge_objectives, measured_rto
+from mirrorlake.lag.sampler import SampledMoment
+from mirrorlake.lag.standing import PartitionStatus, judge_standing, rates_of
+from mirrorlake.lag.status import FlowStatus, Status
+from mirrorlake.lag.verdict import HopPlace
+from mirrorlake.lake import Lake, from_micros, proven_until
+from mirrorlake.model.control import ControlState
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.render import duration
+from mirrorlake.republish import look_at_remotes, merged_positions, merged_remotes
+
+log = logging.getLogger(__name__)
+
+_IN_PACE_MS = 60_000
+
+Windows = Mapping[tuple[str, SourcePartition], Sequence[Sample]]
+"""The newest samples of the hop `republished`, oldest first, by flow and partition."""
+
+
+def read_status(
+    flows: Sequence[FlowConfig],
+    moment: SampledMoment,
+    *,
+    lake: Lake,
+    target: Callable[[str], ClusterAdmin],
+    readers: Readers,
+    state: ControlState,
+    retention_of: RetentionOf | None = None,
+    windows: Callable[[], Windows] = dict,
+) -> Status:
+    """Tell what one moment says of these flows.
+
+    `retention_of` is asked for topics with records that are not landed, `windows` for the newest samples where something waits.
+
+    Raises:
+        ClusterError: a target does not answer.
+    """
+    at, positions = moment.observed_at, {flow.name: moment.positions_of(flow) for flow in flows}
+    lags = {
+        (flow.name, source): lag
+        for flow in flows
+        for source, lag in time_lags(
+            lake,
+            flow.source,
+            flow.name,
+            positions[flow.name].values(),
+            held=moment.landed[flow.source].reached,
+            now=at,
+        ).items()
+    }
+    unlanded = first_unlanded(
+        readers,
+        {
+            (flow.source, row.source): row.landed
+            for flow in flows
+            for row in positions[flow.name].values()
+            if lags[flow.name, row.source] is None
+        },
+    )
+    found, rto = [], measured_rto(lake, flows)
+    stamps = {**unlanded}
+    for (name, source), lag in lags.items():
+        # What is not landed is no older than what is landed and waits: its source need not be read for that.
+        place = next(flow.source for flow in flows if flow.name == name), source
+        if lag is not None and place not in stamps:
+            stamps[place] = int(at.timestamp() * 1000) - lag
+    expiries = _expiries(flows, positions, stamps, lake=lake, retention_of=retention_of, at=at)
+    waits = any(lag != 0 for lag in lags.values())
+    sampled = windows() if waits else {}
+    for flow in flows:
+        last, landed = moment.lanes[flow.name], moment.landed[flow.source].reached
+        held, _ = look_at_remotes(flow, target(flow.target), merged_remotes(last), merged_positions(last))
+        lost = {topic for one in held for topic in one.topics}
+        paused = state.covering(flow.name, flow.source, flow.target)
+        proven = proven_until(lake, flow)
+        rows = []
+        for tp, row in sorted(positions[flow.name].items()):
+            offset_lag, time_lag = max(0, row.end - row.republished), lags[flow.name, row.source]
+            if time_lag is None and (flow.source, row.source) in unlanded:
+                time_lag = age_ms(unlanded[flow.source, row.source], at)
+            pause, why = paused(tp.topic), ""
+            if tp.topic in lost:
+                stands, why = "held", "its remote topic was deleted or created again"
+            elif pause:
+                stands, why = "paused", str(pause)
+            elif offset_lag == 0:
+                stands = "in_step"
+            elif row.source in landed:
+                stands = "behind"
+            else:
+                stands, why = "not_started", "nothing was landed yet"
+            expiry = expiries.get((flow.source, row.source))
+            if expiry is not None and expiry.is_soon and stands != "held":
+                stands, why = "expiring", f"not landed, deleted by the source in {duration(expiry.in_ms)}"
+            look = Sample(
+                observed_at=at,
+                position=row.republished,
+                end_position=row.end,
+                offset_lag=offset_lag,
+                time_lag_ms=time_lag,
+            )
+            window = [*sampled.get((flow.name, row.source), ()), look]
+            judged, rates = judge_standing(window, state=stands, why=why, now=at), rates_of(window)
+            rows.append(
+                PartitionStatus(
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    source_end=row.end,
+                    landed=row.landed,
+                    republished=row.republished,
+                    offset_lag=offset_lag,
+                    time_lag_ms=time_lag,
+                    verdict=judged.verdict.name,
+                    state=stands,
+                    reason=judged.reason,
+                    in_per_s=rates.in_per_s,
+                    out_per_s=rates.out_per_s,
+                    eta_ms=rates.eta_ms,
+                    proven_until=proven.get(row.source),
+                    expires_in_ms=None if expiry is None else expiry.in_ms,
+                    expires_why=None if expiry is None else expiry.reason,
+                )
+            )
+        parked = state.of_flow(flow.name, flow.source)
+        status = FlowStatus(flow=flow.name, partitions=tuple(rows), observed_at=at, held=tuple(held), parked=parked)
+        objectives = judge_objectives([flow], {flow.name: status.time_lag_ms}, rto)
+        found.append(replace(status, objectives=objectives[0] if objectives else None))
+    return Status(flows=tuple(found), observed_at=at)
+
+
+def _expiries(
+    flows: Iterable[FlowConfig],
+    positions: Mapping[str, Mapping[TopicPartition, FlowPosition]],
+    stamps: Mapping[tuple[str, SourcePartition], int | None],
+    *,
+    lake: Lake,
+    retention_of: RetentionOf | None,
+    at: datetime,
+) -> dict[tuple[str, SourcePartition], Expiry]:
+    """Forecast by source partition when the first record that is not landed is deleted; `stamps` bound its timestamp."""
+    waiting = {
+        (flow.source, row.source): (row, flow.name)
+        for flow in flows
+        for row in positions[flow.name].values()
+        if row.landed < row.end
+    }
+    if retention_of is None or not waiting:
+        return {}
+    earliest, found = read_earliest(lake, (source.topic for _, source in waiting)), {}
+    for (alias, source), (row, flow) in waiting.items():
+        stamp = stamps.get((alias, source))
+        if stamp is None and (alias, source) in stamps:
+            # Nothing but markers of transactions follows.
+            continue
+        sample = Sample(
+            observed_at=at,
+            position=row.landed,
+            end_position=row.end,
+            offset_lag=row.end - row.landed,
+            waiting_since=None if stamp is None else from_micros(stamp * 1000),
+        )
+        place = HopPlace(
+            flow=flow,
+            source=alias,
+            topic=source.topic,
+            generation=source.generation,
+            partition=source.partition,
+            hop="landed",
+            cluster=alias,
+        )
+        held = earliest.get((alias, source), ())
+        if held:
+            # Only changes are written down: it stood there until now.
+            held = [*held, Earliest(observed_at=at, offset=held[-1].offset)]
+        # In pace: a cluster need not be asked how long it keeps what came a moment ago.
+        is_old = stamp is not None and age_ms(stamp, at) > _IN_PACE_MS
+        kept_ms = _kept_ms(retention_of, place) if is_old else None
+        expiry = next_expiry(sample, now=at, retention_ms=kept_ms, earliest=held)
+        if expiry is not None:
+            found[alias, source] = expiry
+    return found
+
+
+def _kept_ms(retention_of: RetentionOf, place: HopPlace) -> int | None:
+    try:
+        return retention_of(place)
+    except MirrorlakeError as error:
+        # The status is wanted also where settings may not be read.
+        log.info("status.retention_not_known what=%s why=%s", place, error.cause)
+        return None

@@ -1,0 +1,266 @@
+"""Where partitions and topics stand at one moment, with one verdict each, its reason in words, and what mirrorlake itself knows.
+
+The verdict is that of `lag/verdict.py`, on the newest samples of the hop `republished` and this look as the last of them. What
+mirrorlake knows beyond the figures is the `state`; it only makes a verdict worse, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from mirrorlake.lag.forecast import catch_up
+from mirrorlake.lag.moment import Sample, all_known, total
+from mirrorlake.lag.verdict import Judgement, Verdict, judge
+from mirrorlake.render import Badge, Table, badge, count, table
+
+STATES = ("parked", "held", "expiring", "behind", "not_started", "paused", "in_step", "empty")
+"""What mirrorlake knows of a stream, worst first; `empty` is that of a flow that carries no topic yet."""
+
+# Of one look, what cannot be told may be wrong: UNKNOWN is said before OK.
+_VERDICTS = tuple(Verdict[name].name for name in ("REWIND", "STALL", "STOP", "WARNING", "UNKNOWN", "OK"))
+_AT_LEAST = {"parked": Verdict.STOP, "held": Verdict.STALL, "expiring": Verdict.WARNING}
+
+
+def worst_verdict(verdicts: Iterable[str]) -> str:
+    """Return the first of REWIND, STALL, STOP, WARNING, UNKNOWN, OK that holds somewhere; UNKNOWN of none.
+
+    >>> worst_verdict(["OK", "UNKNOWN"]), worst_verdict(["STALL", "OK"]), worst_verdict([])
+    ('UNKNOWN', 'STALL', 'UNKNOWN')
+    """
+    return min(verdicts, key=_VERDICTS.index, default="UNKNOWN")
+
+
+def worst_state(states: Iterable[str]) -> str:
+    """Return the first of `STATES` that holds somewhere; `empty` of none."""
+    return min(states, key=STATES.index, default="empty")
+
+
+def judge_standing(window: Sequence[Sample], *, state: str, why: str = "", now: datetime) -> Judgement:
+    """Judge a window whose last sample is this look; a `state` that is bad by itself makes it worse, and `why` comes first."""
+    found = judge(window, now=now)
+    return Judgement(
+        verdict=max(found.verdict, _AT_LEAST.get(state, Verdict.UNKNOWN)),
+        reason=f"{why}; {found.reason}" if why else found.reason,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """How a partition moved over a window, in offsets a second, and when it has caught up; None where too little is known."""
+
+    in_per_s: float | None = None
+    out_per_s: float | None = None
+    eta_ms: int | None = None
+
+
+def rates_of(window: Sequence[Sample]) -> Rates:
+    """Compute the rates of source end and position, and the time to catch up (see `forecast.catch_up`)."""
+    eta_ms = catch_up(window).eta_ms
+    if len(window) < 2:
+        return Rates(eta_ms=eta_ms)
+    first, last = window[0], window[-1]
+    span_s = (last.observed_at - first.observed_at).total_seconds()
+    if span_s <= 0 or first.end_position is None or last.end_position is None:
+        return Rates(eta_ms=eta_ms)
+    moved = (last.end_position - first.end_position, last.position - first.position)
+    if min(moved) < 0:
+        # The log or the position went back: a rate over that says nothing.
+        return Rates(eta_ms=eta_ms)
+    return Rates(in_per_s=moved[0] / span_s, out_per_s=moved[1] / span_s, eta_ms=eta_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """Where the newest life of one source partition stands in one flow; positions are next offsets.
+
+    The lags are those of the hop `republished` in `mirror.lag`, in offsets and milliseconds. The `verdict` is Burrow's (OK,
+    WARNING, STOP, STALL, REWIND, UNKNOWN; see `lag.verdict`), its `reason` in words. The `state` is what mirrorlake knows:
+    `in_step` everything of the source is on the target; `behind` not yet; `not_started` nothing was landed; `paused` a pause of
+    the cluster, the flow or the topic holds; `expiring` the source deletes soon what is not landed (law E); `held` the remote
+    topic was deleted or recreated, and nothing is sent there until a person chooses. `expires_in_ms` counts from now until the
+    source deletes the first record that is not landed, if landing stopped now; None for never.
+    Up to `proven_until` verifications found every landed record on the target; None where nothing is proven.
+    `in_per_s` and `out_per_s` are offsets a second over the newest samples, `eta_ms` the time to catch up; None: not known.
+    """
+
+    topic: str
+    partition: int
+    source_end: int
+    landed: int
+    republished: int
+    offset_lag: int
+    time_lag_ms: int | None
+    verdict: str
+    state: str = "in_step"
+    reason: str = ""
+    proven_until: int | None = None
+    expires_in_ms: int | None = None
+    expires_why: str | None = None
+    in_per_s: float | None = None
+    out_per_s: float | None = None
+    eta_ms: int | None = None
+
+    @property
+    def not_proven(self) -> int:
+        """The offsets on the target that no verification has compared yet."""
+        return max(0, self.republished - (self.proven_until or 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStatus:
+    """Where one source topic stands in one flow: its partitions added up.
+
+    Example:
+        >>> rows = [PartitionStatus(topic="orders", partition=p, source_end=9, landed=9, republished=9 - p, offset_lag=p,
+        ...                         time_lag_ms=p * 1000, verdict=("OK", "STALL")[p], reason=("fine", "it stands")[p]) for p in (0, 1)]
+        >>> found = TopicStatus(flow="east->central", topic="orders", partitions=tuple(rows))
+        >>> found.verdict, found.reason, found.offset_lag, found.time_lag_ms
+        ('STALL', 'partition 1: it stands', 1, 1000)
+    """
+
+    flow: str
+    topic: str
+    partitions: tuple[PartitionStatus, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict of a partition."""
+        return worst_verdict(row.verdict for row in self.partitions)
+
+    @property
+    def state(self) -> str:
+        """The worst state of a partition."""
+        return worst_state(row.state for row in self.partitions)
+
+    @property
+    def reason(self) -> str:
+        """The reason of the worst partition, which it names where there are several."""
+        return reason_of(self.partitions, {id(row): f"partition {row.partition}" for row in self.partitions})
+
+    @property
+    def offset_lag(self) -> int:
+        """The sum of the partitions."""
+        return total(self.partitions).offset_lag or 0
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """The largest of the partitions; None where one is not known."""
+        return total(self.partitions).time_lag_ms
+
+    @property
+    def in_per_s(self) -> float | None:
+        """Offsets a second that come to the source."""
+        return added(row.in_per_s for row in self.partitions)
+
+    @property
+    def out_per_s(self) -> float | None:
+        """Offsets a second that reach the target."""
+        return added(row.out_per_s for row in self.partitions)
+
+    @property
+    def eta_ms(self) -> int | None:
+        """The longest time to catch up; None where one never does, or is not known."""
+        return all_known(max, (row.eta_ms for row in self.partitions))
+
+    @property
+    def not_proven(self) -> int:
+        """The offsets on the target that no verification has compared yet."""
+        return sum(row.not_proven for row in self.partitions)
+
+
+def added(rates: Iterable[float | None]) -> float | None:
+    """Add rates up; None where one is not known."""
+    found = list(rates)
+    return None if None in found or not found else sum(rate or 0.0 for rate in found)
+
+
+def topics_of(flow: str, rows: Iterable[PartitionStatus]) -> tuple[TopicStatus, ...]:
+    """Roll partitions up by topic, in the order of the topics' names."""
+    found: dict[str, list[PartitionStatus]] = {}
+    for row in rows:
+        found.setdefault(row.topic, []).append(row)
+    return tuple(TopicStatus(flow=flow, topic=name, partitions=tuple(found[name])) for name in sorted(found))
+
+
+def reason_of(rows: Sequence[PartitionStatus], names: Mapping[int, str]) -> str:
+    """Say why the worst of partitions is as it is; `names` are by identity, and left out where all say the same."""
+    if not rows:
+        return "no topic to mirror yet"
+    row = min(rows, key=lambda one: _VERDICTS.index(one.verdict))
+    return row.reason if len({one.reason for one in rows}) == 1 else f"{names[id(row)]}: {row.reason}"
+
+
+def standing_badge(verdict: str, state: str) -> Badge:
+    """Show a verdict; what a person paused is not an alarm."""
+    return badge(verdict, "off") if state in ("paused", "empty") else badge(verdict)
+
+
+def proven_words(not_proven: int, of: Sequence[PartitionStatus]) -> str:
+    """Say how much of what is on the target is proven.
+
+    >>> proven_words(0, []), proven_words(1200, [])
+    ('all', 'nothing')
+    """
+    if not not_proven:
+        return "all"
+    return "nothing" if all(row.proven_until is None for row in of) else f"all but {count(not_proven)}"
+
+
+def length(ms: int | None) -> timedelta | None:
+    """Return milliseconds as a cell of a table takes them."""
+    return None if ms is None else timedelta(milliseconds=ms)
+
+
+def _urgency(row: TopicStatus | PartitionStatus) -> tuple[int, int]:
+    return _VERDICTS.index(row.verdict), STATES.index(row.state)
+
+
+def topic_table(topics: Iterable[TopicStatus], *, named: bool) -> Table:
+    """Show topics, the worst first; `named` with their flows."""
+    columns = ["topic", "verdict", "offset lag", "time lag", "in/s", "out/s", "catches up in", "proven", "why"]
+    return table(
+        "",
+        ["flow", *columns] if named else columns,
+        [
+            (
+                *([one.flow] if named else []),
+                one.topic,
+                standing_badge(one.verdict, one.state),
+                one.offset_lag,
+                length(one.time_lag_ms),
+                one.in_per_s,
+                one.out_per_s,
+                length(one.eta_ms) if one.offset_lag else None,
+                proven_words(one.not_proven, one.partitions),
+                one.reason,
+            )
+            for one in sorted(topics, key=_urgency)
+        ],
+        least=("catches up in", "in/s", "out/s", "proven"),
+    )
+
+
+def partition_table(rows: Iterable[tuple[str, PartitionStatus]], *, named: bool) -> Table:
+    """Show partitions with their flows, the worst first; `named` names the flows."""
+    positions = ["source end", "landed up to", "republished up to", "proven until"]
+    columns = ["topic", "partition", *positions, "offset lag", "time lag", "verdict", "why"]
+    return table(
+        "",
+        ["flow", *columns] if named else columns,
+        [
+            (
+                *([flow] if named else []),
+                row.topic,
+                *map(str, (row.partition, row.source_end, row.landed, row.republished)),
+                None if row.proven_until is None else str(row.proven_until),
+                row.offset_lag,
+                length(row.time_lag_ms),
+                standing_badge(row.verdict, row.state),
+                row.reason,
+            )
+            for flow, row in sorted(rows, key=lambda found: _urgency(found[1]))
+        ],
+        least=("why", "proven until", "source end", "landed up to", "republished up to"),
+    )

@@ -1,0 +1,170 @@
+"""Freshness in a real browser whose time is turned by hand: ages, a busy kernel, and one that is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from mirrorlake.notebook.console import pulse
+from mirrorlake.notebook.console.pulse import Pulse, Reading
+from tests.servers.lab import chromium
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+LIMIT = timedelta(seconds=15)
+SCRIPT = Path(pulse.__file__).with_name("pulse.js")
+PAGE = """
+<div class="ml-console"><div id="pulse"></div><div id="rest"><button id="apply">Apply</button></div></div>
+<script>
+window.start = (esm, state) => {
+  const heard = {};
+  window.sent = []; window.state = state; window.manager = {};
+  window.fire = (name, value) => (heard[name] || []).forEach((f) => f(value));
+  window.model = {
+    get: (key) => window.state[key], on: (name, f) => (heard[name] = heard[name] || []).push(f), off: () => {},
+    send: (message) => window.sent.push(message), widget_manager: window.manager,
+  };
+  const url = URL.createObjectURL(new Blob([esm], { type: "text/javascript" }));
+  return import(url).then((found) => {
+    window.end = found.default.render({ model: window.model, el: document.getElementById("pulse") });
+  });
+};
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def browser_page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser.new_page()
+        browser.close()
+
+
+class Shown:
+    """A pulse in a page, whose kernel answers when it is told to."""
+
+    def __init__(self, page: Page, reading: Reading, *, beats: bool = False) -> None:
+        self._page = page
+        page.clock.install(time=NOON)
+        page.set_content(PAGE)
+        state = {"beats": beats, "reading": reading.as_message(NOON, LIMIT)}
+        page.evaluate(f"window.start({json.dumps(SCRIPT.read_text())}, {json.dumps(state)})")
+
+    def wait(self, seconds: float) -> None:
+        self._page.clock.run_for(int(seconds * 1000))
+
+    def answer(self, reading: Reading, *, now: datetime = NOON) -> None:
+        message = {"answer": self.asked[-1], "reading": reading.as_message(now, LIMIT)}
+        self._page.evaluate(f"window.fire('msg:custom', {json.dumps(message)})")
+
+    def run(self, script: str) -> Any:
+        return self._page.evaluate(script)
+
+    @property
+    def asked(self) -> list[int]:
+        return [message["ask"] for message in self.run("window.sent")]
+
+    @property
+    def text(self) -> str:
+        place = self._page.locator("#pulse")
+        return str(place.inner_text()) if place.is_visible() else ""
+
+    @property
+    def is_inert(self) -> bool:
+        return bool(self.run("document.getElementById('rest').inert"))
+
+
+def test_an_age_grows_in_the_browser_and_begins_with_what_the_kernel_says(browser_page: Page) -> None:
+    # The kernel's clock is an hour before the browser's: only the age counts.
+    read = Reading(1, NOON - timedelta(hours=1))
+    shown = Shown(browser_page, read)
+    assert "ago" not in shown.text, "shown again: how old it is, only the kernel knows"
+    shown.answer(read, now=read.at + timedelta(milliseconds=36))  # type: ignore[operator]
+    assert shown.text.split() == ["✓", "live", "as", "of", "11:00:00", "UTC,", "now"]
+    shown.wait(5)
+    assert "live" in shown.text
+    assert "4 s ago" in shown.text
+    shown.wait(13)
+    assert "stale" in shown.text
+    shown.answer(Reading(1, NOON, problem="west does not answer\nat all"))
+    assert shown.text.split() == ["✗", "stale", "as", "of", "12:00:00", "UTC,", "now.", "west", "does", "not", "answer"]
+
+
+def test_a_question_that_takes_its_time_is_not_stale_and_one_that_takes_too_long_is(browser_page: Page) -> None:
+    shown = Shown(browser_page, Reading(1, NOON))
+    shown.answer(Reading(1, NOON, asking_since=NOON))
+    shown.wait(21)
+    assert "live" in shown.text
+    assert "asking since 20 s" in shown.text
+    shown.wait(45)
+    assert "stale" in shown.text
+
+
+@pytest.mark.parametrize("reading", [Reading(), Reading(asking_since=NOON)])
+def test_before_the_first_answer_nothing_is_live(browser_page: Page, reading: Reading) -> None:
+    shown = Shown(browser_page, reading)
+    shown.answer(reading)
+    shown.wait(13)
+    assert shown.text.split()[1:] == (
+        ["not", "asked", "yet"] if reading.asking_since is None else ["asking", "since", "12", "s"]
+    )
+
+
+def test_a_busy_kernel_is_said_and_disables_nothing_however_long(browser_page: Page) -> None:
+    shown = Shown(browser_page, Reading(), beats=True)
+    shown.answer(Reading())
+    assert shown.text == ""
+    shown.run("window.manager.kernel = {status: 'busy'}")
+    shown.wait(11)
+    assert "busy" in shown.text
+    assert len(shown.asked) == 2, "one question at a time: they would wait in line behind the cell"
+    shown.wait(300)
+    assert "busy" in shown.text
+    assert not shown.is_inert
+    shown.answer(Reading())
+    assert shown.text == ""
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ("window.manager.kernel = {status: 'dead'}", "run the cell again"),
+        ("window.manager.kernel = {status: 'idle'}", "run the cell again"),
+        (
+            "document.querySelector('.ml-console').parentElement.classList.add('jupyter-widgets-disconnected')",
+            "run the cell",
+        ),
+        ("null", "If no cell is running"),
+    ],
+)
+def test_a_kernel_that_is_gone_makes_the_rest_inert_until_it_answers(browser_page: Page, gone: str, words: str) -> None:
+    shown = Shown(browser_page, Reading(), beats=True)
+    shown.answer(Reading())
+    shown.run(gone)
+    shown.wait(40)
+    assert words in shown.text
+    assert shown.is_inert
+    shown.run("window.manager.kernel = {status: 'idle'}")
+    shown.run("document.querySelectorAll('.jupyter-widgets-disconnected').forEach((e) => e.className = '')")
+    shown.answer(Reading())
+    assert not shown.is_inert
+    assert shown.text == ""
+
+
+def test_the_kernel_answers_with_the_age_of_now() -> None:
+    time = [NOON]
+    made = Pulse("status-fresh", now=lambda: time[0], limit=LIMIT)
+    sent: list[Any] = []
+    made.send = sent.append
+    made.show(Reading(1, NOON))
+    assert made.reading["age_ms"] == 0
+    time[0] += timedelta(seconds=7)
+    made._handle_custom_msg({"ask": 3}, [])
+    assert [(one["answer"], one["reading"]["age_ms"]) for one in sent] == [(3, 7000)]
+    assert made.words == "live, as of 12:00:00 UTC, 7 s ago"
