@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import Any
 from zlib import crc32
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaPosition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirrorlake.errors import SandboxError
@@ -73,6 +74,9 @@ def write_sample_traffic(
 ) -> SampleTraffic:
     """Create the topics where they are missing and write records with timestamps of the last half minute.
 
+    A group, `sample-reader`, has read about half of them: a source that nobody consumes from is rare, and a mirror reads it
+    another way (law H).
+
     Args:
         bootstrap_servers: the cluster; its topics should be empty or its own earlier sample traffic.
         region: named in every record, so that records of two clusters differ.
@@ -97,9 +101,20 @@ def write_sample_traffic(
                 raise not_written(
                     bootstrap_servers, f"{len(plain)} records were not confirmed within {_TIMEOUT_S:.0f} s"
                 )
+        _read_half(bootstrap_servers, written.committed)
     except KafkaException as error:
         raise not_written(bootstrap_servers, str(error)) from error
     return written
+
+
+def _read_half(bootstrap_servers: str, committed: Mapping[TopicPartition, int]) -> None:
+    options = {"bootstrap.servers": bootstrap_servers, "group.id": "sample-reader", "log_level": 0}
+    positions = [KafkaPosition(place.topic, place.partition, count // 2) for place, count in committed.items()]
+    consumer = Consumer(options)
+    try:
+        consumer.commit(offsets=positions, asynchronous=False)
+    finally:
+        consumer.close()
 
 
 def _write_round(plain: Producer, transactional: Producer, samples: Sequence[_Sample], written: SampleTraffic) -> None:
