@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from rich.console import Console
 
 from mirrorlake.cli.fit import fitted
 from mirrorlake.errors import MirrorlakeError
-from mirrorlake.progress import LOGGER, Display, LogLines, display_here
+from mirrorlake.progress import LOGGER, Display, LogLines, Said, display_here
 from mirrorlake.render import Sheet, Shown, Table, document, table
 
 
@@ -33,7 +34,10 @@ class Output:
 
     def display(self) -> Display:
         """Pick the progress display: log lines only beside a JSON document, bars at a terminal."""
-        return LogLines() if self.as_json else display_here()
+        if self.as_json:
+            return _JsonLines()
+        here = display_here()
+        return _PlainLines(self.note) if isinstance(here, LogLines) else here
 
     def document(self, content: Any) -> None:
         """Print the one document under `--json`."""
@@ -69,10 +73,43 @@ class Output:
         """Print a line about progress on standard error, where it disturbs no document."""
         self._errors.print(text, markup=False, style="dim")
 
+    def line(self, stage: str, text: str) -> None:
+        """Print a line of a run on standard error: for people, or as JSON."""
+        said = Said(at=datetime.now(timezone.utc), stage=stage, text=text)
+        if self.as_json:
+            _JsonLines().say(said)
+        else:
+            _PlainLines(self.note).say(said)
+
     def error(self, error: MirrorlakeError) -> None:
         """Print an error: for people on standard error, as a document under `--json`."""
         self._errors.print(f"error: {error}", markup=False, style="red")
         self.document(error.as_dict())
+
+
+class _PlainLines(LogLines):
+    """Lines of a run for people who read a file or a pipe."""
+
+    any_thread = True
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def say(self, said: Said, /) -> None:
+        """Print a line of a run."""
+        self._note(f"{(said.at or datetime.now(timezone.utc)).astimezone():%H:%M:%S}  {said}")
+
+
+class _JsonLines(LogLines):
+    """Beside the one document on standard output, lines of a run go to standard error, each as JSON."""
+
+    any_thread = True
+
+    def say(self, said: Said, /) -> None:
+        """Print a line of a run."""
+        sys.stderr.write(json.dumps(said.as_dict(), default=str) + "\n")
+        sys.stderr.flush()
 
 
 def log_to_stderr(level: str | None) -> None:
@@ -84,12 +121,18 @@ def log_to_stderr(level: str | None) -> None:
     logger = logging.getLogger("mirrorlake")
     if logger.handlers or logging.getLogger().handlers:
         return
+    wanted = int(getattr(logging, (level or "WARNING").upper(), logging.WARNING))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(lambda record: record.levelno >= _least(record.name, wanted, asked=level is not None))
     logger.addHandler(handler)
-    if level is None:
-        logging.getLogger(LOGGER).setLevel("INFO")
-        level = "WARNING"
-    logger.setLevel(level.upper())
+    # What is not for people goes into the log file, where there is one.
+    logger.setLevel(min(wanted, logging.INFO))
+
+
+def _least(name: str, wanted: int, *, asked: bool) -> int:
+    """Return the least level of a logger's records that a person sees."""
+    if name == LOGGER and not asked:
+        return logging.INFO
     # librdkafka reports every lost connection; what matters of it reaches us as an error.
-    logging.getLogger("mirrorlake.kafka.client").setLevel("ERROR" if level.upper() != "DEBUG" else "DEBUG")
+    return max(wanted, logging.ERROR) if name == "mirrorlake.kafka.client" and wanted > logging.DEBUG else wanted

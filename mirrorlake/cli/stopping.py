@@ -1,14 +1,22 @@
-"""Run a stream beside the main thread until it ends or a signal says so."""
+"""Run a stream beside the main thread until it ends or a signal says so; then it has twenty seconds."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+log = logging.getLogger(__name__)
+
+# Schedulers kill after thirty.
+ENDS_WITHIN_S = 19.0
 
 
 @contextmanager
@@ -19,6 +27,8 @@ def _stop_on_signal() -> Iterator[threading.Event]:
     def handler(number: int, _: FrameType | None) -> None:
         if stop.is_set():
             os._exit(128 + number)
+        # What is interrupted from now on fails in threads of libraries, too.
+        threading.excepthook = _to_log
         stop.set()
 
     before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -29,8 +39,19 @@ def _stop_on_signal() -> Iterator[threading.Event]:
             signal.signal(number, old)
 
 
-def in_background(call: Callable[[threading.Event], Any]) -> Any:
-    """Run a stream beside the main thread, which must stay free for signals."""
+def in_background(
+    call: Callable[[threading.Event], Any],
+    *,
+    note: Callable[[str], None] | None = None,
+    so_far: Callable[[], str] = str,
+) -> Any:
+    """Run a stream beside the main thread, which must stay free for signals.
+
+    Args:
+        call: the stream; it ends soon after the event is set.
+        note: prints a line for people; without it, the stream takes the time that it needs.
+        so_far: says what was done, where the process has to end before the stream does.
+    """
     result: list[Any] = []
     failure: list[BaseException] = []
     with _stop_on_signal() as stop:
@@ -43,8 +64,25 @@ def in_background(call: Callable[[threading.Event], Any]) -> Any:
 
         thread = threading.Thread(target=work, name="mirrorlake", daemon=True)
         thread.start()
+        deadline = None
         while thread.is_alive():
             thread.join(0.2)
+            if note is None or not stop.is_set():
+                continue
+            if deadline is None:
+                deadline = time.monotonic() + ENDS_WITHIN_S
+                note(f"stopping: what is under way ends first, within {ENDS_WITHIN_S:.0f} s; once more stops at once")
+            if time.monotonic() > deadline and thread.is_alive():
+                note(
+                    f"{so_far()}; stopped in the middle of a batch, which the next start finishes: nothing is lost or doubled"
+                )
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
     if failure:
         raise failure[0]
     return result[0]
+
+
+def _to_log(failed: threading.ExceptHookArgs) -> None:
+    log.info("thread.failed name=%s", failed.thread and failed.thread.name, exc_info=failed.exc_value)

@@ -16,6 +16,8 @@ from mirrorlake.kafka.reach import require_listening
 
 # librdkafka's own words; it writes them to standard error unless it is given a logger.
 client_log = logging.getLogger("mirrorlake.kafka.client")
+# Python would print it where nobody configured a log, as in a notebook.
+client_log.addHandler(logging.NullHandler())
 
 _UNREACHABLE = {
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001  confluent_kafka names librdkafka's local errors this way

@@ -80,6 +80,7 @@ class Lander:
         self._next_account = 0.0
         self._tell = partial(tell, f"land {settings.alias}")
         self._is_heard = tell is not silent
+        self._once = False
         self._left: int | None = None
         self._is_drained = False
         self._is_backlog = False
@@ -108,7 +109,7 @@ class Lander:
             SourceGap: records left the source before they were landed, and `on_gap` is `halt`.
             ClusterError, StoreError: the source or the lake failed.
         """
-        attempts = 0
+        attempts, self._once = 0, once
         with HeldSlots(lambda: self._lake.spark, 1 if self._may_live and not once else 0) as slots:
             while not stop.is_set():
                 is_live = slots.enough and self._may_live and (not once or self._admin.was_consumed())
@@ -375,7 +376,7 @@ class Lander:
                 self._hear_of_task()
             self._account()
             self._next_account = time.monotonic() + ACCOUNT_EVERY_S
-            if self._is_heard:
+            if self._is_heard and self._once:
                 # Offsets stand for records that are left; some of them may be markers or compacted away.
                 self._left = self._accounts.left(
                     self._admin.latest(self._current) if query is None else reported_ends(query)

@@ -15,14 +15,15 @@ from mirrorlake.model.flow import TopicPartition
 
 log = logging.getLogger(__name__)
 
-# A batch that is under way may finish; after this long it is interrupted, and the next start repeats it safely (law F).
-GRACE_S = 20.0
+# A batch that is under way may finish; after this long it is interrupted, and the next start repeats it safely (law F). A
+# process has 20 s in all from SIGTERM to its end.
+GRACE_S = 12.0
 
 
 def await_query(query: StreamingQuery, stop: threading.Event, *, tick: Callable[[], None] = lambda: None) -> None:
     """Wait until the query has ended or, after `stop` was set, has been stopped between two batches.
 
-    A batch under way is given 20 s to finish. `tick` is called about five times a second.
+    A batch under way is given `GRACE_S` to finish. `tick` is called about five times a second.
 
     Raises:
         StreamingQueryException: the query failed.

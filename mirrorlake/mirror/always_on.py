@@ -19,6 +19,7 @@ from mirrorlake.errors import MirrorlakeError
 from mirrorlake.mirror.control_watch import ControlWatch
 from mirrorlake.mirror.parking import Notices, ParkingPlace, Stream
 from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.run_lines import RunLines
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.mirror.supervisor import Supervisor
@@ -38,6 +39,7 @@ class AlwaysOn:
         source: land this source only.
         flow: land and republish for this flow only.
         first: options of the first start only, such as a rebuild.
+        lines: hears how far the streams are.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class AlwaysOn:
         source: str | None = None,
         flow: str | None = None,
         first: Mapping[str, bool] | None = None,
+        lines: RunLines | None = None,
     ) -> None:
         self._connections = connections
         self._streams = streams
@@ -58,6 +61,8 @@ class AlwaysOn:
         self._source = source
         self._flow = flow
         self._first = dict(first or {})
+        self._lines = lines
+        self._tell = silent if lines is None else lines.tell
         self._watch = ControlWatch(connections)
         self._notices = Notices(connections)
 
@@ -92,6 +97,8 @@ class AlwaysOn:
     def report(self, waiting: Mapping[str, ParkingPlace], healthy: frozenset[str]) -> None:
         """Say in the table `control` what is parked, and what runs well again."""
         self._notices.update(self._watch.state, waiting, healthy)
+        if self._lines is not None:
+            self._lines.tick()
 
     def _stream(self, name: str, identify: Callable[[], str], call: Callable[[threading.Event], object]) -> Stream:
         try:
@@ -103,11 +110,11 @@ class AlwaysOn:
 
     def _land(self, source: str, stop: threading.Event) -> Landing:
         first, self._first = self._first, {}
-        return self._streams.land(source, stop, once=False, tell=silent, **first)
+        return self._streams.land(source, stop, once=False, tell=self._tell, **first)
 
     def _republish(self, flow: FlowConfig, state: ControlState, stop: threading.Event) -> Republishing:
         first, self._first = self._first, {}
-        return self._streams.republish(flow, state, stop, once=False, tell=silent, **first)
+        return self._streams.republish(flow, state, stop, once=False, tell=self._tell, **first)
 
     def _sources(self) -> list[str]:
         config = self._connections.config

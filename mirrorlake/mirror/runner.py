@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +13,7 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parking import Notices
 from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
 from mirrorlake.mirror.services.checks import Checks
 from mirrorlake.mirror.services.connections import Connections
@@ -20,8 +22,9 @@ from mirrorlake.mirror.services.upkeep import Upkeep
 from mirrorlake.mirror.supervisor import drain
 from mirrorlake.model.control import ControlState
 from mirrorlake.model.parked import landing
-from mirrorlake.progress import Tell
-from mirrorlake.runtime import Duties, Duty
+from mirrorlake.progress import Board, Tell
+from mirrorlake.render import plural
+from mirrorlake.runtime import Duties, Duty, keep_log_small, log_file, log_into_file
 
 _FIRST_SAMPLE_S = 20.0
 
@@ -34,6 +37,7 @@ class Runner:
         self._streams = streams
         self._checks = checks
         self._upkeep = upkeep
+        self._lines: RunLines | None = None
 
     def land(self, source: str, *, once: bool, stop: threading.Event, rebuild: bool) -> Landing:
         """Land one source (see `Mirror.land`)."""
@@ -65,44 +69,83 @@ class Runner:
     def run(self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None) -> Ran:
         """Land and republish (see `Mirror.run`)."""
         config, flows = self._connections.config, self._connections.chosen(flow)
+        with self._connections.board() as board:
+            lines = RunLines(board, now=self._connections.now)
+            self._start(flows, lines, once=once)
+            if once:
+                sources = sorted({one.source for one in flows} - {*config.lake_clusters})
+                return self._drain(sources, flows, stop, board)
+            self._lines = lines
+
+            def say() -> None:
+                lines.minute(lambda: self._checks.status(flow))
+                keep_log_small()
+
+            minute = Duty(name="lines", every_s=LINE_EVERY_S, first_s=LINE_EVERY_S, do=say)
+            background = self._in_background(stop, minute) if flow is None else _beside(Duties("lines", [minute]))
+            with background, measured(self._connections, self._checks, port=metrics_port):
+                return AlwaysOn(self._connections, self._streams, flow=flow, lines=lines).run(stop)
+
+    def so_far(self) -> Ran:
+        """Return what the newest always-on run has done so far (see `Mirror.so_far`)."""
+        return Ran([], []) if self._lines is None else self._lines.ran()
+
+    def _start(self, flows: Sequence[FlowConfig], lines: RunLines, *, once: bool) -> None:
+        """Begin what the streams need, and say each of it; Spark starts beside the rest, and the streams wait for it.
+
+        A drain starts Spark where it finds something to do.
+        """
+        config, began = self._connections.config, time.monotonic()
+        place = config.lake.location() or ".".join(config.lake.namespace() or ())
+        lines.say(
+            "settings",
+            f"{plural(len(flows), 'flow')} of {config.path.absolute() if config.path else 'given values'}; "
+            f"log of Spark and clients: {log_into_file()}",
+            log=str(log_file()),
+        )
+
+        def ready() -> None:
+            lines.say("spark", "ready", seconds=time.monotonic() - began)
+
         if not once:
-            self._connections.start_spark()
-        self._connections.lake.create_all(sorted({one.source for one in flows}))
-        if once:
-            return self._drain(sorted({one.source for one in flows} - {*config.lake_clusters}), flows, stop)
-        background = self._in_background(stop) if flow is None else nullcontext()
-        with background, measured(self._connections, self._checks, port=metrics_port):
-            return AlwaysOn(self._connections, self._streams, flow=flow).run(stop)
+            self._connections.start_spark(ready)
+            lines.say("spark", "starting")
+        touched = {alias for flow in flows for alias in (flow.source, flow.target)}
+        with lines.stage("clusters", f"{', '.join(sorted(touched))} tried"):
+            away = {
+                alias: problems
+                for alias, problems in self._connections.probed().items()
+                if alias in touched and problems and all(problems.values())
+            }
+        for alias, problems in away.items():
+            said = ", ".join(f"{address} {problem}" for address, problem in problems.items())
+            lines.say("clusters", f"{alias} does not answer: {said}", cluster=alias)
+        with lines.stage("lake", f"tables in {place} are there"):
+            self._connections.lake.create_all(sorted({one.source for one in flows}))
 
     @contextmanager
-    def _in_background(self, stop: threading.Event) -> Iterator[None]:
-        """Sample, keep the lake small, and prove what came.
+    def _in_background(self, stop: threading.Event, minute: Duty) -> Iterator[None]:
+        """Sample, keep the lake small, prove what came, and say where the run stands.
 
         Where a process runs a part of the flows, commands do it once for all parts.
         """
         config = self._connections.config
         # A pass of upkeep may take minutes, and a sample is due every 30 s.
-        both = [Duties("mirror", self._duties())]
+        both = [Duties("mirror", self._duties()), Duties("lines", [minute])]
         if config.maintenance.every:
             both.append(Duties("lake", [self._upkeep.duty(stop.is_set)]))
         if config.verify.every:
             both.append(Duties("proofs", [self._checks.duty()]))
-        for duties in both:
-            duties.start()
-        try:
+        with _beside(*both):
             yield
-        finally:
-            for duties in both:
-                duties.stop()
 
-    def _drain(self, sources: list[str], flows: tuple[FlowConfig, ...], stop: threading.Event) -> Ran:
+    def _drain(self, sources: list[str], flows: tuple[FlowConfig, ...], stop: threading.Event, board: Board) -> Ran:
         state = self._connections.control().state()
-        with self._connections.board() as board:
-            land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
-            landed, failures = drain({landing(name): partial(land, name) for name in sources}, tick=board.tick)
-            # What the relay holds is sent where landing failed, too.
-            send = partial(self._republish_once, state=state, stop=stop, tell=board.tell)
-            sent, more = drain({one.name: partial(send, one) for one in flows}, tick=board.tick)
+        land = partial(self._land_once, state=state, stop=stop, tell=board.tell)
+        landed, failures = drain({landing(name): partial(land, name) for name in sources}, tick=board.tick)
+        # What the relay holds is sent where landing failed, too.
+        send = partial(self._republish_once, state=state, stop=stop, tell=board.tell)
+        sent, more = drain({one.name: partial(send, one) for one in flows}, tick=board.tick)
         for failure in (*failures, *more):
             raise failure
         return Ran(landed, sent)
@@ -136,3 +179,15 @@ class Runner:
         # The streams need all cores for their start.
         first_s = min(every_s, _FIRST_SAMPLE_S)
         return [Duty(name="sample", every_s=every_s, first_s=first_s, do=self._checks.sampler().once)]
+
+
+@contextmanager
+def _beside(*all_duties: Duties) -> Iterator[None]:
+    """Do duties beside a block."""
+    for duties in all_duties:
+        duties.start()
+    try:
+        yield
+    finally:
+        for duties in all_duties:
+            duties.stop()

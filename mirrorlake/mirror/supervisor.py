@@ -96,6 +96,9 @@ class Supervisor:
                         next_look = time.monotonic()
                     self._wait()
                     self._end_where_all_are_parked(wanted)
+            except KeyboardInterrupt:
+                # The stop button of a notebook; a second one does not wait for the batches under way.
+                self._stop.set()
             finally:
                 for one in self._running.values():
                     one.stop.set()

@@ -9,3 +9,5 @@ from mirrorlake.progress.board import Tell as Tell
 from mirrorlake.progress.board import silent as silent
 from mirrorlake.progress.lines import LOGGER as LOGGER
 from mirrorlake.progress.lines import LogLines as LogLines
+from mirrorlake.progress.said import Said as Said
+from mirrorlake.progress.said import Speaker as Speaker

@@ -10,6 +10,7 @@ from typing import Any
 
 from mirrorlake.progress.board import Display, Phase
 from mirrorlake.progress.lines import LogLines
+from mirrorlake.progress.said import Said
 
 
 class Bars:
@@ -39,6 +40,13 @@ class Bars:
             # Reports come before the bar, and may end before other phases do.
             bar.start_t = time.time() - phase.elapsed_s(at)
             bar.refresh()
+
+    def say(self, said: Said, /) -> None:
+        """Print a line of a run above the bars: in the notebook's cell, or on standard error."""
+        from tqdm.auto import tqdm
+
+        clock = f"{said.at.astimezone():%H:%M:%S}  " if said.at is not None else ""
+        tqdm.write(f"{clock}{said}", file=sys.stdout if self._stay else sys.stderr)
 
     def close(self, phases: Sequence[Phase], at: float, /) -> None:
         """Draw for the last time."""

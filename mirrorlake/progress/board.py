@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -96,11 +97,13 @@ class Board:
         self._phases: dict[str, Phase] = {}
         self._next = clock() + (after_s or 0.0)
         self._draws_last = after_s is None
+        self._soon: queue.SimpleQueue[Callable[[Display], None]] = queue.SimpleQueue()
 
     def __enter__(self) -> Board:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._call()
         if self._draws_last:
             self._draw(last=True)
 
@@ -114,8 +117,29 @@ class Board:
             self._phases[phase] = before.reported(done, total, at=at)
         self.tick()
 
+    def call_soon(self, draw: Callable[[Display], None]) -> None:
+        """Have the thread that draws call this with the display: now, or at its next `tick`.
+
+        A display that is drawn by `any_thread` is called at once.
+        """
+        if self._display is not None and getattr(self._display, "any_thread", False):
+            draw(self._display)
+            return
+        self._soon.put(draw)
+        self._call()
+
+    def _call(self) -> None:
+        while threading.get_ident() == self._drawer and not self._soon.empty():
+            draw = self._soon.get()
+            try:
+                if self._display is not None:
+                    draw(self._display)
+            except Exception as error:
+                self._drop(error)
+
     def tick(self) -> None:
         """Draw where it is time; for the loops in which the thread that draws waits for others."""
+        self._call()
         if threading.get_ident() == self._drawer and self._clock() >= self._next:
             self._next, self._draws_last = self._clock() + self._every_s, True
             self._draw()
@@ -128,5 +152,8 @@ class Board:
         try:
             (self._display.close if last else self._display.show)(phases, self._clock())
         except Exception as error:
-            self._display = None
-            log.warning("progress.not_shown why=%s: %s", type(error).__name__, str(error)[:200])
+            self._drop(error)
+
+    def _drop(self, error: Exception) -> None:
+        self._display = None
+        log.warning("progress.not_shown why=%s: %s", type(error).__name__, str(error)[:200])

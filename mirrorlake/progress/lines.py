@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from mirrorlake.progress.board import Phase
+from mirrorlake.progress.said import Said
 
 # The command line shows lines of this logger where it holds others back.
 LOGGER = "mirrorlake.progress"
@@ -35,6 +36,10 @@ class LogLines:
     def close(self, phases: Sequence[Phase], at: float, /) -> None:
         """Log how the phases ended that were logged before."""
         self._log([phase for phase in phases if phase.name in self._logged], at)
+
+    def say(self, said: Said, /) -> None:
+        """Log a line of a run."""
+        log.info("%s", said)
 
     def _log(self, phases: Sequence[Phase], at: float) -> None:
         for phase in phases:

@@ -9,6 +9,9 @@ from mirrorlake.runtime.jar_files import classpath as classpath
 from mirrorlake.runtime.jar_files import jars as jars
 from mirrorlake.runtime.java import Java as Java
 from mirrorlake.runtime.java import find_java as find_java
+from mirrorlake.runtime.log_files import keep_log_small as keep_log_small
+from mirrorlake.runtime.log_files import log_file as log_file
+from mirrorlake.runtime.log_files import log_into_file as log_into_file
 from mirrorlake.runtime.session import local_session as local_session
 from mirrorlake.runtime.session import prepare as prepare
 from mirrorlake.runtime.stopping import jobs_end as jobs_end

@@ -9,14 +9,20 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from mirrorlake.errors import SandboxError
+from mirrorlake.model.causes import root_cause
 from mirrorlake.runtime.class_archive import class_data
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import Java, find_java
+from mirrorlake.runtime.log_files import log_into_file
 
 # Settings that belong to the host; a session that is already there (Databricks, spark-submit) is taken as it is.
 _LOCAL = {
@@ -88,13 +94,46 @@ def local_session(*, cores: int | None = None) -> SparkSession:
         os.environ["JAVA_HOME"] = str(java.spark_java_home)
         # Workers run this very interpreter, with the packages that are installed beside it.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("mirrorlake").master(f"local[{cores + _STANDING_SLOTS}]")
-        # Ranges, file splits and RDDs would else be cut for the slots.
-        builder = builder.config("spark.default.parallelism", cores)
-        for key, value in (_LOCAL | _of_driver(java)).items():
-            builder = builder.config(key, value)
-        active = builder.getOrCreate()
+        settings = {
+            "spark.app.name": "mirrorlake",
+            "spark.master": f"local[{cores + _STANDING_SLOTS}]",
+            # Ranges, file splits and RDDs would else be cut for the slots.
+            "spark.default.parallelism": str(cores),
+            **_LOCAL,
+            **_of_driver(java),
+        }
+        conf = SparkConf()
+        for key, value in settings.items():
+            conf.set(key, value)
+        _launch(conf)
+        active = SparkSession.builder.config(conf=conf).getOrCreate()
     return prepare(active)
+
+
+def _launch(conf: SparkConf) -> None:
+    """Start the JVM where there is none, with its words, and those of its Python workers, in the log file.
+
+    Java warns of incubating modules, Spark advises on log levels, and a job that is interrupted prints stack traces.
+    """
+    path = log_into_file()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    with path.open("ab") as out:
+        try:
+            # What `launch_gateway` has `popen_kwargs` for; the session's builder has no way to give them.
+            SparkContext._ensure_initialized(  # noqa: SLF001
+                gateway=_running_gateway() or launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})
+            )
+        except PySparkException as error:
+            raise SandboxError(
+                f"Spark's JVM did not start ({root_cause(str(error))})",
+                consequence="nothing was landed or sent",
+                remedy=f"read the end of {path}, then `mirrorlake doctor`",
+            ) from error
+
+
+def _running_gateway() -> Any:
+    return SparkContext._gateway  # noqa: SLF001  a session that was stopped leaves its JVM
 
 
 def _of_driver(java: Java) -> dict[str, str]:

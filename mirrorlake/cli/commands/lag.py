@@ -130,7 +130,7 @@ def sample(
             cli.document(as_document(seen))
         cli.say(str(seen))
 
-    in_background(lambda stop: mirror.sample(once=once, every=every, stop=stop, tell=tell))
+    in_background(lambda stop: mirror.sample(once=once, every=every, stop=stop, tell=tell), note=cli.note)
     return 4 if once and failed[0] else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,10 @@ def land(cli: Invocation, source: Source, once: Once = False, rebuild_checkpoint
     """Land the topics of one source cluster in its relay."""
     mirror = cli.mirror
     cli.answer(
-        in_background(lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint))
+        in_background(
+            lambda stop: mirror.land(source, once=once, stop=stop, rebuild_checkpoint=rebuild_checkpoint),
+            note=cli.note,
+        )
     )
     return 0
 
@@ -72,7 +76,8 @@ def republish(
             topic=topic,
             send_again=send_again,
             accept_empty=accept_empty,
-        )
+        ),
+        note=cli.note,
     )
     cli.answer(done)
     return 0
@@ -88,8 +93,14 @@ def run(
     ] = None,
 ) -> int:
     """Land every source and republish every flow."""
+    # Before anything large is loaded: whoever started it sees at once that it starts.
+    cli.line("run", f"{cli.conf.absolute()}, {'to the end of what is there' if once else 'until Ctrl-C or SIGTERM'}")
     mirror = cli.mirror
-    done = in_background(lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port))
+    done = in_background(
+        lambda stop: mirror.run(flow, once=once, stop=stop, metrics_port=metrics_port),
+        note=partial(cli.line, "stop"),
+        so_far=lambda: mirror.so_far().sheet().summary(),
+    )
     cli.document(done._asdict())
     cli.show(done)
     return 0

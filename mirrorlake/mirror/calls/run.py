@@ -52,6 +52,15 @@ class RunCalls(CoreCalls):
         """
         return self._services.runner.run(flow, once=once, stop=stop or threading.Event(), metrics_port=metrics_port)
 
+    def so_far(self) -> Ran:
+        """Return what the newest always-on `run` of this mirror has done so far; nothing before it began.
+
+        Example:
+            >>> mirror.so_far()  # doctest: +SKIP
+            run: 1 234 records landed · 1 200 records republished
+        """
+        return self._services.runner.so_far()
+
     def land(
         self, source: str, *, once: bool = False, stop: threading.Event | None = None, rebuild_checkpoint: bool = False
     ) -> Landing:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mirrorlake import publish, runtime
 from mirrorlake.config.schema import FlowConfig, MirrorConfig
-from mirrorlake.errors import UsageError
+from mirrorlake.errors import ConfigError, UsageError
 from mirrorlake.kafka import ClusterAdmin, Groups, Mm2Writer, RecordReader, librdkafka_options, mm2_writer, probe
 from mirrorlake.kafka.lane import LedgerReader
 from mirrorlake.lake import Audit, Control, Lake
@@ -98,13 +98,17 @@ class Connections:
         stands = self._spark is not None or "spark" in self.__dict__ or self.lake.is_elsewhere
         return self.spark if stands else None
 
-    def start_spark(self) -> None:
-        """Begin to start Spark where it has to be started; the lake and the clusters are asked meanwhile."""
+    def start_spark(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Begin to start Spark where it has to be started; the lake and the clusters are asked meanwhile.
+
+        `ready` is called, by another thread, once it has started.
+        """
 
         def start() -> None:
             # Who needs the session meets the failure, too.
             with suppress(Exception):
                 _ = self.spark
+                ready()
 
         threading.Thread(target=start, name="start of Spark", daemon=True).start()
 
@@ -150,8 +154,12 @@ class Connections:
 
     def probed(self) -> dict[str, dict[str, str]]:
         """Say what is wrong with each address of every Kafka cluster of a flow (see `kafka.probe`)."""
-        touched = sorted({*self.config.sources, *self.config.targets} - {*self.config.lake_clusters})
-        return probe({alias: self.config.cluster(alias).servers() for alias in touched})
+        touched, servers = {*self.config.sources, *self.config.targets} - {*self.config.lake_clusters}, {}
+        for alias in sorted(touched):
+            # Who uses a cluster whose address cannot be resolved says so.
+            with suppress(ConfigError):
+                servers[alias] = self.config.cluster(alias).servers()
+        return probe(servers)
 
     def admin(self, alias: str) -> ClusterAdmin:
         """Return the admin of a cluster.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,15 @@ def test_sigterm_ends_a_run_cleanly_and_the_next_one_goes_on(pair: Pair, tmp_pat
     with running(tmp_path / "run.log", "run", "--conf", pair.conf) as process:
         wait_until(lambda: pair.remote in topics_of(pair.central) or not process.is_running, "something is mirrored")
         assert process.terminate() == 0, process.output
+        # What Spark, its workers and Kafka's clients said is in the log file that one of the first lines names.
+        said = [line.partition("  ")[2].partition(":")[0] for line in process.output.splitlines()]
+        assert {"run", "settings", "spark", "clusters", "lake", "ready", "stop"} <= {*said}, process.output
+        for noise in ("WARNING:", "Setting default log level", "SLF4J", "Exception", "Traceback", "rdkafka"):
+            assert noise not in process.output
+        named = re.search(r"log of Spark and clients: (\S+)", process.output)
+        assert named is not None
+        assert "incubator" in Path(named[1]).read_text()
+        assert re.search(r"^run: .* records landed · .* records republished$", process.output, re.MULTILINE)
         assert "Traceback" not in process.output
     done = pair.cli("run", "--once", "--json")
     assert done.returncode == 0, done.stderr

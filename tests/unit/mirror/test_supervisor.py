@@ -245,3 +245,15 @@ def test_a_drain_goes_to_the_end_of_every_call(caplog: pytest.LogCaptureFixture)
     assert (results, [type(failure) for failure in failures]) == ([1, 3], [LaneFenced])
     assert "b why=another owner" in caplog.text
     assert drain({}) == ([], [])
+
+
+def test_the_stop_button_of_a_notebook_stops_as_an_event_does() -> None:
+    streams = Streams(a="1")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    streams.then = [lambda: None, interrupt]
+    found = Supervisor(streams, streams.stop, look_every_s=0).run()
+    assert streams.log == ["+a1", "-a1"]
+    assert found == {"a": ["a1"]} or list(found) == ["a"]

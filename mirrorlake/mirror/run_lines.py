@@ -1,0 +1,108 @@
+"""What an always-on run says: each stage of its start with its seconds, then a line a minute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from mirrorlake.errors import MirrorlakeError
+from mirrorlake.lag import Status
+from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.progress import Board, Display, Said, Speaker
+from mirrorlake.render import count, duration, plural
+
+LINE_EVERY_S = 60.0
+_LANDING, _SENDING = "land ", "republish "
+
+
+class RunLines:
+    """Say where a run stands, through a board: lines are drawn by the thread that waits for the streams.
+
+    Args:
+        board: shows the lines.
+        now: the wall clock.
+    """
+
+    def __init__(self, board: Board, *, now: Callable[[], datetime]) -> None:
+        self._board = board
+        self._now = now
+        self._began = time.monotonic()
+        # What a stream has done, and what it had done before it started again.
+        self._done: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+        self._last = (self._began, 0, 0)
+
+    def say(self, stage: str, text: str, *, seconds: float | None = None, **facts: Any) -> None:
+        """Say a line, from any thread."""
+        said = Said(at=self._now(), stage=stage, text=text, seconds=seconds, facts=facts)
+
+        def draw(display: Display) -> None:
+            if isinstance(display, Speaker):
+                display.say(said)
+
+        self._board.call_soon(draw)
+
+    @contextmanager
+    def stage(self, name: str, text: str) -> Iterator[None]:
+        """Say how long a block took; what fails is said by its error."""
+        began = time.monotonic()
+        yield
+        self.say(name, text, seconds=time.monotonic() - began)
+
+    def tick(self) -> None:
+        """Let the thread that draws show what others said."""
+        self._board.tick()
+
+    def tell(self, phase: str, done: int, total: int | None, unit: str = "records") -> None:  # noqa: ARG002  a `Tell`
+        """Count what a stream reports; its first report says that it is ready."""
+        known = self._done.get(phase)
+        if known is None:
+            name = phase.removeprefix(_LANDING).removeprefix(_SENDING)
+            what = f"landing from {name}" if phase.startswith(_LANDING) else f"flow {name}"
+            self.say("ready", what, seconds=time.monotonic() - self._began, stream=phase)
+        elif done < known:
+            # It started again, and counts from nothing.
+            self._before[phase] = self._before.get(phase, 0) + known
+        self._done[phase] = done
+
+    def ran(self) -> Ran:
+        """Return what the run has done so far, by stream; withheld records count as republished here."""
+        counts = {phase: done + self._before.get(phase, 0) for phase, done in dict(self._done).items()}
+        landed = [Landing(name.removeprefix(_LANDING), n) for name, n in counts.items() if name.startswith(_LANDING)]
+        sent = [Republishing(name.removeprefix(_SENDING), n) for name, n in counts.items() if name.startswith(_SENDING)]
+        return Ran(landed, sent)
+
+    def minute(self, status: Callable[[], Status]) -> None:
+        """Say what came in and went out since the last such line, the lag, and the worst verdict."""
+        ran, at = self.ran(), time.monotonic()
+        landed, sent = (sum(one.records for one in several) for several in ran)
+        since, landed_then, sent_then = self._last
+        self._last = at, landed, sent
+        passed_s = max(at - since, 0.001)
+        came, went = landed - landed_then, sent - sent_then
+        facts: dict[str, Any] = {
+            "landed": came,
+            "republished": went,
+            "landed_per_s": round(came / passed_s, 1),
+            "republished_per_s": round(went / passed_s, 1),
+        }
+        said = f"{plural(came, 'record')} in, {count(went)} out ({_rate(came, passed_s)}, {_rate(went, passed_s)})"
+        try:
+            found = status()
+        except MirrorlakeError as error:
+            self.say("running", f"{said} · lag not known: {error.cause}", **facts, why=error.cause)
+            return
+        lag = f"lag {plural(found.offset_lag, 'offset')}, {duration(found.time_lag_ms)}"
+        judged: dict[str, Any] = {
+            "offset_lag": found.offset_lag,
+            "time_lag_ms": found.time_lag_ms,
+            "verdict": found.verdict,
+        }
+        self.say("running", f"{said} · {lag} · {found.verdict}", **facts, **judged)
+
+
+def _rate(records: int, seconds: float) -> str:
+    return f"{count(round(records / seconds, 1) if records < 10 * seconds else round(records / seconds))}/s"

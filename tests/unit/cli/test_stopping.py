@@ -1,0 +1,40 @@
+"""How a command that stays on ends: it says so, and where a batch does not end, the process does."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+# A stream that never ends by itself, and one of a library's threads that fails once it is told to.
+_STUCK = """
+import threading, time
+from mirrorlake.cli import stopping
+stopping.ENDS_WITHIN_S = 0.5
+
+def stream(stop):
+    print("up", flush=True)
+    stop.wait()
+    threading.Thread(target=lambda: 1 / 0).start()
+    time.sleep(60)
+
+def note(text):
+    print(text, flush=True)
+
+stopping.in_background(stream, note=note, so_far=lambda: "7 records landed")
+"""
+
+
+def test_a_batch_that_does_not_end_is_left_and_the_last_line_says_what_was_done() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    first, last = out.splitlines()
+    assert first.startswith("stopping: what is under way ends first")
+    assert last.startswith("7 records landed; stopped in the middle of a batch")
+    assert process.returncode == 0
+    assert "ZeroDivisionError" not in err

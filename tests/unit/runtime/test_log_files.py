@@ -1,0 +1,62 @@
+"""The log file of a process: for its owner, small, few of them, and of no effect where a host has configured its log."""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mirrorlake.runtime import log_files
+from mirrorlake.runtime.log_files import keep_log_small, log_file, log_into_file
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Keep the log files of these tests in a folder of their own, and the loggers as they were."""
+    monkeypatch.setenv("MIRRORLAKE_CACHE", str(tmp_path))
+    log_files._made.cache_clear()
+    loggers = [logging.getLogger(name) for name in ("py4j", "pyspark", "mirrorlake", "mirrorlake.kafka.client")]
+    before = {logger: list(logger.handlers) for logger in loggers}
+    for logger in loggers:
+        logger.handlers = [one for one in logger.handlers if not isinstance(one, log_files._ToLogFile)]
+    yield tmp_path
+    for logger, handlers in before.items():
+        logger.handlers = handlers
+    log_files._made.cache_clear()
+
+
+def test_the_newest_files_stay_and_each_is_for_its_owner_only(place: Path) -> None:
+    (place / "logs").mkdir()
+    for at in range(log_files.MOST_FILES + 5):
+        (place / "logs" / f"20200101-{at:06}-1.log").touch()
+    found = log_file()
+    assert found == log_file()
+    assert stat.S_IMODE(found.stat().st_mode) == 0o600
+    kept = sorted(path.name for path in (place / "logs").iterdir())
+    assert len(kept) == log_files.MOST_FILES
+    assert kept[-1] == found.name
+    assert "20200101-000000-1.log" not in kept
+
+
+def test_a_file_that_has_grown_is_begun_again_under_its_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "MOST_BYTES", 100)
+    path = log_file()
+    with path.open("ab", buffering=0) as out:
+        out.write(b"a" * 101)
+        keep_log_small()
+        out.write(b"later")
+    assert path.read_bytes() == b"later", "a hole would stand where the first lines stood"
+    assert path.with_suffix(".log.1").read_bytes() == b"a" * 101
+
+
+def test_what_libraries_log_reaches_the_file_and_not_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    path = log_into_file()
+    assert log_into_file() == path
+    logging.getLogger("mirrorlake.kafka.client").warning("GETPID failed: retrying")
+    logging.getLogger("py4j.clientserver").error("closed")
+    assert path.read_text().count("GETPID") == 1
+    assert "closed" in path.read_text()
+    assert capsys.readouterr().err == ""
