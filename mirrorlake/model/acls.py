@@ -11,7 +11,7 @@ reason.
     READ  literal  *                  orders, clicks.*   READ  literal  east.orders, prefixed east.clicks
     READ  prefixed ord                .*[0-9]            READ  literal, one for each carried topic
     ALL   literal  orders             orders             READ + DESCRIBE literal east.orders   (downgraded)
-    DENY  WRITE literal orders        orders             DENY WRITE literal east.orders
+    DENY  WRITE literal orders        orders             DENY WRITE literal east.orders        (of User:* nothing: a fence)
 
 MirrorMaker 2 (`MirrorSourceConnector.shouldReplicateAcl`, `targetAclBinding`) takes literal patterns of topics only,
 drops ALLOW WRITE, makes ALLOW READ of ALLOW ALL, and keeps CREATE, ALTER and DELETE as they are.
@@ -201,6 +201,9 @@ def _why_not(acl: Acl, flow: AclFlow) -> str | None:
         return f"sync.acls_principals does not name {acl.principal}"
     if acl.permission == "ALLOW" and flow.writes == "skip" and acl.operation in _DOWNGRADED:
         return "it allows writing, and sync.acls_writes is skip"
+    if flow.writes != "keep" and (acl.permission, acl.operation, acl.principal) == ("DENY", "WRITE", EVERYBODY):
+        # A failover fences its old source so: copied by a flow from there to somewhere else, it would fence that flow.
+        return "it keeps everybody from writing, mirrorlake among them; nobody is allowed to write to a remote topic by this flow"
     return None
 
 

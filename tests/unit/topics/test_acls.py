@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorlake.config.schema.selection import TopicMatcher
+from mirrorlake.failover.fence import deny_writes
 from mirrorlake.model.acls import Acl, AclFlow, Translated, translate
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_TOPICS, parse_patterns
 from mirrorlake.model.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy, TemplatePolicy, TopicNameError
@@ -198,6 +199,15 @@ def test_an_acl_is_translated_by_the_flows_policy(acl: Acl, flow: AclFlow, wante
     assert shown(translated) == wanted
     if not wanted and acl.operation != "CREATE" and acl.name != "nowhere":
         assert translated.left_out[0].acl == acl, "what has no counterpart is said"
+
+
+def test_a_fence_on_a_source_does_not_fence_flows_that_lead_elsewhere() -> None:
+    fence = deny_writes("orders")
+    found = translate([fence, allow("orders")], flow_of("orders"))
+    assert shown(found) == ["ALLOW READ literal east.orders"]
+    assert [one.acl for one in found.left_out] == [fence]
+    one_of_many = replace(fence, principal="User:a")
+    assert shown(translate([one_of_many], flow_of("orders"))) == ["DENY WRITE literal east.orders"]
 
 
 def test_a_denial_that_had_to_be_narrowed_narrows_the_permissions_beside_it() -> None:
