@@ -7,6 +7,7 @@ from mirrorlake.replay.define import Site as Site
 from mirrorlake.replay.flows import flow_of as flow_of
 from mirrorlake.replay.register import Register as Register
 from mirrorlake.replay.replay import Replay as Replay
+from mirrorlake.replay.replay import compare as compare
 from mirrorlake.replay.replays import found as found
 from mirrorlake.replay.replays import plan_again as plan_again
 from mirrorlake.replay.replays import plan_here as plan_here

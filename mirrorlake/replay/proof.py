@@ -5,9 +5,8 @@ The offset map says which downstream offsets are the replay's own; what others w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -16,46 +15,15 @@ from mirrorlake.lake import Lake, removed_from
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Run
 from mirrorlake.model.replay import Definition
-from mirrorlake.model.verify import MOST_DIFFERENCES, Difference
+from mirrorlake.model.verify import MOST_DIFFERENCES, Difference, PartitionProof, VerifyReport
 from mirrorlake.offsets import to_run
 from mirrorlake.progress import Tell, silent
-from mirrorlake.render import JsonShown, Sheet, Table, badge, plural, table
 from mirrorlake.replay.files import batches_of
 from mirrorlake.rules import View
 
 _RUNS = "SELECT * FROM {offset_map} WHERE flow = :flow"
 _Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 _Placed = tuple[SourcePartition, int, _Content]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Proof(JsonShown):
-    """How many records are on the target as the relay holds them, and every difference, the first thousand by name."""
-
-    name: str
-    verified: int
-    differences: tuple[Difference, ...]
-    json_also: ClassVar[tuple[str, ...]] = ("equal",)
-
-    @property
-    def equal(self) -> bool:
-        """Whether there is no difference."""
-        return not self.differences
-
-    def sheet(self) -> Sheet:
-        """Show the verdict and the differences."""
-        return Sheet(
-            title=f"verify {self.name}",
-            badge=badge("equal") if self.equal else badge("different"),
-            facts=(f"{plural(self.verified, 'record')} verified",),
-            parts=difference_tables(self.differences),
-        )
-
-
-def difference_tables(differences: Iterable[Difference]) -> tuple[Table, ...]:
-    """Show the differences as a table, if there are any."""
-    rows = [(badge(d.problem), d.topic, str(d.partition), str(d.offset)) for d in differences]
-    return (table("differences", ["problem", "topic", "partition", "offset"], rows),) if rows else ()
 
 
 def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
@@ -67,17 +35,24 @@ def runs_of(lake: Lake, flow: str) -> dict[TopicPartition, list[Run]]:
     return {target: sorted(runs, key=lambda run: run.first_downstream) for target, runs in sorted(found.items())}
 
 
-def prove(lake: Lake, definition: Definition, view: View | None, reader: RecordReader, *, tell: Tell = silent) -> Proof:
+def prove(
+    lake: Lake, definition: Definition, view: View | None, reader: RecordReader, *, tell: Tell = silent
+) -> VerifyReport:
     """Read from the target all that a replay sent, and compare it with the relay.
 
-    Only of a replay whose records keep their partition number.
+    Only of a replay whose records keep their partition number. `landed` counts what of the relay belongs to the replay.
     """
-    verified, differences = 0, list[Difference]()
+    verified, differences = Counter[SourcePartition](), list[Difference]()
+    wanted, seen = Counter[SourcePartition](), 0
     removed = removed_from(lake, definition.source)
     by_place: dict[tuple[str, int], list[SourcePartition]] = {}
     for span in definition.spans:
         by_place.setdefault((span.topic, span.partition), []).append(span.source)
-    runs = {(each[0].source.topic, each[0].source.partition): each for each in runs_of(lake, definition.name).values()}
+    by_target = runs_of(lake, definition.name)
+    sent = Counter[SourcePartition]()
+    for run in (run for each in by_target.values() for run in each):
+        sent[run.source] += run.count
+    runs = {(each[0].source.topic, each[0].source.partition): each for each in by_target.values()}
 
     def beside(source: SourcePartition, offset: int) -> list[Difference]:
         # What left the relay after it was sent is nothing to compare with.
@@ -89,6 +64,7 @@ def prove(lake: Lake, definition: Definition, view: View | None, reader: RecordR
         arrived = _arrived(reader, runs.get(place, []))
         record = next(arrived, None)
         for source, offset, content in _wanted(lake, definition, view, frozenset(sources)):
+            wanted[source] += 1
             while record is not None and record[:2] < (source, offset):
                 differences += beside(*record[:2])
                 record = next(arrived, None)
@@ -96,19 +72,45 @@ def prove(lake: Lake, definition: Definition, view: View | None, reader: RecordR
                 differences.append(Difference.at(source, offset, where="target", problem="missing"))
             else:
                 if record[2] == content:
-                    verified += 1
+                    verified[source] += 1
                 else:
                     differences.append(Difference.at(source, offset, where="target", problem="altered"))
                 record = next(arrived, None)
             if len(differences) >= MOST_DIFFERENCES:
-                return Proof(name=definition.name, verified=verified, differences=tuple(differences))
-            if not verified % 10_000:
-                tell(f"verify {definition.name}", verified, definition.records)
+                return _report(definition, wanted, sent, verified, differences)
+            seen += 1
+            if not seen % 10_000:
+                tell(f"verify {definition.name}", seen, definition.records)
         while record is not None:
             differences += beside(*record[:2])
             record = next(arrived, None)
-    tell(f"verify {definition.name}", verified, verified)
-    return Proof(name=definition.name, verified=verified, differences=tuple(differences))
+    tell(f"verify {definition.name}", verified.total(), verified.total())
+    return _report(definition, wanted, sent, verified, differences)
+
+
+def _report(
+    definition: Definition,
+    wanted: Mapping[SourcePartition, int],
+    sent: Mapping[SourcePartition, int],
+    verified: Mapping[SourcePartition, int],
+    differences: Sequence[Difference],
+) -> VerifyReport:
+    wrong = {(one.topic, one.partition) for one in differences}
+    partitions = tuple(
+        PartitionProof(
+            topic=source.topic,
+            generation=source.generation,
+            partition=source.partition,
+            landed=wanted[source],
+            republished=sent[source],
+            withheld=0,
+            verified=0 if (source.topic, source.partition) in wrong else verified[source],
+        )
+        for source in sorted(span.source for span in definition.spans)
+    )
+    return VerifyReport(
+        flow=definition.name, equal=not differences, partitions=partitions, differences=tuple(differences)
+    )
 
 
 def _wanted(

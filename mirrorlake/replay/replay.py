@@ -7,13 +7,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from mirrorlake.errors import UsageError
+from mirrorlake.model.replay import Definition
+from mirrorlake.model.verify import VerifyReport
 from mirrorlake.replay.asking import Leave
 from mirrorlake.replay.define import Site
 from mirrorlake.replay.files import records_in, table_of, write_parquet
 from mirrorlake.replay.flows import HERE, flow_of, view_of_replay
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.planned import Planned
-from mirrorlake.replay.proof import Proof, prove
+from mirrorlake.replay.proof import prove
 from mirrorlake.replay.replays import run_replay
 from mirrorlake.rules import View
 
@@ -56,23 +58,14 @@ class Replay(Planned[ReplayPlan]):
             )
         return run_replay(self._site, self.plan, leave=self._leave, stop=stop)
 
-    def verify(self) -> Proof:
+    def verify(self) -> VerifyReport:
         """Compare what was sent with the relay, record by record: bytes, headers, timestamps, order.
 
         Raises:
             UsageError: it has no target, or its records do not keep their partition number.
             ClusterError, StoreError: the target or the lake failed.
         """
-        definition = self.plan.definition
-        flow = flow_of(definition, self._site.config)
-        if definition.target == HERE or flow.placement.kind != "keep":
-            raise UsageError(
-                f"{self.name} is not compared: it has no target, or `placement` chooses the partitions",
-                remedy="`run` says how many records were sent, and `offsets` where each stands",
-            )
-        site = self._site
-        with site.watching() as board, closing(site.reader(definition.target)) as reader:
-            return prove(site.lake, definition, self._view(), reader, tell=board.tell)
+        return compare(self._site, self.plan.definition)
 
     def arrow(self) -> pa.Table:
         """Read the records as an Arrow table, with upstream offsets; they must fit into memory."""
@@ -100,3 +93,20 @@ class Replay(Planned[ReplayPlan]):
     def _view(self) -> View | None:
         definition = self.plan.definition
         return view_of_replay(definition, flow_of(definition, self._site.config))
+
+
+def compare(site: Site, definition: Definition) -> VerifyReport:
+    """Compare what a replay or a restore sent with the relay, record by record.
+
+    Raises:
+        UsageError: it has no target, or its records do not keep their partition number.
+        ClusterError, StoreError: the target or the lake failed.
+    """
+    flow = flow_of(definition, site.config)
+    if definition.target == HERE or flow.placement.kind != "keep":
+        raise UsageError(
+            f"{definition.name} is not compared: it has no target, or `placement` chooses the partitions",
+            remedy="`run` says how many records were sent, and `offsets` where each stands",
+        )
+    with site.watching() as board, closing(site.reader(definition.target)) as reader:
+        return prove(site.lake, definition, view_of_replay(definition, flow), reader, tell=board.tell)

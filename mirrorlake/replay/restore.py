@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -32,11 +31,12 @@ from mirrorlake.model.replay import RESTORE, Definition, TopicThen, chain
 from mirrorlake.render import plural
 from mirrorlake.replay.asking import NOTHING_ALLOWED, Leave, flow_name
 from mirrorlake.replay.define import Site, require_relay
-from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of, view_of_replay
+from mirrorlake.replay.flows import NEVER_EXPIRES, flow_of
 from mirrorlake.replay.groups import plan_groups_then
 from mirrorlake.replay.planned import Planned
-from mirrorlake.replay.proof import prove, runs_of
+from mirrorlake.replay.proof import runs_of
 from mirrorlake.replay.register import Begun
+from mirrorlake.replay.replay import compare
 from mirrorlake.replay.replays import (
     plan_of,
     refuse,
@@ -289,9 +289,7 @@ def _run(site: Site, plan: RestorePlan, *, leave: Leave, stop: threading.Event) 
         if stop.is_set():
             return replace(report, took_s=round(time.monotonic() - began, 3))
     moved = _move_groups(site, plan)
-    flow = flow_of(definition, site.config)
-    with site.watching() as board, closing(site.reader(target)) as reader:
-        proof = prove(site.lake, definition, view_of_replay(definition, flow), reader, tell=board.tell)
+    proof = compare(site, definition)
     report = replace(
         report,
         verified=proof.verified,

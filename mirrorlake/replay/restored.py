@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
 from mirrorlake.model.plan import Change
 from mirrorlake.model.verify import Difference
-from mirrorlake.render import JsonShown, Sheet, badge, by_fields, plural, table
+from mirrorlake.render import JsonShown, Sheet, Table, badge, by_fields, plural, table
 from mirrorlake.replay.plan import ReplayPlan
-from mirrorlake.replay.proof import difference_tables
 from mirrorlake.replay.then import GroupThen
 
 
@@ -109,7 +109,12 @@ class RestoreReport(JsonShown):
                 f"{plural(self.moved, 'group position')} set",
             ),
             parts=(
-                *difference_tables(self.differences),
+                *([_differences(self.differences)] if self.differences else []),
                 *(f"held back: {one}" for one in self.held),
             ),
         )
+
+
+def _differences(found: Sequence[Difference]) -> Table:
+    rows = [(badge(one.problem), one.topic, str(one.partition), str(one.offset)) for one in found]
+    return table("differences", ["problem", "topic", "partition", "offset"], rows)

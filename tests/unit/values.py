@@ -54,7 +54,6 @@ from mirrorlake.records.record import LandedIn as InRelay
 from mirrorlake.records.record import Missing, Origin, Outcome, Page, Passport, SideBySide
 from mirrorlake.render import Shown
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
-from mirrorlake.replay.proof import Proof
 from mirrorlake.replay.replay import Replay
 from mirrorlake.replay.replays import Leave
 from mirrorlake.replay.restore import Restore
@@ -257,7 +256,6 @@ def replays(text: str) -> list[Shown]:
         plan,
         Replay(unused, plan, leave=Leave()),
         ReplayResult(name=text, sent=3, records=9),
-        Proof(name=text, verified=3, differences=(wrong,)),
         whole,
         Restore(unused, whole, leave=Leave()),
         RestoreReport(name=text, at=NOON, topics=1, records=9, differences=(wrong,), held=(text,)),

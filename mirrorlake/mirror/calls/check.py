@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mirrorlake import doctor
+from mirrorlake.errors import UsageError
 from mirrorlake.lag import Lag, Report, Status
 from mirrorlake.mirror.calls.core import CoreCalls
+from mirrorlake.model.replay import PREFIXES
 from mirrorlake.model.verify import VerifyReports
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class CheckCalls(CoreCalls):
         is beyond the cut and not compared.
 
         Args:
-            flow: compare this one only.
+            flow: compare this one only; `replay.<name>` and `restore.<name>`, too, always whole, with the relay alone.
             full: compare what is proven, too: a record that changed after its proof is found by this alone.
             since: records with a timestamp from this time on, as `"2026-11-22 03:30"` (UTC) or `"-2h"`; None from the first.
             until: records with a timestamp before this time; None to the last.
@@ -59,6 +61,10 @@ class CheckCalls(CoreCalls):
             >>> mirror.verify(full=True, sample=1).equal  # doctest: +SKIP
             True
         """
+        if flow is not None and flow.startswith(PREFIXES) and self._services.replaying.is_one(flow):
+            if since is not None or until is not None or sample is not None:
+                raise UsageError(f"{flow} is compared whole", remedy=f"mirrorlake verify --flow {flow}", flow=flow)
+            return self._services.replaying.verify(flow)
         return self._services.checks.verify(flow, full=full, since=since, until=until, sample=sample)
 
     def proof_report(self, verification: str) -> ProofReport:

@@ -11,12 +11,14 @@ from mirrorlake.errors import UsageError
 from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.replay import PREFIXES
+from mirrorlake.model.verify import VerifyReports
 from mirrorlake.replay import (
     Asked,
     Leave,
     Replay,
     Restore,
     Site,
+    compare,
     flow_of,
     found,
     plan_again,
@@ -93,6 +95,19 @@ class Replaying:
             acls=acls,
         )
 
+    def is_one(self, name: str) -> bool:
+        """Tell whether a name is that of a replay or a restore, and of no flow of the settings."""
+        return name.startswith(PREFIXES) and all(flow.name != name for flow in self._connections.config.flows)
+
+    def verify(self, name: str) -> VerifyReports:
+        """Compare what a replay or a restore sent with the relay.
+
+        Raises:
+            UsageError: none of this name was begun, or it cannot be compared.
+        """
+        site = self.site()
+        return VerifyReports([compare(site, found(site, name).definition)])
+
     def flow(self, name: str) -> FlowConfig:
         """Return the flow of the settings, or of a replay that was begun, of this name.
 
@@ -100,7 +115,7 @@ class Replaying:
             UsageError: there is neither.
         """
         config = self._connections.config
-        if not name.startswith(PREFIXES) or any(flow.name == name for flow in config.flows):
+        if not self.is_one(name):
             return config.flow(name)
         return flow_of(found(self.site(), name).definition, config)
 

@@ -136,6 +136,11 @@ def test_law_f_a_replay_needs_no_source_and_ends_with_each_record_once(world: Wo
     assert (done["proof"]["equal"], done["proof"]["verified"]) == (True, plan["records"])
     assert (code, done["total"], done["missing"], done["done"]) == (0, plan["records"], 0, True), err
     assert_equal_topics(world.orders, consume(world.central, "orders.replayed"))
+    code, out, err = cli(world, "verify", "--flow", plan["name"], "--json")
+    found = json.loads(out)
+    assert (code, found["equal"], found["flows"][0]["verified"]) == (0, True, plan["records"]), err
+    assert [one["verified"] for one in found["flows"][0]["partitions"]] == [len(rows) for rows in world.orders.values()]
+    assert cli(world, "verify", "--flow", "replay.never", "--json")[0] == 2
 
     # The same command again, and its name alone: it is done, and nothing is sent.
     for again in (asked, ("replay", "--name", plan["name"])):
