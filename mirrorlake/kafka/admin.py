@@ -271,6 +271,16 @@ class ClusterAdmin:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
+    def delete(self, name: str) -> None:
+        """Delete a topic; one that is gone is left so."""
+        with self._errors.during(f"delete topic {name}", Need("DELETE", "TOPIC", name)):
+            [future] = self._client.delete_topics([name], request_timeout=TIMEOUT_S).values()
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+
     def grow(self, name: str, partitions: int) -> None:
         """Raise the partition count of a topic; a topic that is already that large is left as it is."""
         with self._errors.during(f"add partitions to topic {name}", Need("ALTER", "TOPIC", name)):

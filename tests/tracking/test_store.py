@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import sqlite3
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from mirrorlake.errors import StoreError
+from mirrorlake.failover.drill import DrillReport, drill_run
 from mirrorlake.tracking.run import runs_frame
 from mirrorlake.tracking.store import RunStore
 from mirrorlake.tracking.tracker import Tracker, make_tracker
 from tests.unit.tracking.test_tracking import NOON, lines, run_of, settings
+from tests.unit.values import every
 
 
 @pytest.fixture
@@ -47,6 +50,20 @@ def test_a_run_is_kept_whole_and_runs_are_found_by_kind_and_flow(database: Path)
     assert tracker.runs(flow="it's another") == []
     [report] = database.parent.glob(f"artifacts/{first}/artifacts/verification.json")
     assert report.read_text() == "{}\n"
+
+
+def test_a_drill_is_kept_with_its_figures_and_its_report(database: Path) -> None:
+    tracker = Tracker(lambda: RunStore(f"sqlite:///{database}", "mirrorlake"))
+    [drilled] = [value for value in every("a->b") if isinstance(value, DrillReport)]
+    run_id = tracker.log(drill_run(drilled))
+    assert run_id
+    frame = runs_frame(tracker.runs(kind="drill", flow="a->b")).set_index("run_id")
+    row = frame.loc[run_id]
+    assert (row["name"], row["param.flow"], row["records"], row["fill_seconds"]) == ("drill a->b", "a->b", 9.0, 1.0)
+    assert (row["lag_while_ms"], row["passed"]) == (2.0, float(drilled.passed))
+    [kept] = database.parent.glob(f"artifacts/{run_id}/artifacts/drill.json")
+    assert json.loads(kept.read_text())["verdicts"][0]["objective"] == "RPO"
+    assert list(database.parent.glob(f"artifacts/{run_id}/artifacts/drill.html"))
 
 
 def test_a_locked_file_costs_one_line_and_its_time(database: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 
@@ -14,7 +14,7 @@ import msgspec
 
 from mirrorlake import failover
 from mirrorlake.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from mirrorlake.errors import FailoverRefused, SafetyError, UsageError
+from mirrorlake.errors import ClusterError, FailoverRefused, SafetyError, UsageError
 from mirrorlake.failover import DrillReport, FailoverOptions, Journal, LagWatch, LiveLag
 from mirrorlake.mirror.services.changes import Changes
 from mirrorlake.mirror.services.checks import Checks
@@ -22,7 +22,9 @@ from mirrorlake.mirror.services.connections import Connections
 from mirrorlake.mirror.services.recovery import Recovery
 from mirrorlake.mirror.services.streams import Streams
 from mirrorlake.model.control import Subject
+from mirrorlake.model.remotes import known_id
 from mirrorlake.render import document
+from mirrorlake.republish import merged_remotes, read_lanes
 from mirrorlake.topics import settings_in_force
 
 log = logging.getLogger(__name__)
@@ -158,6 +160,8 @@ class Drills:
         finally:
             subject = Subject(kind="flow", name=name)
             settings_in_force.resume(scratch.control(), subject, reason="the drill has ended")
+            if alias != _ALIAS:
+                _clear(scratch)
         after = [failover.seen(lambda: self._lag(flow)) for _ in range(_LOOKS)]
         return DrillReport(
             flow=flow.name,
@@ -185,3 +189,19 @@ class Drills:
 
     def _lag(self, flow: FlowConfig) -> float | None:
         return self._checks.status(flow.name)[flow.name].time_lag_ms
+
+
+def _clear(scratch: Connections) -> None:
+    """Delete from a named scratch cluster what the drill made there, by id: the next one wants it empty."""
+    [flow] = scratch.config.flows
+    try:
+        admin = scratch.admin(flow.target)
+        with closing(scratch.ledger(flow)) as ledger:
+            made = merged_remotes(read_lanes(ledger, admin, flow.ledger_topic)).values()
+        states = admin.describe({one.name for one in made})
+        for one in {one.name: one for one in made if one.topic_id}.values():
+            if one.name in states and known_id(states[one.name].topic_id) == one.topic_id:
+                admin.delete(one.name)
+        admin.delete(flow.ledger_topic)
+    except ClusterError as error:
+        log.warning("drill.not_cleared cluster=%s why=%s", flow.target, error)

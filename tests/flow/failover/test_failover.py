@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from mirrorlake.errors import FailoverRefused
+from mirrorlake.failover import DrillReport
 from mirrorlake.mirror import Mirror
-from mirrorlake.sandbox import KafkaCluster, start_all
-from mirrorlake.sandbox.properties import QUICK_START_OPTIONS
+from mirrorlake.model.acls import Acl
+from mirrorlake.sandbox import KafkaCluster
 from tests.commands import run_cli
 from tests.flow.kit import (
     assert_equal_topics,
@@ -30,6 +31,7 @@ from tests.flow.kit import (
     topics_of,
     wait_until,
 )
+from tests.servers.guarded import GUARDED, login
 from tests.servers.lakes import MakeMirror
 
 FLOW = "east->central"
@@ -39,12 +41,9 @@ GROUPS = {"none": 0, "some": 7, "half": 25, "most": 49, "all": 50}
 
 
 @pytest.fixture(scope="module")
-def sites() -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    """Run a pair of brokers that the tests of this file stop and start."""
-    east, central = start_all(KafkaCluster(alias, java_options=QUICK_START_OPTIONS) for alias in ("east", "central"))
-    yield east, central
-    for cluster in (east, central):
-        cluster.kill()
+def sites(guarded_clusters: Mapping[str, KafkaCluster]) -> tuple[KafkaCluster, KafkaCluster]:
+    """Run a pair of brokers that the tests of this file stop and start; who logs in is asked what he may do."""
+    return guarded_clusters["east"], guarded_clusters["central"]
 
 
 class World:
@@ -56,6 +55,7 @@ class World:
         self.topics = [f"{name}-{self.tag}" for name in ("orders", "clicks", "users")]
         self.groups = {f"{name}-{self.tag}": read for name, read in GROUPS.items()}
         self.conf = str(folder / "mirror.yml")
+        self.spare: dict[str, KafkaCluster] = {}
         self._make = make_mirror
         for topic in self.topics:
             create_topic(self.east, topic, PARTITIONS)
@@ -66,7 +66,9 @@ class World:
     def mirror(self, *more: dict[str, Any], **settings: Any) -> Mirror:
         ours = {"topics": f".*-{self.tag}", "groups": f".*-{self.tag}"}
         flows = [{"source": "east", "target": "central", **ours, **settings}]
-        return self._make({"east": self.east, "central": self.central}, [*flows, *({**ours, **flow} for flow in more)])
+        return self._make(
+            {"east": self.east, "central": self.central, **self.spare}, [*flows, *({**ours, **flow} for flow in more)]
+        )
 
     def assert_groups_stand(self, where: KafkaCluster, prefix: str = "east.") -> None:
         for group, read in self.groups.items():
@@ -193,8 +195,34 @@ def test_what_cannot_be_sent_is_not_failed_over(world: World) -> None:
     assert mirror[FLOW].failover().is_repeat
     # Who resumes the flow takes the failover back, and another one is a new one.
     mirror.resume(flow=FLOW)
-    assert not mirror[FLOW].failover(unproven=True).is_repeat
+    may = Acl(
+        resource="TOPIC", name=world.topics[0], pattern="LITERAL", principal="User:nobody", host="*", operation="WRITE",
+        permission="ALLOW",
+    )  # fmt: skip
+    mirror.admin("east").acls.create([may])
+    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == "written", "the producer may write", timeout=30)
+    assert not mirror[FLOW].failover(unproven=True, fence_source="acl").is_repeat
     assert_equal_topics(consume(world.east, world.topics[2]), consume(world.central, f"east.{world.topics[2]}"))
+    refused = "TOPIC_AUTHORIZATION_FAILED"
+    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == refused, "producers are kept off", timeout=30)
+    back = mirror[FLOW].failback(tail="restore", unproven=True)
+    assert len(back.unfenced) == len(world.topics)
+    wait_until(lambda: writes_as_nobody(world.east, world.topics[0]) == "written", "the fence is down", timeout=30)
+
+
+def writes_as_nobody(where: KafkaCluster, topic: str) -> str:
+    """Write a record as a user of the guarded door; say what became of it."""
+    heard: list[str] = []
+    options = {"bootstrap.servers": where.address(GUARDED.name), "log_level": 0, **login("nobody")}
+    producer = Producer(options)
+    producer.produce(
+        topic,
+        b"by nobody",
+        partition=0,
+        on_delivery=lambda error, _: heard.append(error.name() if error else "written"),
+    )
+    producer.flush(30)
+    return heard[0]
 
 
 @pytest.mark.law("F")
@@ -282,6 +310,29 @@ def values_of(where: KafkaCluster, topic: str) -> list[bytes | None]:
     return sorted(record.value or b"" for records in consume(where, topic).values() for record in records)
 
 
+def test_topics_that_are_merged_on_the_way_home(world: World) -> None:
+    merged = f"merged-{world.tag}"
+    policy, (orders, clicks, _) = {"template": merged}, world.topics
+    other = {"name": "other", "source": "east", "target": "central", "topics": clicks, "policy": policy}
+    mirror = world.mirror(other, topics=orders, policy=policy)
+    mirror.run(once=True)
+    assert mirror[FLOW].failover().missing == 0
+    # The other flow goes on into the same topic.
+    produce(world.east, clicks, 10, prefix="other")
+    mirror.run(once=True)
+    assert sum(map(len, consume(world.central, merged).values())) == 2 * EACH + 10
+    planned = mirror[FLOW].failback(dry_run=True)
+    assert (planned.refusals, planned.made) == ((), ""), "what another flow sent is nothing that applications wrote"
+    produce(world.central, merged, 2, prefix="strange")
+    with pytest.raises(FailoverRefused, match=f"no flow takes that to east; leave them there: --leave {merged}"):
+        mirror[FLOW].failback()
+    done = mirror[FLOW].failback(leave=[merged], unproven=True)
+    assert done.back == {}
+    for group, read in world.groups.items():
+        at = committed(world.east, group, orders, PARTITIONS)
+        assert at == dict.fromkeys(range(PARTITIONS), read), f"law A: {group} is where it was: {done}"
+
+
 @pytest.mark.law("A")
 def test_two_clusters_with_the_same_topics_come_together_again(world: World) -> None:
     back = {"source": "central", "target": "east", "policy": "identity"}
@@ -347,7 +398,8 @@ def test_a_cutover_is_a_checklist_that_is_left_and_resumed(world: World) -> None
     assert mirror.run(once=True).republished[0].paused
 
 
-def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(world: World) -> None:
+def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(world: World, west: KafkaCluster) -> None:
+    world.spare = {"spare": west}
     mirror = world.mirror()
     mirror.run(once=True)
     mirror.sample(once=True)
@@ -368,6 +420,18 @@ def test_a_drill_into_a_scratch_cluster_leaves_the_mirror_alone(world: World) ->
     assert not mirror.lake.ask("SELECT * FROM {audit} WHERE command = 'failover' AND flow = :flow", flow=FLOW)
     [kept] = mirror[FLOW].drills()
     assert kept.records == 3 * EACH
+    # Into a cluster of the file, again and again: each leaves it as it was.
+    stop, heard, empty = threading.Event(), list[DrillReport](), topics_of(west)
+
+    def tell(report: DrillReport) -> None:
+        heard.append(report)
+        if len(heard) == 2:
+            stop.set()
+
+    mirror.drill(FLOW, into="spare", every="1s", stop=stop, tell=tell)
+    assert [(one.passed, one.scratch, one.records) for one in heard] == [(True, "spare", 3 * EACH)] * 2
+    assert {name for name in topics_of(west) - empty if not name.startswith("__")} == set()
+    assert [one.id for one in mirror[FLOW].drills()] == [*(one.id for one in reversed(heard)), kept.id]
     assert mirror[FLOW].failover(dry_run=True).state == "planned", "a drill fails nothing over"
 
 
