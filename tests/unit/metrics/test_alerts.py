@@ -1,0 +1,75 @@
+"""The alert rules and the dashboard: every expression is PromQL of metrics that exist, every alert has its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+HOUSE = Path(__file__).parents[3]
+ALERTS = yaml.safe_load((HOUSE / "conf/prometheus/alerts.yml").read_text())
+BOARD = json.loads((HOUSE / "conf/grafana/mirrorlake.json").read_text())
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+TARGETS = [(panel["title"], target["expr"]) for panel in BOARD["panels"] for target in panel["targets"]]
+# What docs/metrics.md lists, with its labels; Prometheus adds `instance` and `job` when it scrapes.
+METRICS = {
+    name: {label.strip() for label in labels.split(",") if label.strip()} | {"instance", "job"}
+    for name, labels in re.findall(
+        r"^\| `((?:mirrorlake|kafka)_\w+)` \|([^|]*)\|", (HOUSE / "docs/metrics.md").read_text(), re.M
+    )
+}
+
+
+def selectors(expression: Any) -> Iterator[Any]:
+    """Yield every selector within a parsed expression."""
+    if isinstance(expression, promql_parser.VectorSelector):
+        yield expression
+    elif isinstance(expression, promql_parser.MatrixSelector):
+        yield expression.vector_selector
+    for name in ("expr", "lhs", "rhs"):
+        if (part := getattr(expression, name, None)) is not None:
+            yield from selectors(part)
+    for part in getattr(expression, "args", ()) or ():
+        yield from selectors(part)
+
+
+@pytest.mark.parametrize(
+    ("name", "expression"), [(rule["alert"], rule["expr"]) for rule in RULES] + TARGETS, ids=lambda one: one[:40]
+)
+def test_an_expression_asks_for_metrics_and_labels_that_are_served(name: str, expression: str) -> None:
+    found = list(selectors(promql_parser.parse(expression)))
+    assert found, name
+    for selector in found:
+        assert selector.name in METRICS, name
+        assert {matcher.name for matcher in selector.matchers.matchers} <= METRICS[selector.name], name
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_says_who_wakes_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in ("page", "ticket")
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    headings = re.findall(r"^## (.+)$", (HOUSE / page).read_text(), re.M)
+    assert anchor in [heading.lower() for heading in headings]
+    served = set().union(*(METRICS[one.name] for one in selectors(promql_parser.parse(rule["expr"]))))
+    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= served
+
+
+def test_every_page_of_an_alert_belongs_to_a_rule() -> None:
+    headings = re.findall(r"^## (.+)$", (HOUSE / "docs/alerts.md").read_text(), re.M)
+    assert headings == [rule["alert"] for rule in RULES]
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in BOARD["panels"]:
+        place = panel["gridPos"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert x < 24, panel["title"]
+                assert taken.setdefault((x, y), panel["title"]) == panel["title"]
