@@ -27,7 +27,27 @@ MOST_ROWS = 500
 _STYLE = (
     ":root{color-scheme:light dark}body{font:14px/1.5 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em}"
     "h2{margin-top:2em;border-bottom:1px solid rgba(128,128,128,.4)}figure{margin:1em 0}figcaption{font-weight:bold}"
+    "dt{font-weight:bold}dd{margin:0 0 .4em 1.5em}"
+    # On paper: black on white, no picture and no row across a page, headings with what they head.
+    "@media print{:root{color-scheme:light}body{margin:0;max-width:none;font-size:11px}figure,tr,dt{break-inside:avoid}"
+    "h2,figcaption{break-after:avoid}details:not([open]){display:none}thead{display:table-header-group}}@page{margin:15mm}"
 )
+# Explained on the page itself: who gets it by mail has no other.
+_WORDS = {
+    "offset lag": "how many offsets of the source a hop has not passed yet; markers of transactions count, too",
+    "time lag": "how long the oldest record that waits for a hop has waited; 0 where none waits",
+    "hop": "a step on the way: landed (source to relay), republished (relay to target), consumed (read by a group)",
+    "verdict": "what the samples of a window say by Burrow's rules: OK, WARNING (lag grows), STALL, STOP, REWIND, UNKNOWN",
+    "catches up in": "when the lag is gone at the present rates; a dash where it does not shrink, or there is none",
+    "at risk": "partitions whose records the source deletes before they are landed, at the present rates",
+    "latency": "from a record's own timestamp to its commit on the target; p50 of the records are faster, p99 nearly all",
+    "RPO": "what would be lost if the source were lost at that moment: the age of the oldest record that is not on the target",
+    "RTO": "how long a failover takes until groups are placed on the target, as measured by the last drill or failover",
+    "proven until": "the upstream offset up to which verifications found every landed record on the target",
+    "verified": "records that were compared with source, relay and target, and are equal",
+    "not compared": "records that the target no longer held, or that were sent after the cut; nothing is claimed of them",
+    "withheld": "records that a rule of the flow kept from the target, with its reason in the table withheld",
+}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -36,7 +56,8 @@ class Report(Shown):
     """A report on a stretch of time; `html` is the page, `write` makes a file of it.
 
     `settings` is the settings' fingerprint, as `mirrorlake apply` records it; `verdict` is that at the end of the stretch; the
-    points are in the order of time; `verifications` are the last ones that are known.
+    points are in the order of time; `verifications` are the last ones that are known; `mirror` names the flows, `host` the machine
+    that made it.
     """
 
     start: datetime
@@ -48,6 +69,15 @@ class Report(Shown):
     rpo: tuple[RpoPoint, ...] = ()
     verifications: tuple[VerifyReport, ...] = ()
     verified_at: datetime | None = None
+    mirror: str = ""
+    host: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the page is called: the mirror, and the machine that made the report."""
+        return " · ".join(
+            part for part in ("mirrorlake report", self.mirror, self.host and f"made on {self.host}") if part
+        )
 
     def sheet(self) -> Sheet:
         """Show the summary and the verifications."""
@@ -80,14 +110,16 @@ class Report(Shown):
             ("Latency from produce to target", self._latency_section()),
             ("RPO: what would have been lost", self._rpo_section()),
             ("Verifications", self._verify_section()),
+            ("Words", _glossary()),
         ]
+        times = f"{moment(self.start, zone=timezone.utc)} to {moment(self.end, zone=timezone.utc)}; all times are UTC"
         body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
         return (
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
             '<meta name="viewport" content="width=device-width,initial-scale=1">'
-            f"<title>mirrorlake report {self.end:%Y-%m-%d %H:%M} UTC</title><style>{_STYLE}</style></head>"
-            f"<body>{body}</body></html>\n"
+            f"<title>{escape(self.title)} {self.end:%Y-%m-%d %H:%M} UTC</title><style>{_STYLE}</style></head>"
+            f"<body><h1>{escape(self.title)}</h1><p>{escape(times)}</p>{body}</body></html>\n"
         )
 
     def write(self, path: str | Path) -> Path:
@@ -215,6 +247,11 @@ class Report(Shown):
         return "".join(part.html(zone=timezone.utc, rows=MOST_ROWS) for part in parts)
 
 
+def _glossary() -> str:
+    words = "".join(f"<dt>{escape(word)}</dt><dd>{escape(said)}</dd>" for word, said in _WORDS.items())
+    return f"<dl>{words}</dl>"
+
+
 def _series(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return the newest rows as a table that is opened without a script."""
     newest = list(reversed(rows))
@@ -240,6 +277,8 @@ def make_report(
     settings: str,
     verifications: Iterable[VerifyReport] = (),
     verified_at: datetime | None = None,
+    mirror: str = "",
+    host: str = "",
 ) -> Report:
     """Make the report on a stretch of time; what was not sampled, or not landed, is left out."""
     seconds = timedelta(seconds=bucket_s(start, end))
@@ -262,4 +301,6 @@ def make_report(
         rpo=rpo,
         verifications=tuple(verifications),
         verified_at=verified_at,
+        mirror=mirror,
+        host=host,
     )

@@ -1,6 +1,7 @@
 """Charts for reports: lines over time as SVG without script, network or library.
 
-Lines differ by dash and marker as well as by colour; the colours are Okabe and Ito's, which the colour-blind can tell apart.
+Lines differ by dash and marker as well as by colour, and each has its name at its end; the colours are Okabe and Ito's, which
+the colour-blind can tell apart.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ MARKERS = ("●", "■", "▲", "◆", "×")
 MOST_LINES = 12
 MOST_POINTS = 240
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 220, 84, 16, 10, 26
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 220, 84, 216, 10, 26
+# A label of 10 px letters, and the most of a name that fits beside the picture; the legend has all of it.
+_LABEL_PX, _LABEL_LETTERS = 13, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ def chart(title: str, lines: Iterable[Line], *, unit: Callable[[float], str] = c
         return f"<figure><figcaption>{escape(title)}: nothing is known of this time</figcaption></figure>"
     frame = frame_of(chosen)
     drawn = "".join(_line(frame, line, index, unit) for index, line in enumerate(chosen))
+    drawn += _labels(frame, chosen)
     legend = "".join(_legend(line, index) for index, line in enumerate(chosen))
     left_out = f" (the highest {len(chosen)} of {len(known)} lines)" if len(known) > len(chosen) else ""
     return (
@@ -137,6 +141,30 @@ def _line(frame: Frame, line: Line, index: int, unit: Callable[[float], str]) ->
         if len(stretch) > 1
     )
     return f'<g fill="{colour}">{drawn}{"".join(marks)}</g>'
+
+
+def _labels(frame: Frame, lines: Sequence[Line]) -> str:
+    """Write the name of each line where it ends, none over another."""
+    ends = []
+    for index, line in enumerate(lines):
+        at, value = max((point for point in line.points if point[1] is not None), key=lambda point: point[0])
+        ends.append((frame.y(value or 0.0), index, line.name, frame.x(at)))
+    parts, free = [], float(_TOP)
+    left = len(ends)
+    for y, index, name, x in sorted(ends):
+        # Room for those below is kept.
+        place = max(free, min(y, _HEIGHT - _BOTTOM - _LABEL_PX * (left - 1)))
+        free, left = place + _LABEL_PX, left - 1
+        colour, _, marker = _face(index)
+        # Names of one chart begin alike more often than they end alike.
+        half = _LABEL_LETTERS // 2
+        short = name if len(name) <= _LABEL_LETTERS else f"{name[: half - 1]}…{name[-half:]}"
+        edge = _WIDTH - _RIGHT + 12
+        parts.append(
+            f'<line x1="{x + 4:.1f}" y1="{y:.1f}" x2="{edge - 2}" y2="{place:.1f}" stroke="{colour}" opacity=".5"/>'
+            f'<text x="{edge}" y="{place + 4:.1f}" font-size="10"><tspan fill="{colour}">{marker}</tspan> {escape(short)}</text>'
+        )
+    return "".join(parts)
 
 
 def _legend(line: Line, index: int) -> str:

@@ -13,7 +13,7 @@ from mirrorlake.config import values
 from mirrorlake.config.base import Count, Exclusion, Interval, Options, Settings, Size, masked
 from mirrorlake.config.checks import End, check_denied, check_ends, check_routes
 from mirrorlake.config.client.options import check_client
-from mirrorlake.config.faults import SettingsFault, fault_error, raise_any
+from mirrorlake.config.faults import SettingsFault, did_you_mean, fault_error, raise_any
 from mirrorlake.config.schema.flow import FlowConfig, Mm2Config
 from mirrorlake.config.schema.lake_cluster import LakeTopicConfig, topics_by_name
 from mirrorlake.config.schema.maintenance import MaintenanceConfig
@@ -348,14 +348,13 @@ class MirrorConfig(Settings):
         for flow in self.flows:
             if flow.name == name:
                 return flow
-        names = ", ".join(flow.name for flow in self.flows)
-        raise UsageError(f"there is no flow '{name}'", remedy=f"name one of: {names}", flow=name)
+        names = [flow.name for flow in self.flows]
+        raise UsageError(f"there is no flow '{name}'", remedy=_one_of(name, names), flow=name)
 
     def cluster(self, alias: str) -> ClusterConfig:
         """Return the cluster of this alias. Raises UsageError: there is none; lists the aliases."""
         if alias not in self.clusters:
-            names = ", ".join(self.clusters)
-            raise UsageError(f"there is no cluster '{alias}'", remedy=f"name one of: {names}", alias=alias)
+            raise UsageError(f"there is no cluster '{alias}'", remedy=_one_of(alias, self.clusters), alias=alias)
         return self.clusters[alias]
 
     def flows_from(self, alias: str) -> tuple[FlowConfig, ...]:
@@ -375,6 +374,12 @@ class MirrorConfig(Settings):
                 for flow in self.flows_from(alias)
             )
         )
+
+
+def _one_of(word: str, known: Iterable[str]) -> str:
+    names = list(known)
+    meant = did_you_mean(word, names)
+    return f"{meant if meant.startswith('did') else ''} name one of: {', '.join(names)}".strip()
 
 
 def _ends(flows: Iterable[FlowConfig]) -> list[End]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 import uuid
@@ -147,6 +148,8 @@ class Checks:
             settings=identity(plain(self._connections.config)),
             verifications=[found for found, _ in known],
             verified_at=min((at for _, at in known), default=None),
+            mirror=", ".join(each.name for each in chosen),
+            host=socket.gethostname(),
         )
 
     # -- status ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,29 @@ def test_it_is_written_to_a_file_or_says_why_not(tmp_path: Path) -> None:
     assert report.write(tmp_path / "report.html").read_text(encoding="utf-8") == report.html()
     with pytest.raises(StoreError, match="cannot be written"):
         report.write(tmp_path / "nowhere" / "report.html")
+
+
+def test_the_page_names_its_mirror_its_host_and_every_word_it_uses() -> None:
+    page = replace(a_report(), mirror=EVIL, host="node-7").html()
+    assert "<h1>mirrorlake report · &quot;&gt;&lt;script" in page
+    assert "made on node-7" in page
+    words = re.findall(r"<dt>(.*?)</dt>", page)
+    headings = {"offset lag", "time lag", "catches up in", "at risk", "hop", "verdict", "verified", "not compared"}
+    assert headings | {"RPO", "RTO", "latency", "proven until"} <= {*words}
+    assert "@media print" in page
+
+
+def test_lines_have_their_names_at_their_ends_and_none_is_written_over_another() -> None:
+    names = [f"east->central {'orders' * 8} {at}" for at in range(12)]
+    points = tuple(LagPoint(at=NOON, line=name, time_lag_ms=5, offset_lag=5) for name in names)
+    page = replace(a_report(), lag=points).html()
+    figure = page[page.index("<figcaption>time lag") :].partition("</svg>")[0]
+    labels = re.findall(
+        r'<text x="(\d+)" y="([\d.]+)" font-size="10"><tspan fill="(#\w+)">(.)</tspan> (.*?)</text>', figure
+    )
+    assert len(labels) == len(names)
+    heights = sorted(float(label[1]) for label in labels)
+    assert min(b - a for a, b in pairwise(heights)) >= 10
+    assert heights[-1] <= 240
+    assert len({label[2:4] for label in labels}) == len(names), "two lines have one colour and one marker"
+    assert all(label[4].endswith(f"orders {at}") or "…" in label[4] for at, label in enumerate(labels))
