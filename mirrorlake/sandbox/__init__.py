@@ -7,7 +7,7 @@ from mirrorlake.sandbox.mirror_maker import MirrorMaker, base_properties
 from mirrorlake.sandbox.place import Place
 from mirrorlake.sandbox.properties import Listener
 from mirrorlake.sandbox.sales import write_sales
-from mirrorlake.sandbox.traffic import SampleTraffic, write_sample_traffic
+from mirrorlake.sandbox.traffic import SampleTraffic, sample_topics, write_sample_traffic
 
 __all__ = [
     "Java",
@@ -20,6 +20,7 @@ __all__ = [
     "SandboxRow",
     "base_properties",
     "find_java",
+    "sample_topics",
     "start_all",
     "write_sales",
     "write_sample_traffic",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -21,6 +21,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirrorlake.errors import SandboxError
 from mirrorlake.model.flow import TopicPartition
+
+if TYPE_CHECKING:
+    from mirrorlake.config.schema import FlowConfig
 
 # Partitions of each sample topic; every topic gets the same number of records.
 SAMPLE_TOPICS: Mapping[str, int] = MappingProxyType(
@@ -63,6 +66,12 @@ class _Sample:
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
     timestamp_ms: int
+
+
+def sample_topics(flows: Iterable[FlowConfig]) -> dict[str, int]:
+    """Return the sample topics that some of the flows, all of one source, takes, with their partitions."""
+    several = list(flows)
+    return {name: count for name, count in SAMPLE_TOPICS.items() if any(flow.carries(name) for flow in several)}
 
 
 def write_sample_traffic(

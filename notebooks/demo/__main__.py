@@ -21,7 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from place import claim_lake, sample_topics, scratch_directory, with_free_ports
+from place import claim_lake, scratch_directory, with_free_ports
 from rich.console import Console
 
 from mirrorlake.cli.app import main
@@ -35,7 +35,7 @@ from mirrorlake.model.offset_map import Exact, InHole
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.sandbox.cluster import KafkaCluster, start_all
 from mirrorlake.sandbox.properties import JAVA_OPTIONS
-from mirrorlake.sandbox.traffic import SampleTraffic, write_sample_traffic
+from mirrorlake.sandbox.traffic import SampleTraffic, sample_topics, write_sample_traffic
 
 if TYPE_CHECKING:
     from mirrorlake.mirror import Mirror
@@ -190,7 +190,7 @@ class Demo:
         return dict(zip(self._config.sources, side_by_side(writers), strict=True))
 
     def _writer(self, cluster: KafkaCluster) -> Callable[[], SampleTraffic]:
-        topics = sample_topics(self._config, cluster.alias)
+        topics = sample_topics(self._config.flows_from(cluster.alias))
         return lambda: write_sample_traffic(
             cluster.bootstrap_servers, region=cluster.alias, records=self._records, topics=topics
         )

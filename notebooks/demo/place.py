@@ -13,7 +13,7 @@ from mirrorlake.config.schema.mirror import MirrorConfig
 from mirrorlake.errors import SandboxError, UsageError
 from mirrorlake.sandbox.detached import loopback_listener
 from mirrorlake.sandbox.ports import LOOPBACK, free_ports, is_free
-from mirrorlake.sandbox.traffic import SAMPLE_TOPICS
+from mirrorlake.sandbox.traffic import SAMPLE_TOPICS, sample_topics
 
 FOLDER, MARKER = "demo", ".mirrorlake-demo"
 _PREFIX, _LOCK = "mirrorlake-demo-", "lock"
@@ -42,7 +42,7 @@ def with_free_ports(config: MirrorConfig) -> tuple[MirrorConfig, dict[str, tuple
         if not address.endswith(f":{listener.port}"):
             moved[alias] = (wanted, address)
     for alias in config.sources:
-        if not sample_topics(config, alias):
+        if not sample_topics(config.flows_from(alias)):
             raise UsageError(
                 f"no flow takes one of the demo's topics from {alias}",
                 consequence="nothing was started",
@@ -50,12 +50,6 @@ def with_free_ports(config: MirrorConfig) -> tuple[MirrorConfig, dict[str, tuple
                 alias=alias,
             )
     return config.model_copy(update={"clusters": clusters}), moved
-
-
-def sample_topics(config: MirrorConfig, source: str) -> dict[str, int]:
-    """Return the sample topics that some flow takes from a source, with their partitions."""
-    flows = config.flows_from(source)
-    return {name: count for name, count in SAMPLE_TOPICS.items() if any(flow.carries(name) for flow in flows)}
 
 
 def claim_lake(config: MirrorConfig) -> Path:

@@ -20,13 +20,27 @@ _STATE = Path(".mirrorlake/sandbox")
 
 
 @command(sandbox)
-def up(cli: Invocation, state: StateDirectory = _STATE) -> int:
+def up(
+    cli: Invocation,
+    state: StateDirectory = _STATE,
+    records: Annotated[
+        int, typer.Option("--records", min=0, help="Write so many sample records into the topics of each source.")
+    ] = 0,
+) -> int:
     """Start a broker for every cluster of the file; the brokers stay on until down."""
     from mirrorlake.config import load
-    from mirrorlake.sandbox import Sandbox
+    from mirrorlake.sandbox import Sandbox, sample_topics, write_sample_traffic
 
-    clusters = load(cli.conf).clusters
-    return _show(cli, Sandbox(state).up({alias: one.servers() for alias, one in clusters.items() if not one.is_lake}))
+    config = load(cli.conf)
+    addresses = {alias: one.servers() for alias, one in config.clusters.items() if not one.is_lake}
+    rows = Sandbox(state).up(addresses)
+    for alias in addresses.keys() & {*config.sources} if records else ():
+        if topics := sample_topics(config.flows_from(alias)):
+            write_sample_traffic(addresses[alias], region=alias, records=records, topics=topics)
+            cli.note(f"{alias}: {records:,} sample records in {', '.join(topics)}")
+        else:
+            cli.note(f"{alias}: no flow takes one of the sample topics")
+    return _show(cli, rows)
 
 
 @command(sandbox)
