@@ -9,12 +9,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from mirrorlake.errors import SandboxError
@@ -23,6 +21,9 @@ from mirrorlake.runtime.class_archive import class_data
 from mirrorlake.runtime.jar_files import jars
 from mirrorlake.runtime.java import Java, find_java
 from mirrorlake.runtime.log_files import log_into_file
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
 
 # Settings that belong to the host; a session that is already there (Databricks, spark-submit) is taken as it is.
 _LOCAL = {
@@ -89,6 +90,9 @@ def local_session(*, cores: int | None = None) -> SparkSession:
     """
     active = SparkSession.getActiveSession()
     if active is None:
+        # A client of Spark Connect has none of it, and needs none.
+        from pyspark import SparkConf
+
         java, cores = find_java(), cores or os.cpu_count() or 1
         # Spark's launcher looks nowhere else; the variable is read once, when the JVM starts.
         os.environ["JAVA_HOME"] = str(java.spark_java_home)
@@ -115,14 +119,18 @@ def _launch(conf: SparkConf) -> None:
 
     Java warns of incubating modules, Spark advises on log levels, and a job that is interrupted prints stack traces.
     """
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
     path = log_into_file()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return
+    known = SparkContext._gateway  # noqa: SLF001  a session that was stopped leaves its JVM
     with path.open("ab") as out:
         try:
             # What `launch_gateway` has `popen_kwargs` for; the session's builder has no way to give them.
             SparkContext._ensure_initialized(  # noqa: SLF001
-                gateway=_running_gateway() or launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})
+                gateway=known or launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})
             )
         except PySparkException as error:
             raise SandboxError(
@@ -130,10 +138,6 @@ def _launch(conf: SparkConf) -> None:
                 consequence="nothing was landed or sent",
                 remedy=f"read the end of {path}, then `mirrorlake doctor`",
             ) from error
-
-
-def _running_gateway() -> Any:
-    return SparkContext._gateway  # noqa: SLF001  a session that was stopped leaves its JVM
 
 
 def _of_driver(java: Java) -> dict[str, str]:
