@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
 from operator import gt, itemgetter
@@ -12,8 +12,10 @@ from mirrorlake.config.schema import FlowConfig
 from mirrorlake.failover.desk import Desk
 from mirrorlake.failover.failback_report import not_failed_back
 from mirrorlake.failover.journal import Operation
+from mirrorlake.kafka import TopicState
 from mirrorlake.lake import landed_positions, micros, tombstones_on
 from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.remotes import is_other, known_id
 from mirrorlake.offsets import known_maps
 
 
@@ -137,17 +139,20 @@ class WayHome:
                         found.add(tp.topic)
         return sorted(found)
 
-    def _sent_by_flows(self, names: Iterable[str]) -> dict[TopicPartition, list[tuple[int, int]]]:
+    def _sent_by_flows(self, states: Mapping[str, TopicState]) -> dict[TopicPartition, list[tuple[int, int]]]:
         """Read which downstream offsets flows wrote, re-drives among them, and erasures; as `(first, end)`, ascending."""
         flow, lake, clusters = self._flow, self._desk.lake, self._desk.clusters
         flows = [*clusters.config.flows_to(flow.target)]
         again = {each.redrive().ledger_topic: each.redrive() for each in flows}
         flows += [again[topic] for topic in clusters.admin(flow.target).describe(again)]
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for row in known_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(names)):
+        for row in known_maps(lake, flows, clusters).ask(_WRITTEN, names=sorted(states)):
             place = TopicPartition(row.topic, row.partition)
             found.setdefault(place, []).append((int(row.first), int(row.first) + int(row.records)))
         for one in tombstones_on(lake, flow.target):
+            state = states.get(one.partition.topic)
+            if state is None or is_other(one.topic_id, known_id(state.topic_id)):
+                continue
             found.setdefault(one.partition, []).extend((first, first + length) for first, length in one.ranges)
         return {place: sorted(spans) for place, spans in found.items()}
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.errors import UsageError
-from mirrorlake.lake import OFFSET_MAP, KnownTopic, Lake, SourceTopics, lives_of, removed_between, tombstones_on
+from mirrorlake.lake import (
+    OFFSET_MAP,
+    KnownTopic,
+    Lake,
+    Lives,
+    SourceTopics,
+    Tombstones,
+    lives_of,
+    removed_between,
+    tombstones_on,
+)
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
 from mirrorlake.model.offset_map import (
@@ -190,13 +200,21 @@ def translate_back(lake: Lake, flow: FlowConfig, *, topic: str, partition: int, 
     fallen = kept.fallen_sql() if isinstance(found, UnknownPartition) else None
     if fallen is not None and lake.ask(f"SELECT 1 AS one {mine} AND ({fallen}) LIMIT 1", **values):
         return DeletedTopic(topic)
-    if not isinstance(found, Exact) and (
-        written := tombstones_on(lake, flow.target, at=(TopicPartition(topic, partition), offset))
-    ):
+    written = (
+        [] if isinstance(found, Exact) else _tombstones(lake, flow, kept, TopicPartition(topic, partition), offset)
+    )
+    if written:
         # An erasure wrote it: no upstream record stands there.
         resume_at = found.resume_at if isinstance(found, InHole) else None
         return InHole(resume_at, LEFT[ERASED], reason=written[-1].reason)
     return found
+
+
+def _tombstones(lake: Lake, flow: FlowConfig, kept: Lives, place: TopicPartition, offset: int) -> list[Tombstones]:
+    """Find what an erasure wrote at a place of the present remote topic."""
+    life = kept.recorded.get((flow.target, place.topic))
+    found = tombstones_on(lake, flow.target, at=(place, offset))
+    return [one for one in found if life is None or one.topic_id == life.topic_id]
 
 
 def translate_table(lake: Lake, flow: FlowConfig, offsets: DataFrame, *, reverse: bool = False) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from mirrorlake.config.schema.flow import FlowConfig
 from mirrorlake.config.schema.mirror import LakeConfig
 from mirrorlake.lake.lake import Lake
-from mirrorlake.lake.schema import OFFSET_MAP, RELAY, SIDE_TABLES, TOMBSTONES
+from mirrorlake.lake.schema import METADATA, OFFSET_MAP, RELAY, SIDE_TABLES, TOMBSTONES
 from mirrorlake.lake.tombstones import tombstones_on, write_tombstones
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import InHole, Run, Translation, UnknownPartition, standing_at
@@ -89,3 +89,17 @@ def test_law_e_a_tombstone_of_an_erasure_answers_erased_with_the_reason(tmp_path
     assert "erased: request 4711" in str(asked(7))
     assert [asked(6), asked(7, partition=1)] == [UnknownPartition()] * 2
     assert sum(one.records for one in tombstones_on(lake, "central")) == 3
+    lives = [("x1", at), ("x2", at + timedelta(hours=1))]
+    lake.append_rows(METADATA, [_seen(topic_id, seen_at) for topic_id, seen_at in lives])
+    assert asked(7) == UnknownPartition(), "it stood in an earlier life of the topic"
+    write_tombstones(
+        lake, "central", {place: [7]}, removal="s", flow=FLOW.name, reason="now", ids={"east.t": "x2"}, at=at
+    )
+    assert asked(7) == InHole(None, "erased", "now")
+
+
+def _seen(topic_id: str, at: datetime) -> dict[str, Any]:
+    return {
+        "cluster": "central", "role": "target", "kind": "topic", "topic": "east.t", "topic_id": topic_id, "present": True,
+        "observed_at": at,
+    }  # fmt: skip
