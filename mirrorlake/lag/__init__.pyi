@@ -16,6 +16,10 @@ from mirrorlake.lag.sampler import Sampler as Sampler
 from mirrorlake.lag.sampler import SampleSites as SampleSites
 from mirrorlake.lag.series import LINE_COLUMNS as LINE_COLUMNS
 from mirrorlake.lag.series import lag_lines as lag_lines
+from mirrorlake.lag.standing import PartitionStatus as PartitionStatus
+from mirrorlake.lag.standing import TopicStatus as TopicStatus
+from mirrorlake.lag.standing import proven_words as proven_words
+from mirrorlake.lag.standing import standing_badge as standing_badge
 from mirrorlake.lag.status import FlowStatus as FlowStatus
 from mirrorlake.lag.status import Status as Status
 from mirrorlake.lag.verdict import HopVerdict as HopVerdict

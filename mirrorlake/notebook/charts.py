@@ -6,7 +6,7 @@ told apart by dash and marker as well as by colour. Times are in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorlake.errors import UsageError
@@ -20,17 +20,21 @@ _MARKERS = ("circle", "square", "triangle-up", "diamond", "x")
 # Nobody reads a longer legend; the highest lines are the ones to look for.
 MOST_LINES = 30
 
+# Read on white and on black; the console's own styles take the theme's.
+_GREY, _LINES = "#808080", "rgba(128,128,128,.3)"
+
 Measure = Literal["time", "offsets"]
 _PERCENTILES = ["p50_ms", "p95_ms", "p99_ms"]
 
 
-def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time") -> Any:
+def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time", objectives: Mapping[str, float] | None = None) -> Any:
     """Return the lag of each hop of each flow over time: of its partitions the largest time lag, or the sum of offset lags.
 
     Args:
         frame: columns `observed_at`, `flow`, `hop`, `group_id`, `time_lag_ms`, `offset_lag`, as `mirror.lag` has them. What
             is null for one of the partitions breaks the line: the largest may be the one that is not known.
         measure: `time` in seconds, or `offsets`.
+        objectives: the most time lag that was agreed, in seconds by flow; a line each.
 
     Returns:
         A plotly `Figure`.
@@ -49,7 +53,10 @@ def lag_chart(frame: pd.DataFrame, *, measure: Measure = "time") -> Any:
     # What leaves an unknown part out would look like a fall of the lag.
     found = (by.max() / 1000 if measure == "time" else by.sum()).where(by.count() == by.size())
     title, unit = ("time lag", "seconds") if measure == "time" else ("offset lag", "offsets")
-    return _figure(title, unit, _series(found.reset_index(), "line", "observed_at", column))
+    figure = _figure(title, unit, _series(found.reset_index(), "line", "observed_at", column))
+    for flow, most_s in (objectives or {}).items() if measure == "time" else ():
+        figure.add_hline(y=most_s, line_dash="dot", annotation_text=_text(f"objective of {flow}"))
+    return figure
 
 
 def latency_chart(frame: pd.DataFrame) -> Any:
@@ -146,14 +153,19 @@ def _figure(title: str, unit: str, lines: Iterator[_Line]) -> Any:
     left_out = f", the highest {len(shown)} of {len(ranked)} lines" if len(ranked) > len(shown) else ""
     figure.update_layout(
         title=_text(f"{title}{left_out}"),
-        template="plotly_white",
+        # A frame of its own colours would be wrong in one of two themes.
+        template="none",
+        autosize=True,
         height=360,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": _GREY},
         margin={"l": 60, "r": 20, "t": 50, "b": 50},
         legend={"orientation": "h", "y": -0.2},
         showlegend=True,
     )
-    figure.update_xaxes(title="time (UTC)")
-    figure.update_yaxes(title=unit, rangemode="tozero")
+    figure.update_xaxes(title="time (UTC)", gridcolor=_LINES, zerolinecolor=_LINES)
+    figure.update_yaxes(title=unit, rangemode="tozero", gridcolor=_LINES, zerolinecolor=_LINES)
     return figure
 
 

@@ -1,6 +1,7 @@
 """The face of `mirrorlake.topics`: what other rooms use of it; its modules are its own."""
 
 from mirrorlake.topics import settings_in_force as settings_in_force
+from mirrorlake.topics.browser import ClusterTopics as ClusterTopics
 from mirrorlake.topics.browser import TopicBrowser as TopicBrowser
 from mirrorlake.topics.continuous_sync import ContinuousSync as ContinuousSync
 from mirrorlake.topics.edits import SETTINGS as SETTINGS
@@ -20,6 +21,7 @@ from mirrorlake.topics.setup import carry_out as carry_out
 from mirrorlake.topics.setup import make_plan as make_plan
 from mirrorlake.topics.sources import LakeTopics as LakeTopics
 from mirrorlake.topics.sources import TopicSource as TopicSource
+from mirrorlake.topics.topic_list import TopicLine as TopicLine
 from mirrorlake.topics.topic_list import TopicList as TopicList
 from mirrorlake.topics.topic_list import TopicPage as TopicPage
 from mirrorlake.topics.topic_plan import Admins as Admins

@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 from mirrorlake.config.edit import preview
-from mirrorlake.config.schema import FlowConfig, NameMatcher
+from mirrorlake.config.schema import ClusterConfig, FlowConfig, NameMatcher
 from mirrorlake.errors import ClusterError, UsageError
-from mirrorlake.kafka import Committed, PartitionState, TopicSetting
+from mirrorlake.kafka import ClusterAdmin, Committed, Groups, PartitionState, TopicSetting, librdkafka_options
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.patterns import INTERNAL_TOPICS
 from mirrorlake.model.policy import TopicNameError
@@ -190,6 +191,23 @@ class TopicBrowser:
                 with suppress(TopicNameError):
                     found[flow.remote_topic(topic)] = topic
         return found
+
+
+class ClusterTopics:
+    """The topics of a Kafka cluster that no settings file names yet."""
+
+    def __init__(self, alias: str, cluster: ClusterConfig, *, now: Callable[[], datetime]) -> None:
+        self._groups = partial(Groups, alias, librdkafka_options(cluster, role="consumer"), probes=True)
+        self._admin = ClusterAdmin(alias, librdkafka_options(cluster, role="admin"), probes=True)
+        self._browser = TopicBrowser(alias, self._admin.looks, flows=(), names_of=lambda _: (), now=now)
+
+    def topics(self, *, internal: bool) -> TopicList:
+        """List the topics (see `Mirror.topics`)."""
+        return self._browser.topics(internal=internal)
+
+    def topic(self, topic: str) -> TopicPage:
+        """Look at one topic (see `Mirror.topic`)."""
+        return self._browser.page(topic, lambda: self._groups() if self._admin.was_consumed() else None)
 
 
 def is_internal(topic: str) -> bool:

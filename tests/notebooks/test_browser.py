@@ -79,10 +79,10 @@ def test_the_console_in_a_browser_makes_the_topics_that_it_showed_and_shows_wher
     screenshot(page, "console-applied", at=page.locator(".ml-applied"))
 
     page.get_by_role("tab", name="Status").click()
-    refresh_until(page, "not_started")
+    refresh_until(page, "nothing was landed yet")
     mirror.run(once=True)
-    refresh_until(page, "in_step")
-    expect(page.locator(".ml-status-chart .js-plotly-plot, .js-plotly-plot.ml-status-chart").first).to_be_visible()
+    refresh_until(page, "✓ OK")
+    expect(page.locator(".ml-lag-chart .js-plotly-plot, .js-plotly-plot.ml-lag-chart").first).to_be_visible()
     screenshot(page, "console-status")
 
     page.get_by_role("tab", name="Groups").click()

@@ -117,6 +117,51 @@ def serious(page: Page) -> list[str]:
     ]
 
 
+def test_topics_are_searched_opened_and_handed_to_the_set_up(world: World) -> None:
+    page = world.page
+    world.tab("Topics")
+    page.locator(".ml-topics-cluster select").select_option("east")
+    page.locator(".ml-topics-look").click()
+    told = page.locator(".ml-topics-matches")
+    expect(told).to_contain_text("not shown")
+    page.locator(".ml-topics-matching input").fill(rf"{world.prefix}\..*")
+    expect(told).to_contain_text(f"{MANY + 2} of")
+    page.locator(".ml-topics-matching input").fill(rf"{world.prefix}\.\w+")
+    expect(told).to_contain_text("2 of")
+    rows = page.locator(".ml-topics-rows tbody tr")
+    expect(rows).to_have_count(2)
+    orders = page.locator(f'.ml-topics-rows tr[data-key="{world.orders}"]')
+    expect(orders).to_contain_text(f"central: east.{world.orders}")
+    expect(page.locator(".ml-topics-fresh")).to_contain_text("live")
+    orders.locator("input[type=checkbox]").check()
+    page.locator(".ml-topics-open").click()
+    expect(page.locator(".ml-topics-page")).to_contain_text(world.group)
+    screenshot(page, "console-topics-chosen")
+    page.locator(".ml-topics-use").click()
+    expect(page.locator(".ml-flow-topics input")).to_have_value(world.orders)
+    expect(page.locator(".ml-flow-source select")).to_have_value("east")
+    expect(page.locator(".ml-errors")).to_be_hidden()
+
+
+def test_a_status_opens_to_partitions_and_its_chart_takes_the_theme(world: World) -> None:
+    page = world.page
+    world.tab("Status")
+    key = f"{FLOW}/{world.payments}"
+    row = page.locator(f'.ml-status-rows tr[data-key="{key}"]')
+    expect(row).to_contain_text("✓ OK")
+    expect(row).to_contain_text("nothing waits")
+    row.locator(".ml-grid-open").click()
+    expect(page.locator(f'.ml-status-rows tr[data-key="{key}-0"]')).to_contain_text("partition 0")
+    expect(page.locator(".ml-status-fresh")).to_contain_text("live")
+    chart = page.locator(".ml-lag-chart .main-svg, .main-svg").first
+    expect(chart).to_be_visible()
+    wanted = page.evaluate("getComputedStyle(document.body).getPropertyValue('--jp-ui-font-color1').trim()")
+    drawn = page.locator(".ml-console .js-plotly-plot .xtitle").first.evaluate("one => getComputedStyle(one).fill")
+    probe = "colour => { const d = document.createElement('div'); d.style.color = colour; document.body.append(d);"
+    assert drawn == page.evaluate(f"{probe} const c = getComputedStyle(d).color; d.remove(); return c; }}", wanted)
+    screenshot(page, "console-status-open", at=row)
+
+
 @pytest.mark.parametrize(("width", "theme"), [(1280, "JupyterLab Light"), (800, "JupyterLab Dark")])
 def test_every_tab_fits_the_page_and_a_screen_reader_finds_nothing_serious(
     world: World, width: int, theme: str

@@ -108,6 +108,14 @@ class Lab:
     def address(self, notebook: str) -> str:
         return f"http://{LOOPBACK}:{self._port}/lab/tree/{notebook}?token={self._token}&reset"
 
+    def kernels(self) -> list[dict[str, Any]]:
+        """List the kernels, as the server describes them."""
+        return list(self._ask("api/kernels"))
+
+    def restart(self, kernel: str) -> None:
+        """Restart a kernel, as its menu does."""
+        self._ask(f"api/kernels/{kernel}/restart", method="POST")
+
     def end_kernels(self) -> None:
         """End every kernel with what it started, as closing a notebook does."""
         for kernel in self._ask("api/kernels"):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from mirrorlake import records
 from mirrorlake.config import length_of, when
 from mirrorlake.config.schema import ClusterConfig, NameMatcher
-from mirrorlake.errors import TopicDenied
+from mirrorlake.errors import TopicDenied, UsageError
 from mirrorlake.kafka import ClusterAdmin
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.mirror.offsets import Offsets
 from mirrorlake.model.flow import TopicPartition
 from mirrorlake.model.offset_map import Translation
-from mirrorlake.model.patterns import parse_patterns
+from mirrorlake.model.patterns import PatternError, parse_patterns
 from mirrorlake.topics import LakeTopics, TopicBrowser
 
 if TYPE_CHECKING:
@@ -127,7 +127,10 @@ class LookCalls(CoreCalls):
         Example:
             >>> mirror.topics("east", matching="orders.*", over="5s")  # doctest: +SKIP
         """
-        chosen = NameMatcher(parse_patterns(matching)) if matching.strip() else None
+        try:
+            chosen = NameMatcher(parse_patterns(matching)) if matching.strip() else None
+        except PatternError as error:
+            raise UsageError(f"the pattern cannot be read: {error.problem}", remedy=error.remedy) from None
         apart = None if over is None else length_of(over)
         return self._topic_browser(cluster).topics(matching=chosen, internal=internal, over=apart)
 

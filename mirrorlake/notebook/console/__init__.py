@@ -14,6 +14,8 @@ show. What a button does is a public call that works without a browser:
 | Review | `config.edit.draft.Draft(...).yaml`, `Mirror.plan(flow)` |
 | Save the settings | `config.edit.saving.save(text, path)` |
 | Apply | `Mirror.apply(flow, plan=plan)` |
+| Read the topics | `Mirror.topics(cluster)` |
+| Open the chosen topic | `Mirror.topic(cluster, topic)` |
 | Refresh | `Mirror.status()` |
 | Read the samples | `lag.series.lag_lines(mirror.lag)` |
 | Read the groups | `Mirror.plan_groups(flow)` |
@@ -25,8 +27,8 @@ show. What a button does is a public call that works without a browser:
 
 Every control has its class, for styles and for tests in a browser:
 
-- the whole: `ml-console`, `ml-tabs` (Set up, Status, Groups, Records, Recovery), `ml-errors` (hidden without any),
-  `ml-errors-clear`
+- the whole: `ml-console`, `ml-tabs` (Set up, Topics, Status, Groups, Records, Recovery), `ml-errors` (hidden without any),
+  `ml-errors-clear`; `ml-kernel` says whether the kernel answers, `ml-pulse` is everything that says how fresh an answer is
 - wizard: `ml-wizard`, `ml-steps` (1 Clusters, 2 Flow, 3 Review and apply)
 - clusters: `ml-cluster-list`, `ml-cluster-choose`, `ml-cluster-alias`, `ml-cluster-servers`, `ml-cluster-security`,
   `ml-cluster-ca`, `ml-cluster-mechanism`, `ml-cluster-username`, `ml-cluster-reference`, `ml-cluster-password` (reports when it
@@ -38,7 +40,9 @@ Every control has its class, for styles and for tests in a browser:
   `ml-flow-sync-acls`, `ml-groups-preview`
 - review: `ml-lake-root`, `ml-review`, `ml-yaml` (its text in `ml-yaml-text`), `ml-plan`, `ml-save-path`, `ml-save-replace`,
   `ml-save`, `ml-saved`, `ml-confirm`, `ml-apply`, `ml-applied`
-- status: `ml-status-fresh`, `ml-status-rows`, `ml-status-chart`, `ml-status-refresh`, `ml-status-live`;
+- topics: `ml-topics-cluster`, `ml-topics-look`, `ml-topics-fresh`, `ml-topics-matching`, `ml-topics-internal`,
+  `ml-topics-matches`, `ml-topics-rows` (the table), `ml-topics-use`, `ml-topics-open`, `ml-topics-page`
+- status: `ml-status-fresh`, `ml-status-flows`, `ml-status-rows` (the table), `ml-status-refresh`, `ml-status-live`;
   `ml-lag-since`, `ml-lag-measure`, `ml-lag-refresh`, `ml-lag-fresh`, `ml-lag-chart`
 - groups: `ml-groups-flow`, `ml-groups-name`, `ml-groups-held`, `ml-groups-look`, `ml-groups-rows`
 - records: `ml-records-flow`, `ml-records-topic`, `ml-records-partition`, `ml-records-side`, `ml-records-seek`,

@@ -1,39 +1,16 @@
-"""Feeds: questions that are asked again and again, and how fresh the newest answer is."""
+"""Feeds: questions that are asked again and again, and the newest answer of each."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from mirrorlake.notebook.console.error_panel import error_text
+from mirrorlake.notebook.console.pulse import Pulse, Reading
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.render import badge, duration, escape, moment
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The newest answer: `value` as it was `at`, and the `problem` that kept a newer one away, None without one."""
-
-    value: Any = None
-    at: datetime | None = None
-    problem: str | None = None
-
-    def is_stale(self, now: datetime, limit: timedelta) -> bool:
-        """Tell whether the value is too old to act on, or a newer one failed."""
-        return self.at is None or now - self.at > limit or self.problem is not None
-
-    def freshness(self, now: datetime, limit: timedelta) -> str:
-        """Return how fresh the value is as HTML: stale data is marked in words, with the reason."""
-        if self.at is None and self.problem is None:
-            return badge("waiting for the first answer", "off").html()
-        why = "" if self.problem is None else f" <span>{escape(self.problem.splitlines()[0])}</span>"
-        mark = badge("stale", "bad").html() + why if self.is_stale(now, limit) else badge("live", "good").html()
-        if self.at is None:
-            return mark
-        return f"{mark} as of {escape(moment(self.at, date=False))}, {escape(duration(now - self.at))} ago"
 
 
 class Feed:
@@ -44,12 +21,20 @@ class Feed:
         session: runs the feed.
         every_s: seconds between the end of one answer and the next question.
         changed: called after each answer and each failure.
+        name: of the class of `pulse`, which shows how fresh the answer is; after three questions without one it is stale.
     """
 
     def __init__(
-        self, ask: Callable[[], Any], *, session: Session, every_s: float, changed: Callable[[], None]
+        self,
+        ask: Callable[[], Any],
+        *,
+        session: Session,
+        every_s: float,
+        changed: Callable[[], None],
+        name: str = "fresh",
     ) -> None:
         self.reading = Reading()
+        self.pulse = Pulse(name, now=session.now, limit=timedelta(seconds=3 * every_s))
         self._ask = ask
         self._session = session
         self._every_s = every_s
@@ -61,29 +46,33 @@ class Feed:
         """Whether it asks again and again."""
         return self._task is not None and not self._task.done()
 
-    @property
-    def freshness(self) -> str:
-        """How fresh the answer is, as HTML; after three questions without an answer it is stale."""
-        return self.reading.freshness(self._session.now(), timedelta(seconds=3 * self._every_s))
-
     def put(self, value: Any) -> None:
         """Keep an answer."""
-        self.reading = Reading(value, self._session.now())
+        self._keep(Reading(value, self._session.now()))
         self._changed()
 
     def fail(self, problem: str) -> None:
         """Keep a failure; the last value stays, and is stale from now on."""
-        self.reading = replace(self.reading, problem=problem)
+        self._keep(replace(self.reading, problem=problem, asking_since=None))
         self._changed()
+
+    def forget(self) -> None:
+        """Forget the answer: another question is asked from now on."""
+        self._keep(Reading())
 
     async def once(self) -> None:
         """Ask once."""
+        self._keep(replace(self.reading, asking_since=self._session.now()))
         try:
             answer = await asyncio.to_thread(self._ask)
         except Exception as error:  # kept and shown as stale data with its reason; the next question may be answered
             self.fail(error_text(error))
         else:
             self.put(answer)
+
+    def _keep(self, reading: Reading) -> None:
+        self.reading = reading
+        self.pulse.show(reading)
 
     async def _loop(self) -> None:
         while True:
@@ -104,3 +93,4 @@ class Feed:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+            self._keep(replace(self.reading, asking_since=None))

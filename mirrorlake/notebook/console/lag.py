@@ -1,8 +1,11 @@
-"""Lag over time, as the sampler has written it: the chart below the live status."""
+"""Lag over time below the live status: what this console has seen, or what the sampler has written."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import ipywidgets as widgets
 
 from mirrorlake.lag import lag_lines
 from mirrorlake.notebook.console import controls
@@ -10,41 +13,84 @@ from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.session import Session
 
-# Samples come every few seconds, but reading an hour of them is a Spark job.
+# Samples come every half minute, and reading an hour of them is a question to the lake.
 EVERY_S = 30.0
-_SPANS = (("the last 15 minutes", "15m"), ("the last hour", "1h"), ("the last 6 hours", "6h"), ("the last day", "1d"))
-_MEASURES = (("time lag", "time"), ("offset lag", "offsets"))
+SEEN = ""
+_SPANS = (("Since opened", SEEN), ("15 min", "15m"), ("1 h", "1h"), ("24 h", "24h"), ("7 d", "7d"))
+_MEASURES = (("Time lag", "time"), ("Offset lag", "offsets"))
 
 
 class LagView:
-    """Show the lag of every hop over time."""
+    """Show the lag of every hop over time, with the objectives; nothing is drawn before there is something to draw.
 
-    def __init__(self, session: Session) -> None:
+    `seen` makes the frame of what the console has seen.
+    """
+
+    def __init__(self, session: Session, *, seen: Callable[[], Any]) -> None:
         self._session = session
-        self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render)
-        self.since = controls.dropdown("lag-since", "Lag over", _SPANS, "1h")
+        self._seen = seen
+        self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="lag-fresh")
+        self.since = controls.dropdown("lag-since", "Lag over", _SPANS, SEEN)
         self.measure = controls.dropdown("lag-measure", "Measure", _MEASURES, "time")
-        self.refresh = controls.button("lag-refresh", "Read the samples", tip="What mirrorlake sample has written")
-        self.head = controls.html("lag-fresh")
+        self.refresh = controls.button(
+            "lag-refresh", "Read the samples", tip="Read what the sampler of the mirror has written"
+        )
         self.chart = figure("lag-chart")
-        drawn = [self.chart] if self.chart is not None else []
-        self.widget = controls.column(controls.row(self.since, self.measure, self.refresh), self.head, *drawn)
+        self.frame = widgets.VBox([self.chart] if self.chart is not None else [])
+        self.sampled = controls.row(self.refresh, self.feed.pulse)
+        self.widget = controls.column(controls.row(self.since, self.measure), self.sampled, self.frame)
         self._drawn: tuple[Any, str] = (None, "")
         runner = session.runner
         runner.on_click(self.refresh, self.feed.once)
-        self.since.observe(lambda _: runner.start(runner.run(self.feed.once, self.refresh)), "value")
+        self.since.observe(runner.guarded(self._choose), "value")
         self.measure.observe(runner.guarded(self.render), "value")
         self.render()
+
+    def start(self) -> None:
+        """Read the samples again and again, where they are what is shown."""
+        if self.since.value != SEEN:
+            self.feed.start()
+
+    def stop(self) -> None:
+        """Stop reading."""
+        self.feed.stop()
+
+    def changed(self) -> None:
+        """Draw what the console has seen, where that is shown."""
+        if self.since.value == SEEN:
+            self.render()
+
+    def _choose(self) -> None:
+        self._drawn = (None, "")
+        self.feed.forget()
+        self.render()
+        if self.since.value == SEEN:
+            self.feed.stop()
+        else:
+            self._session.runner.start(self._session.runner.run(self.feed.once, self.refresh))
 
     def _ask(self) -> Any:
         mirror = self._session.mirror
         return None if mirror is None else lag_lines(mirror.lag, self.since.value)
 
     def render(self) -> None:
-        """Show the newest samples and how old they are."""
-        self.head.value = self.feed.freshness
-        lines, measure = self.feed.reading.value, self.measure.value
-        if lines is None or self.chart is None or (lines is self._drawn[0] and measure == self._drawn[1]):
+        """Show what was seen, or the newest samples; how old they are, the browser tells."""
+        is_seen = self.since.value == SEEN
+        self.sampled.layout.display = "none" if is_seen else None
+        lines, measure = self._seen() if is_seen else self.feed.reading.value, self.measure.value
+        # One moment is no line.
+        there = self.chart is not None and lines is not None and lines.observed_at.nunique() > 1
+        self.frame.layout.display = None if there else "none"
+        if not there or (lines is self._drawn[0] and measure == self._drawn[1]):
             return
         self._drawn = lines, measure
-        draw(self.chart, lines, measure=measure)
+        if measure == "time" and is_seen:
+            # What is not landed has no timestamp that is known here.
+            lines = lines[lines.hop != "landed"]
+        draw(self.chart, lines, measure=measure, objectives=self._objectives())
+
+    def _objectives(self) -> dict[str, float]:
+        """Find the objectives for RPO of the flows, in seconds."""
+        mirror = self._session.mirror
+        wanted = {} if mirror is None else {flow.name: flow.objectives.rpo for flow in mirror.config.flows}
+        return {name: rpo.total_seconds() for name, rpo in wanted.items() if rpo is not None}

@@ -34,6 +34,12 @@ class Reading:
     problem: str | None = None
     asking_since: datetime | None = None
 
+    def is_stale(self, now: datetime, limit: timedelta) -> bool:
+        """Tell whether the value is too old to act on, or a newer one failed; a question under way is given its time."""
+        asking = None if self.asking_since is None else now - self.asking_since
+        is_patient = asking is not None and asking <= PATIENCE
+        return self.problem is not None or self.at is None or (now - self.at > limit and not is_patient)
+
     def as_message(self, now: datetime, limit: timedelta) -> dict[str, Any]:
         """Return what a browser needs to go on ticking: ages in milliseconds, as they are when this is sent."""
         return {
@@ -55,15 +61,13 @@ class Reading:
         'stale, as of 12:00:00 UTC, 20 s ago'
         """
         asking = None if self.asking_since is None else now - self.asking_since
-        patient = asking is not None and asking <= PATIENCE
         if self.at is None:
             if self.problem is not None:
                 return f"failed: {self.problem}"
             return "not asked yet" if asking is None else f"asking since {ago(asking)}"
-        age = now - self.at
-        is_stale = self.problem is not None or (age > limit and not patient)
-        told = f"{'stale' if is_stale else 'live'}, as of {moment(self.at, date=False)}, {_since(age)}"
-        if patient and asking is not None and asking >= _TOLD:
+        word = "stale" if self.is_stale(now, limit) else "live"
+        told = f"{word}, as of {moment(self.at, date=False)}, {_since(now - self.at)}"
+        if asking is not None and _TOLD <= asking <= PATIENCE:
             told += f", asking since {ago(asking)}"
         return told if self.problem is None else f"{told}: {self.problem}"
 

@@ -1,40 +1,55 @@
-"""Live status: every flow, partition and hop, with charts that move while the kernel is free for other work."""
+"""Live status: every flow and topic with its verdict, which opens to partitions; below it the lag over time."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from mirrorlake.lag import LINE_COLUMNS, Status
+from mirrorlake.lag import LINE_COLUMNS, FlowStatus, PartitionStatus, Status, TopicStatus, proven_words, standing_badge
 from mirrorlake.notebook.console import controls
-from mirrorlake.notebook.console.chart import draw, figure
 from mirrorlake.notebook.console.feed import Feed
+from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.lag import LagView
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.render import count, duration, table
 
 EVERY_S = 5.0
 # An hour.
 _MOST_LOOKS = 720
 
+COLUMNS = (
+    Column("topic", "Topic", wide=True, help="The source topic; opens to its partitions"),
+    Column("flow", "Flow"),
+    Column("verdict", "Verdict", kind="mark", help="Burrow's words; the last column says why"),
+    Column("offset_lag", "Offset lag", kind="number", help="Offsets that are not on the target yet, markers included"),
+    Column("time_lag", "Time lag", kind="number", help="Age of the oldest record that waits"),
+    Column("in", "In/s", kind="number", help="Offsets a second that come to the source"),
+    Column("out", "Out/s", kind="number", help="Offsets a second that reach the target"),
+    Column("eta", "Catches up in", kind="number", help="At the rates of the newest samples"),
+    Column("proven", "Proven", help="How much of what is on the target a verification has compared and found equal"),
+    Column("why", "Why", wide=True),
+)
+
 
 class StatusView:
-    """Show the newest status and what was seen since the console was opened."""
+    """Show the newest status, and what was seen since the console was opened."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render)
-        self.head = controls.html("status-fresh")
-        self.rows = controls.html("status-rows")
-        self.refresh = controls.button("status-refresh", "Refresh")
-        self.live = controls.checkbox("status-live", f"Refresh every {EVERY_S:.0f} s", value=False)
-        self.chart = figure("status-chart")
-        self.lag = LagView(session)
-        drawn = [self.chart] if self.chart is not None else []
-        buttons = controls.row(self.refresh, self.live)
-        self.widget = controls.column(buttons, self.head, *drawn, self.rows, self.lag.widget)
         self._drawn: Status | None = None
         self._seen: deque[tuple[datetime, Status]] = deque(maxlen=_MOST_LOOKS)
+        self.feed = Feed(self._ask, session=session, every_s=EVERY_S, changed=self.render, name="status-fresh")
+        self.flows = controls.html("status-flows")
+        self.rows = Grid(
+            "status-rows", COLUMNS, label="Topics of all flows", empty="There is no status yet.", file="status.csv"
+        )
+        self.refresh = controls.button("status-refresh", "Refresh")
+        self.live = controls.checkbox("status-live", f"Refresh every {EVERY_S:.0f} s", value=False)
+        self.lag = LagView(session, seen=self.lag_frame)
+        buttons = controls.row(self.refresh, self.live, self.feed.pulse)
+        self.widget = controls.column(buttons, self.flows, self.rows, self.lag.widget)
         session.runner.on_click(self.refresh, self.feed.once)
         self.live.observe(session.runner.guarded(self._switch), "value")
         self.render()
@@ -44,13 +59,13 @@ class StatusView:
         self.live.value = True
         # The box may be ticked since a loop that has ended, as after a script's `asyncio.run`.
         self.feed.start()
-        self.lag.feed.start()
+        self.lag.start()
 
     def stop(self) -> None:
         """Stop refreshing."""
         self.live.value = False
         self.feed.stop()
-        self.lag.feed.stop()
+        self.lag.stop()
 
     def _switch(self) -> None:
         (self.start if self.live.value else self.stop)()
@@ -60,26 +75,94 @@ class StatusView:
         return None if mirror is None else mirror.status()
 
     def lag_frame(self) -> Any:
-        """Make the pandas frame that `lag_chart` takes: one row a flow, hop and moment."""
+        """Make the pandas frame that `lag_chart` takes: one row a flow, hop and moment that this console saw."""
         import pandas as pd
 
         rows = [
-            (at, name, hop, None, offset_lag, None)
+            (at, name, hop, None, offset_lag, time_lag_ms)
             for at, seen in self._seen
             for name, flow in seen.items()
-            for hop, offset_lag in (("landed", flow.not_landed), ("republished", flow.offset_lag))
+            for hop, offset_lag, time_lag_ms in (
+                ("landed", flow.not_landed, None),
+                ("republished", flow.offset_lag, flow.time_lag_ms),
+            )
         ]
         return pd.DataFrame(rows, columns=[*LINE_COLUMNS])
 
     def render(self) -> None:
-        """Show the newest status and how old it is; the chart moves only with a new one."""
-        self.head.value = self.feed.freshness
+        """Show the newest status; how old it is, the browser tells."""
         status = self.feed.reading.value
         if status is None:
-            self.rows.value = "" if self._session.mirror is not None else "There is no mirror yet: set one up first."
-        elif status is not self._drawn:
-            self._drawn = status
-            self._seen.append((self._session.now(), status))
-            self.rows.value = status.to_html()
-            if self.chart is not None:
-                draw(self.chart, self.lag_frame(), measure="offsets")
+            self.rows.empty = (
+                "There is no status yet." if self._session.mirror else "There is no mirror yet: set one up."
+            )
+            return
+        if status is self._drawn:
+            return
+        shown = status.after(self._drawn) if self._drawn is not None else status
+        self._drawn = status
+        self._seen.append((self._session.now(), status))
+        self.flows.value = _flows_html(shown)
+        self.rows.show([_row(topic) for flow in shown.values() for topic in flow.topics])
+        self.lag.changed()
+
+
+def _flows_html(status: Status) -> str:
+    """Show one line a flow: verdict, lags, rates, objectives, and why."""
+    said = [parked for flow in status.values() for parked in flow.parked]
+    held = [held for flow in status.values() for held in flow.held]
+    columns = ["flow", "verdict", "offset lag", "time lag", "in/s", "out/s", "catches up in", "objectives", "why"]
+    rows = [_flow_cells(flow) for flow in status.values()]
+    return table("", columns, rows).html() + "".join(one.to_html() for one in (*said, *held))
+
+
+def _flow_cells(flow: FlowStatus) -> tuple[object, ...]:
+    return (
+        flow.flow,
+        standing_badge(flow.verdict, flow.state),
+        flow.offset_lag,
+        duration(flow.time_lag_ms),
+        _rate(flow.in_per_s),
+        _rate(flow.out_per_s),
+        _eta(flow.offset_lag, flow.eta_ms),
+        str(flow.objectives) if flow.objectives else None,
+        flow.reason,
+    )
+
+
+def _row(topic: TopicStatus) -> Row:
+    name = f"{topic.flow}/{topic.topic}"
+    proven = proven_words(topic.not_proven, topic.partitions)
+    cells = dict(_cells(topic, proven), topic=topic.topic, flow=topic.flow)
+    parts = [
+        Row(f"{name}-{part.partition}", dict(_cells(part, _proven(part)), **_place(part))) for part in topic.partitions
+    ]
+    return Row(name, cells, parts)
+
+
+def _place(part: PartitionStatus) -> dict[str, Cell | str]:
+    positions = f"source end {part.source_end}, landed up to {part.landed}, republished up to {part.republished}"
+    return {"topic": Cell(f"partition {part.partition}", part.partition, title=positions), "flow": ""}
+
+
+def _proven(part: PartitionStatus) -> str:
+    return "nothing" if part.proven_until is None else f"up to {part.proven_until}"
+
+
+def _cells(one: TopicStatus | PartitionStatus, proven: str) -> Iterator[tuple[str, Cell | str]]:
+    yield "verdict", Cell.of(standing_badge(one.verdict, one.state), title=one.reason)
+    yield "offset_lag", Cell(count(one.offset_lag), one.offset_lag)
+    yield "time_lag", Cell(duration(one.time_lag_ms), one.time_lag_ms)
+    yield "in", Cell(_rate(one.in_per_s), one.in_per_s)
+    yield "out", Cell(_rate(one.out_per_s), one.out_per_s)
+    yield "eta", Cell(_eta(one.offset_lag, one.eta_ms), one.eta_ms if one.offset_lag else None)
+    yield "proven", proven
+    yield "why", one.reason
+
+
+def _rate(per_s: float | None) -> str:
+    return count(per_s)
+
+
+def _eta(offset_lag: int, eta_ms: int | None) -> str:
+    return duration(eta_ms) if offset_lag else ""

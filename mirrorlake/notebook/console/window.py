@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -15,13 +14,15 @@ from mirrorlake.config import BadReferenceError, expand, keep_for_session
 from mirrorlake.config.edit import Draft, without_secrets
 from mirrorlake.mirror import Mirror, utc_now
 from mirrorlake.notebook.console.groups import GroupsView
+from mirrorlake.notebook.console.pulse import Pulse
 from mirrorlake.notebook.console.records import RecordsView
 from mirrorlake.notebook.console.recovery import RecoveryView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.status import StatusView
-from mirrorlake.notebook.console.wizard import Wizard
+from mirrorlake.notebook.console.topics import TopicsView
+from mirrorlake.notebook.console.wizard import STEPS, Wizard
 
-TABS = ("Set up", "Status", "Groups", "Records", "Recovery")
+TABS = ("Set up", "Topics", "Status", "Groups", "Records", "Recovery")
 
 
 class Console:
@@ -40,17 +41,19 @@ class Console:
         self, mirror: Mirror | None = None, *, spark: SparkSession | None = None, now: Callable[[], datetime] = utc_now
     ) -> None:
         self.session = Session(mirror, spark=spark, now=now)
-        self._ticking: asyncio.Task[None] | None = None
+        self.pulse = Pulse("kernel", now=now, beats=True)
         self.wizard = Wizard(self.session, _begin(mirror), applied=self._adopt)
+        self.topics = TopicsView(self.session, drafts=lambda: self.wizard.clusters.clusters, choose=self._set_up_topics)
         self.status = StatusView(self.session)
         self.groups = GroupsView(self.session)
         self.records = RecordsView(self.session)
         self.recovery = RecoveryView(self.session)
-        shown = (self.wizard, self.status, self.groups, self.records, self.recovery)
+        shown = (self.wizard, self.topics, self.status, self.groups, self.records, self.recovery)
         views = [view.widget for view in shown]
-        self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else 1)
+        self.tabs = widgets.Tab(views, titles=TABS, selected_index=0 if mirror is None else TABS.index("Status"))
         self.tabs.add_class("ml-tabs")
-        self.widget = widgets.VBox([self.session.errors, self.tabs])
+        self.tabs.observe(self.session.runner.guarded(self.topics.offer), "selected_index")
+        self.widget = widgets.VBox([self.pulse, self.session.errors, self.tabs])
         self.widget.add_class("ml-console")
 
     @property
@@ -75,19 +78,10 @@ class Console:
         """Refresh every few seconds, where an event loop runs; called when the console is displayed."""
         if self.mirror is not None:
             self.status.start()
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        if self._ticking is None or self._ticking.done():
-            self._ticking = loop.create_task(self._tick())
 
     def stop(self) -> None:
         """Stop refreshing; what is shown stays and grows stale."""
         self.status.stop()
-        if self._ticking is not None:
-            self._ticking.cancel()
-            self._ticking = None
 
     def close(self) -> None:
         """Stop refreshing, and remove the widgets."""
@@ -100,14 +94,18 @@ class Console:
             self._close(child)
         widget.close()
 
-    async def _tick(self) -> None:
-        # The age of what is shown grows by itself, also when nothing answers.
-        while True:
-            await asyncio.sleep(1)
-            self.status.render()
+    def _set_up_topics(self, cluster: str, topics: str) -> None:
+        """Make topics of a cluster those of the flow that is being set up, and show its form."""
+        flow = self.wizard.flow
+        if cluster in [value for _, value in flow.source.options]:
+            flow.source.value = cluster
+        flow.topics.value = topics
+        self.wizard.steps.selected_index = next(step for step, title in enumerate(STEPS) if "Flow" in title)
+        self.tabs.selected_index = TABS.index("Set up")
 
     def _adopt(self, mirror: Mirror) -> None:
         self.session.mirror = mirror
+        self.topics.offer()
         self.groups.offer()
         self.records.offer()
         self.recovery.offer()

@@ -94,11 +94,22 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         made.mirror.run(once=True)
         # As in a notebook: the loop runs, and clicks only start work in it.
         asyncio.run(live(made))
-        assert made.status.chart is not None
-        [landed, republished] = made.status.chart.data
-        assert (landed.y[-1], republished.y[-1]) == (0, 0)
-        assert "in_step" in made.status.rows.value
-        assert "live" in made.status.head.value
+        [row, _] = made.status.rows.rows
+        assert (row["cells"]["verdict"]["text"], row["cells"]["offset_lag"]["text"]) == ("OK", "0")
+        assert len(row["parts"]) == 3
+        assert made.status.feed.pulse.words.startswith("live")
+
+        browser = made.topics
+        browser.apart_s = 0
+        browser.cluster.value, browser.matching.value = "east", f"{name}.*"
+        browser.look.click()
+        assert made.session.errors.errors == [], made.session.errors.errors
+        mirrored = {one["key"]: one["cells"]["mirrored"] for one in browser.rows.rows}
+        assert mirrored[name]["text"] == f"central: all.{name}"
+        assert "never_leave keeps it" in mirrored[f"{name}.pii"]
+        browser.rows.selected = [name]
+        browser.open.click()
+        assert f"{name}-group" in browser.shown.value
 
         made.groups.look.click()
         assert f"{name}-group" in made.groups.rows.value

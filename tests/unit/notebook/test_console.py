@@ -33,6 +33,7 @@ from mirrorlake.notebook.console.status import EVERY_S
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.notebook.console.window import Console
 from mirrorlake.records.record import LandedIn, Missing, Outcome, Passport, SideBySide
+from mirrorlake.topics.topic_list import TopicLine, TopicList, TopicPage
 from tests.builders import browsed, mirror_config, page_of, passport_of
 from tests.unit.values import group_position, partition_status, status
 
@@ -354,6 +355,7 @@ def test_work_runs_beside_the_loop_and_a_lost_task_is_not_silent(clock: Clock) -
 def test_stale_data_is_marked_with_its_age_and_its_reason(clock: Clock, console: Console) -> None:
     answers: list[Callable[[], Any]] = [lambda: 1, lambda: 1 / 0, lambda: 2]
     feed = Feed(lambda: answers.pop(0)(), session=console.session, every_s=5, changed=lambda: None)
+    assert feed.pulse.words == "not asked yet"
     asyncio.run(feed.once())
     assert not feed.reading.is_stale(clock(), STALE)
     clock.time += STALE + timedelta(seconds=1)
@@ -386,36 +388,46 @@ def test_a_feed_asks_again_and_again_until_it_is_stopped(console: Console) -> No
     assert asyncio.run(main()) == 3
 
 
-def status_of(landed: int, republished: int, end: int = 100) -> Status:
+def status_of(landed: int, republished: int, end: int = 100, *, at: datetime = NOW) -> Status:
     reached = {"source_end": end, "landed": landed, "republished": republished, "offset_lag": end - republished}
     rows = [replace(partition_status(EVIL, p, "behind"), **reached, time_lag_ms=1000) for p in range(2)]
-    return Status(flows=(replace(status("east->west", *rows), observed_at=NOW),), observed_at=NOW)
+    return Status(flows=(replace(status("east->west", *rows), observed_at=at),), observed_at=at)
 
 
-def test_the_chart_says_what_the_rows_say_and_moves_in_place(clock: Clock) -> None:
-    with Console(Mirror(mirror_config()), now=clock) as console:
+def test_a_status_opens_to_partitions_and_the_chart_says_what_its_rows_say(clock: Clock) -> None:
+    with Console(Mirror(mirror_config({"objectives": {"rpo": "30s"}})), now=clock) as console:
         view = console.status
-        assert "waiting" in view.head.value
+        assert view.feed.pulse.words == "not asked yet"
+        assert view.lag.frame.layout.display == "none", "no chart before there is data"
+        view.lag.measure.value = "offsets"
         for landed, republished in ((90, 80), (100, 95)):
             clock.time += timedelta(seconds=5)
-            found = status_of(landed, republished)
-            view.feed.put(found)
+            view.feed.put(status_of(landed, republished, at=clock.time))
         assert console.session.errors.errors == []
         assert "<script" not in page_html(console.widget)
-        lines = {trace.name: list(trace.y) for trace in view.chart.data}
+        [row] = view.rows.rows
+        said = {name: cell if isinstance(cell, str) else cell["text"] for name, cell in row["cells"].items()}
+        assert (said["verdict"], said["offset_lag"], said["out"], said["proven"]) == ("WARNING", "10", "6", "nothing")
+        assert [part["cells"]["topic"]["text"] for part in row["parts"]] == ["partition 0", "partition 1"]
+        assert "landed up to 100, republished up to 95" in row["parts"][0]["cells"]["topic"]["title"]
+        assert view.lag.frame.layout.display is None
+        lines = {trace.name: list(trace.y) for trace in view.lag.chart.data}
         assert lines == {"east-&gt;west landed": [20, 0], "east-&gt;west republished": [40, 10]}
         frame = view.lag_frame()
         assert sorted(frame[frame.hop == "republished"].offset_lag) == [10, 40]
-        assert "live" in view.head.value
-        before, rows = view.chart.data[0], view.rows.value
+        assert view.feed.pulse.words.startswith("live")
+        before = view.lag.chart.data[0]
         clock.time += STALE + timedelta(seconds=1)
-        view.render()
-        assert "stale" in view.head.value
-        assert view.rows.value == rows
-        view.feed.put(status_of(100, 100))
-        assert view.chart.data[0] is before, "the line is changed, not drawn anew: a zoom stays"
+        assert view.feed.pulse.words.startswith("stale")
+        view.feed.put(status_of(100, 100, at=clock.time))
+        assert view.lag.chart.data[0] is before, "the line is changed, not drawn anew: a zoom stays"
+        assert not view.lag.chart.layout.shapes, "an objective is a time"
+        view.lag.measure.value = "time"
+        assert [trace.name for trace in view.lag.chart.data] == ["east-&gt;west republished"]
+        assert [shape.y0 for shape in view.lag.chart.layout.shapes] == [30.0]
+        assert "objective of east-&gt;west" in view.lag.chart.layout.annotations[0].text
         view.feed.fail(f"{EVIL}: west does not answer")
-        assert "west does not answer" in view.head.value
+        assert "west does not answer" in view.feed.pulse.words
         assert "<script" not in page_html(console.widget)
 
 
@@ -423,8 +435,12 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
     import pandas as pd
 
     view = console.status.lag
+    assert view.sampled.layout.display == "none", "what the console has seen is asked of nobody"
+    view.since.value = "1h"
+    assert view.sampled.layout.display is None
     view.feed.fail("nothing was sampled yet. Next: mirrorlake sample")
-    assert "nothing was sampled yet" in view.head.value
+    assert "nothing was sampled yet" in view.feed.pulse.words
+    assert view.frame.layout.display == "none"
     rows = [(NOW + timedelta(minutes=m), "f", hop, None, m * 10, m * 1000) for m in range(3) for hop in ("landed", "x")]
     view.feed.put(pd.DataFrame(rows, columns=[*LINE_COLUMNS]))
     assert {trace.name: list(trace.y) for trace in view.chart.data} == {"f landed": [0, 1, 2], "f x": [0, 1, 2]}
@@ -433,8 +449,69 @@ def test_the_lag_chart_says_what_was_sampled_and_why_nothing_was(console: Consol
     assert [list(trace.y) for trace in view.chart.data] == [[0, 10, 20], [0, 10, 20]]
     assert view.chart.layout.yaxis.title.text == "offsets"
     view.feed.put(pd.DataFrame([], columns=[*LINE_COLUMNS]))
-    assert view.chart.data == ()
+    assert view.frame.layout.display == "none"
     assert console.session.errors.errors == []
+
+
+class Shelf:
+    """Stands for a mirror whose topics are known."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.config, self.flows = mirror.config, mirror.flows
+        self.looks = 0
+
+    def topics(self, cluster: str, *, internal: bool) -> TopicList:
+        assert (cluster, internal) == ("east", True)
+        self.looks += 1
+        lines = [
+            TopicLine(topic=name, partitions=1, records=7, internal=name.startswith("__"), ends={0: 10 * self.looks})
+            for name in ("__internal", "a.b", "axb", EVIL)
+        ]
+        at = NOW + timedelta(seconds=2 * self.looks)
+        return TopicList(cluster="east", topics=tuple(lines), observed_at=at)
+
+    def topic(self, cluster: str, topic: str) -> TopicPage:
+        return TopicPage(cluster=cluster, line=TopicLine(topic=topic, partitions=1), partitions=(), settings={})
+
+
+def test_topics_are_found_by_a_pattern_and_those_chosen_become_a_flow(clock: Clock) -> None:
+    with Console(Mirror(mirror_config()), now=clock) as console:
+        console.session.mirror = cast("Mirror", Shelf(cast("Mirror", console.mirror)))
+        view = console.topics
+        view.apart_s = 0
+        view.look.click()
+        assert console.session.errors.errors == []
+        assert [row["key"] for row in view.rows.rows] == ["a.b", "axb", EVIL]
+        assert view.matches.value == "3 topics; 1 internal topic not shown"
+        assert view.rows.rows[0]["cells"]["rate"]["text"] == ""
+        view.look.click()
+        assert view.rows.rows[0]["cells"]["rate"]["text"] == "5", "between two looks"
+        view.matching.value = "a.*"
+        assert view.matches.value.startswith("2 of 3 topics match")
+        view.matching.value = "a*("
+        assert "not yet" in view.matches.value
+        assert console.session.errors.errors == [], "half-typed patterns are not an alarm"
+        assert view.open.disabled
+        view.matching.value = "a.*"
+        view.rows.selected = ["a.b"]
+        view.open.click()
+        assert "a.b on east" in view.shown.value
+        view.use.click()
+        assert console.session.errors.errors == []
+        flow = console.wizard.flow
+        assert (flow.source.value, flow.topics.value) == ("east", r"a\.b"), "axb is another topic"
+        assert console.tabs.selected_index == 0
+        view.rows.selected = []
+        view.use.click()
+        assert flow.topics.value == "a.*", "where none is chosen, the pattern is"
+        assert "<script" not in page_html(console.widget)
+
+
+def test_before_there_is_a_mirror_the_clusters_of_the_form_are_browsed(console: Console) -> None:
+    assert console.topics.cluster.options == ()
+    fill(console)
+    console.tabs.selected_index = 1
+    assert console.topics.cluster.options == ("east", "west")
 
 
 def test_groups_that_are_held_back_come_first_with_their_reason() -> None:

@@ -1,0 +1,214 @@
+"""The topic browser: what is on a cluster, mirrored where or why not; what is chosen becomes the topics of a flow."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from mirrorlake.config.edit import ClusterDraft, check_cluster
+from mirrorlake.config.schema import NameMatcher
+from mirrorlake.errors import UsageError
+from mirrorlake.model.patterns import PatternError, parse_patterns
+from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
+from mirrorlake.notebook.console.pulse import Pulse, Reading
+from mirrorlake.notebook.console.session import Session
+from mirrorlake.render import badge, count, escape, plural
+from mirrorlake.topics import ClusterTopics, TopicLine, TopicList, TopicPage
+
+# The records a second come from two looks so far apart.
+APART_S = 2.0
+
+COLUMNS = (
+    Column("topic", "Topic", wide=True),
+    Column("partitions", "Partitions", kind="number"),
+    Column("records", "Records", kind="number", help="By offsets, at most: compacted records and markers count"),
+    Column("rate", "Records/s", kind="number", help="Between the two newest looks"),
+    Column("kept", "Kept", help="How long or how much of it the cluster keeps"),
+    Column("mirrored", "Mirrored", kind="mark", wide=True, help="Where to, or where from, or why not"),
+)
+
+
+def pattern_of(chosen: Collection[str], names: Collection[str]) -> str:
+    r"""Write chosen topics as a flow's selection, which matches no other of the names.
+
+    >>> pattern_of(["orders", "a.b"], ["orders", "a.b", "clicks"]), pattern_of(["a.b"], ["a.b", "axb"])
+    ('a.b, orders', 'a\\.b')
+    """
+    others = [name for name in names if name not in chosen]
+    return ", ".join(
+        topic.replace(".", r"\.") if any(re.fullmatch(topic, name) for name in others) else topic
+        for topic in sorted(chosen)
+    )
+
+
+class TopicsView:
+    """Browse the topics of a cluster.
+
+    Args:
+        session: what the views share.
+        drafts: the clusters of the set-up form, by alias.
+        choose: hands a cluster and a selection of its topics to the set-up form.
+    """
+
+    def __init__(
+        self, session: Session, *, drafts: Callable[[], Mapping[str, ClusterDraft]], choose: Callable[[str, str], None]
+    ) -> None:
+        self._session = session
+        self._drafts = drafts
+        self._choose = choose
+        self.apart_s = APART_S
+        self.found: TopicList | None = None
+        self.page: TopicPage | None = None
+        runner = session.runner
+        self.pulse = Pulse("topics-fresh", now=session.now)
+        self.cluster = controls.dropdown("topics-cluster", "Cluster")
+        self.look = controls.button("topics-look", "Read the topics", tip="Ask the cluster; changes nothing", main=True)
+        self.matching = controls.text("topics-matching", "Matching", hint="orders, clicks.*")
+        self.internal = controls.checkbox("topics-internal", "Internal topics, too")
+        self.matches = controls.html("topics-matches")
+        self.rows = Grid(
+            "topics-rows",
+            COLUMNS,
+            label="Topics",
+            select="many",
+            empty="Choose a cluster and read its topics.",
+            file="topics.csv",
+        )
+        self.use = controls.button("topics-use", "Mirror these topics", tip="Make them the topics of a flow, in Set up")
+        self.open = controls.button("topics-open", "Open the chosen topic", tip="Partitions, settings and readers")
+        self.shown = controls.html("topics-page")
+        self.widget = controls.column(
+            controls.row(self.cluster, self.look, self.pulse),
+            controls.row(self.matching, self.internal),
+            self.matches,
+            self.rows,
+            controls.row(self.use, self.open),
+            self.shown,
+        )
+        runner.on_click(self.look, self.on_look)
+        runner.on_click(self.use, self.on_use, settle=self._settle)
+        runner.on_click(self.open, self.on_open, settle=self._settle)
+        self.cluster.observe(runner.guarded(self._forget), "value")
+        for field in (self.matching, self.internal):
+            field.observe(runner.guarded(self.render), "value")
+        self.rows.observe(runner.guarded(self._settle), "selected")
+        self.offer()
+        self._settle()
+
+    def offer(self) -> None:
+        """Offer the clusters of the mirror and of the set-up form."""
+        mirror = self._session.mirror
+        aliases = dict.fromkeys([*(mirror.config.clusters if mirror is not None else ()), *self._drafts()])
+        if list(self.cluster.options) != list(aliases):
+            controls.refill(self.cluster, list(aliases))
+
+    async def on_look(self) -> None:
+        """Read the topics, and once more for the records a second."""
+        await self._read()
+        if self.apart_s:
+            await asyncio.sleep(self.apart_s)
+            await self._read()
+
+    async def _read(self) -> None:
+        alias, before = self.cluster.value, self.found
+        topics, _ = self._asked()
+        kept = Reading() if before is None else Reading(before, before.observed_at)
+        now = self._session.now
+        self.pulse.show(Reading(kept.value, kept.at, asking_since=now()))
+        try:
+            found: TopicList = await self._session.runner.ask(topics)
+        except BaseException:
+            self.pulse.show(kept)
+            raise
+        if alias != self.cluster.value:
+            # Another cluster was chosen meanwhile.
+            return
+        self.found = found if before is None else found.after(before)
+        self.pulse.show(Reading(found, now()))
+        self.render()
+
+    async def on_use(self) -> None:
+        """Hand the chosen topics, or the pattern where none is chosen, to the set-up form."""
+        names = [line.topic for line in self.found or ()]
+        chosen = self.rows.selected
+        self._choose(self.cluster.value, pattern_of(chosen, names) if chosen else self.matching.value.strip())
+
+    async def on_open(self) -> None:
+        """Show the page of the chosen topic."""
+        [topic] = self.rows.selected
+        _, page = self._asked()
+        self.shown.value = f"Reading {escape(topic)} …"
+        try:
+            self.page = await self._session.runner.ask(page, topic)
+        except BaseException:
+            self.shown.value = ""
+            raise
+        self.shown.value = self.page.to_html(rows=None)
+
+    def _asked(self) -> tuple[Callable[[], TopicList], Callable[[str], TopicPage]]:
+        """Find who asks the chosen cluster: the mirror, or the set-up form where the mirror does not know it."""
+        alias, mirror, drafts = self.cluster.value, self._session.mirror, self._drafts()
+        if alias is None:
+            raise UsageError("no cluster is chosen", remedy="add one in Set up first")
+        if mirror is not None and alias in mirror.config.clusters:
+            return partial(mirror.topics, alias, internal=True), partial(mirror.topic, alias)
+        cluster = check_cluster(drafts[alias])
+        if cluster.is_lake:
+            raise UsageError(
+                f"{alias} is a lake cluster", remedy="apply a flow from it first: it has no brokers to ask"
+            )
+        drafted = ClusterTopics(alias, cluster, now=self._session.now)
+        return partial(drafted.topics, internal=True), drafted.topic
+
+    def _forget(self) -> None:
+        self.found, self.page, self.shown.value, self.matches.value = None, None, "", ""
+        self.pulse.show(Reading())
+        self.rows.show([])
+        self._settle()
+
+    def render(self) -> None:
+        """Show the topics that match."""
+        if self.found is None:
+            return
+        lines, text = (
+            [line for line in self.found if self.internal.value or not line.internal],
+            self.matching.value.strip(),
+        )
+        hidden = len(self.found) - len(lines)
+        try:
+            matcher = NameMatcher(parse_patterns(text)) if text else None
+        except PatternError as error:
+            # Half-typed patterns are faulty all the time.
+            self.matches.value = f"{badge('not yet', 'warn').html()} {escape(error.problem)}"
+            return
+        matched = [line for line in lines if matcher is None or matcher.matches(line.topic)]
+        said = (
+            f"{count(len(matched))} of {plural(len(lines), 'topic')} match" if matcher else plural(len(lines), "topic")
+        )
+        self.matches.value = escape(said + (f"; {plural(hidden, 'internal topic')} not shown" if hidden else ""))
+        self.rows.empty = "No topic matches." if lines else "The cluster has no topic."
+        self.rows.show([_row(line) for line in matched])
+        self._settle()
+
+    def _settle(self) -> None:
+        chosen = len(self.rows.selected)
+        self.open.disabled = chosen != 1
+        self.use.disabled = not chosen and not (self.found and self.matching.value.strip())
+
+
+def _row(line: TopicLine) -> Row:
+    mark = badge(line.mirrored, "good") if line.is_mirrored else None
+    return Row(
+        line.topic,
+        {
+            "topic": line.topic,
+            "partitions": line.partitions,
+            "records": Cell(count(line.records), line.records),
+            "rate": Cell("" if line.records_per_s is None else count(line.records_per_s), line.records_per_s),
+            "kept": line.kept,
+            "mirrored": Cell.of(mark) if mark else line.mirrored,
+        },
+    )
