@@ -9,6 +9,7 @@ from mirrorlake.maintenance.erasure_results import LEAVE as LEAVE
 from mirrorlake.maintenance.erasure_results import REWRITE as REWRITE
 from mirrorlake.maintenance.erasure_results import TOMBSTONE as TOMBSTONE
 from mirrorlake.maintenance.erasure_results import Erasure as Erasure
+from mirrorlake.maintenance.erasure_results import sending_again as sending_again
 from mirrorlake.maintenance.maintain import LakeUpkeep as LakeUpkeep
 from mirrorlake.maintenance.results import Maintained as Maintained
 from mirrorlake.maintenance.results import TrimmedLedger as TrimmedLedger

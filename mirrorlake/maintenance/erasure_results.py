@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -150,3 +151,28 @@ class Erasure(JsonShown):
             badge("plan", "note") if self.planned else badge("erased", "good") if self.ok else badge("not all", "warn")
         )
         return Sheet(title=f"Erasure from {self.source}", badge=mood, facts=tuple(facts), parts=(*parts, *notes))
+
+
+def sending_again(targets: Iterable[OnTarget], servers: Callable[[str], str]) -> Iterator[str]:
+    """Say line by line how each remote topic is sent again, without what is erased; `servers` gives a cluster's addresses.
+
+    Example:
+        >>> one = OnTarget(flow="a->b", target="b", topic="a.orders", passed=1, unsent=0, keeps="")
+        >>> for line in sending_again([one], {"b": "b:9092"}.__getitem__):
+        ...     print(line)
+        once the records are erased, and nobody consumes a.orders on b:
+          kafka-topics.sh --bootstrap-server b:9092 --delete --topic a.orders
+          mirrorlake republish --flow 'a->b' --topic a.orders --send-again --choose   # no mirror runs: --once for --choose
+          mirrorlake verify --flow 'a->b'
+    """
+    flows: dict[tuple[str, str], list[str]] = {}
+    for one in targets:
+        flows.setdefault((one.target, one.topic), []).append(one.flow)
+    for (target, topic), names in sorted(flows.items()):
+        yield f"once the records are erased, and nobody consumes {topic} on {target}:"
+        yield f"  kafka-topics.sh --bootstrap-server {servers(target)} --delete --topic {topic}"
+        for name in names:
+            again = f"mirrorlake republish --flow '{name}' --topic {topic} --send-again --choose"
+            yield f"  {again}   # no mirror runs: --once for --choose"
+        for name in names:
+            yield f"  mirrorlake verify --flow '{name}'"

@@ -207,6 +207,11 @@ class Connections:
         """Open a reader of a cluster's records."""
         return RecordReader(alias, self.reader_options(alias), probes=True)
 
+    def servers(self, alias: str) -> str:
+        """Return the addresses of a cluster's brokers, as its settings write them; empty for a lake cluster."""
+        cluster = self.config.cluster(alias)
+        return "" if cluster.is_lake else cluster.servers()
+
     def reader_options(self, alias: str) -> dict[str, str]:
         """Return librdkafka's options of a consumer of the cluster; none for a lake cluster, which nobody consumes."""
         cluster = self.config.cluster(alias)

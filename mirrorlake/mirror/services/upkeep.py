@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -25,6 +25,7 @@ from mirrorlake.maintenance import (
     SentUpTo,
     TrimmedLedger,
     replaying,
+    sending_again,
     transactional_id_of,
 )
 from mirrorlake.mirror.services.connections import Connections
@@ -107,7 +108,7 @@ class Upkeep:
         """Do on the targets what was chosen, or say what would be done."""
         connections = self._connections
         if choice == REWRITE:
-            return replace(told, choice=choice, commands=tuple(self._sending_again(told)))
+            return replace(told, choice=choice, commands=tuple(sending_again(told.targets, connections.servers)))
         if choice != TOMBSTONE:
             return told
         erased = eraser.meant(told.topic, selector, planned=told.planned)
@@ -128,24 +129,6 @@ class Upkeep:
             found.on(one, flow_of(one.flow), told.topic, erased, apply=not told.planned) for one in told.targets
         )
         return replace(told, choice=choice, targets=targets)
-
-    def _sending_again(self, told: Erasure) -> Iterator[str]:
-        """Say how each remote topic is sent again, without what is erased."""
-        for target, remote in sorted({(one.target, one.topic) for one in told.targets}):
-            servers = self._connections.reader_options(target).get("bootstrap.servers", target)
-            yield f"once the records are erased, and nobody consumes {remote}, delete it on {target} and send it again:"
-            yield f"  kafka-topics.sh --bootstrap-server {servers} --delete --topic {remote}"
-            flows = [
-                flow.name
-                for flow in self._connections.config.flows
-                if flow.target == target and flow.carries(told.topic) and flow.remote_topic(told.topic) == remote
-            ]
-            yield from (
-                f"  mirrorlake republish --flow '{name}' --topic {remote} --send-again --choose   "
-                "# where no mirror runs: --once in the place of --choose"
-                for name in flows
-            )
-            yield from (f"  mirrorlake verify --flow '{name}'" for name in flows)
 
     def _kept_there(self, standing: SentUpTo, topic: str) -> str:
         """Say how long a target keeps what was sent to it."""
