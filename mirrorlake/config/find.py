@@ -58,6 +58,11 @@ def _upwards() -> Iterator[Path]:
             return
 
 
+def usual_settings() -> Path:
+    """Return where a new settings file belongs: `conf/mirror.yml` in the nearest folder that has a `conf/`, or else here."""
+    return next((folder / USUAL for folder in _upwards() if (folder / USUAL.parent).is_dir()), Path.cwd() / USUAL)
+
+
 def near(missing: Path) -> str:
     """Say what to do about a settings file that does not exist: the files that stand where it was looked for."""
     places = [missing.parent, *(folder / name for folder in _upwards() for name in (missing.parent, USUAL.parent))]

@@ -12,6 +12,7 @@ from functools import partial
 from mirrorlake.config.schema import FlowConfig
 from mirrorlake.mirror.always_on import AlwaysOn
 from mirrorlake.mirror.parking import Notices
+from mirrorlake.mirror.presence import announced
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.mirror.run_lines import LINE_EVERY_S, RunLines
 from mirrorlake.mirror.serve_metrics import measured
@@ -69,7 +70,8 @@ class Runner:
     def run(self, flow: str | None, *, once: bool, stop: threading.Event, metrics_port: int | None) -> Ran:
         """Land and republish (see `Mirror.run`)."""
         config, flows = self._connections.config, self._connections.chosen(flow)
-        with self._connections.board() as board:
+        here = announced(config.lake.folder(), [one.name for one in flows], now=self._connections.now)
+        with here, self._connections.board() as board:
             lines = RunLines(board, now=self._connections.now)
             self._start(flows, lines, once=once)
             if once:

@@ -10,7 +10,7 @@ Everything that others wrote is escaped here, once: what `html()` returns is put
 from __future__ import annotations
 
 from mirrorlake.render.badge import Badge, Mood, badge
-from mirrorlake.render.content import brief, clean, escape, headers, payload, payload_html
+from mirrorlake.render.content import brief, clean, escape, headers, middle, payload, payload_html
 from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.numbers import count, duration, moment, plural, size
 from mirrorlake.render.svg_chart import COLOURS, MOST_POINTS, Line, chart
@@ -40,6 +40,7 @@ __all__ = [
     "duration",
     "escape",
     "headers",
+    "middle",
     "moment",
     "payload",
     "payload_html",

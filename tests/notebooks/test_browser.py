@@ -132,7 +132,7 @@ def refresh_until(page: Page, verdict: str) -> None:
 
 def keep_cluster(page: Page, alias: str, servers: str) -> None:
     """Fill the wizard's first step in, test the cluster and keep it."""
-    page.locator(".ml-cluster-choose select").select_option("a new cluster")
+    page.locator(".ml-cluster-new").click()
     expect(page.locator(".ml-cluster-alias input")).to_have_value("")
     page.locator(".ml-cluster-alias input").fill(alias)
     page.locator(".ml-cluster-servers input").fill(servers)

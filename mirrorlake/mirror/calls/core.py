@@ -59,6 +59,10 @@ class CoreCalls(Shown):
         """The Spark session."""
         return self._connections.spark
 
+    def standing_session(self) -> SparkSession | None:
+        """Return the Spark session where there is one already; None where `spark` would start it."""
+        return self._connections.standing_session()
+
     @property
     def lake(self) -> Lake:
         """The lake."""

@@ -12,6 +12,7 @@ from mirrorlake import publish
 from mirrorlake.config import length_of
 from mirrorlake.errors import UsageError
 from mirrorlake.lag import SampledMoment
+from mirrorlake.mirror import presence
 from mirrorlake.mirror.calls.core import CoreCalls
 from mirrorlake.mirror.results import Landing, Ran, Republishing
 from mirrorlake.model.remotes import HeldTopic
@@ -60,6 +61,19 @@ class RunCalls(CoreCalls):
             run: 1 234 records landed · 1 200 records republished
         """
         return self._services.runner.so_far()
+
+    def running(self, flow: str | None = None) -> Mapping[str, str]:
+        """Return who runs the flows, or one of them, on this machine now, by flow: a process and since when; asks no cluster.
+
+        Law F: a second run takes relay and lanes over, and the first one stops with exit 3. Runs on other machines are not
+        seen, nor any where the lake is no folder of this machine.
+
+        Example:
+            >>> mirror.running()  # doctest: +SKIP
+            {'east->central': 'process 4711 on mirror-1, since 2026-01-01 12:00:00 UTC'}
+        """
+        flows = [one.name for one in self._connections.chosen(flow)]
+        return presence.running(self.config.lake.folder(), flows)
 
     def land(
         self, source: str, *, once: bool = False, stop: threading.Event | None = None, rebuild_checkpoint: bool = False

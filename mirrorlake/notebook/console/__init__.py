@@ -4,16 +4,20 @@
     ml.console(mirror)    # watch it, explore its groups, browse its records, add a flow
 
 `session` is what the views share, `feed` asks again and again, `task_runner` runs work off the kernel's thread, `error_panel`
-shows what fails, and the views (`clusters`, `flow`, `review` in the `wizard`; `status`, `groups`, `records`, `recovery`) only
+shows what fails, and the views (`clusters`, `flow`, `review`, `run` in the `wizard`; `status`, `groups`, `records`, `recovery`) only
 show. What a button does is a public call that works without a browser:
 
 | button | call |
 |---|---|
 | Test | `doctor.trial.try_cluster(config, alias)` |
 | Read the source | `Mirror.preview(flow)`, `config.edit.flow_preview.preview(flow, topics)` |
+| Add or change (flow) | `config.edit.draft.Draft(...).kept()` |
+| Remove, Put back | `Draft(..., removed=...)`, `config.edit.removal.stays_after(flow)` |
 | Review | `config.edit.draft.Draft(...).yaml`, `Mirror.plan(flow)` |
-| Save the settings | `config.edit.saving.save(text, path)` |
+| Save the settings | `config.edit.saving.save(text, path, read=read)`, `difference(read, there)` |
 | Apply | `Mirror.apply(flow, plan=plan)` |
+| Run, Run once, Stop | `Mirror.running(flow)`, `Mirror.run(flow, once=once, stop=stop)`, `stop.set()` |
+| Pause, Resume | `Mirror.pause(flow=flow)`, `Mirror.resume(flow=flow)` |
 | Read the topics | `Mirror.topics(cluster)` |
 | Open the chosen topic | `Mirror.topic(cluster, topic)` |
 | Refresh | `Mirror.status()` |
@@ -29,17 +33,23 @@ Every control has its class, for styles and for tests in a browser:
 
 - the whole: `ml-console`, `ml-tabs` (Set up, Topics, Status, Groups, Records, Recovery), `ml-errors` (hidden without any),
   `ml-errors-clear`; `ml-kernel` says whether the kernel answers, `ml-pulse` is everything that says how fresh an answer is
-- wizard: `ml-wizard`, `ml-steps` (1 Clusters, 2 Flow, 3 Review and apply)
-- clusters: `ml-cluster-list`, `ml-cluster-choose`, `ml-cluster-alias`, `ml-cluster-servers`, `ml-cluster-security`,
+- wizard: `ml-wizard`, `ml-steps` (1 Clusters, 2 Flow, 3 Review and apply, 4 Run)
+- clusters: `ml-cluster-list` of `ml-cluster-row` with `ml-cluster-edit`, `ml-cluster-copy`, `ml-cluster-remove`;
+  `ml-cluster-new`, `ml-cluster-form`, `ml-cluster-alias`, `ml-cluster-taken`, `ml-cluster-servers`, `ml-cluster-security`,
   `ml-cluster-ca`, `ml-cluster-mechanism`, `ml-cluster-username`, `ml-cluster-reference`, `ml-cluster-password` (reports when it
   is left, and is emptied at once), `ml-cluster-password-kept`, `ml-cluster-never-leave`, `ml-cluster-test`, `ml-cluster-add`,
-  `ml-cluster-remove`, `ml-cluster-result`
-- flow: `ml-flow-choose`, `ml-flow-source`, `ml-flow-target`, `ml-flow-name`, `ml-flow-topics`, `ml-flow-exclude`, `ml-flow-look`,
-  `ml-flow-preview`, `ml-flow-policy`, `ml-flow-separator`, `ml-flow-template`, `ml-rule-keep`, `ml-rule-drop`, `ml-rule-mask`,
-  `ml-rule-remove`, `ml-flow-groups`, `ml-flow-exclude-groups`, `ml-flow-sync-groups`, `ml-flow-sync-configs`,
-  `ml-flow-sync-acls`, `ml-groups-preview`
-- review: `ml-lake-root`, `ml-review`, `ml-yaml` (its text in `ml-yaml-text`), `ml-plan`, `ml-save-path`, `ml-save-replace`,
-  `ml-save`, `ml-saved`, `ml-confirm`, `ml-apply`, `ml-applied`
+  `ml-cluster-result`
+- flow: `ml-flow-list` of `ml-flow-row` with `ml-flow-edit`, `ml-flow-copy`, `ml-flow-remove`, `ml-flow-put-back`;
+  `ml-flow-said`, `ml-flow-new`, `ml-flow-form`, `ml-flow-keep`, `ml-flow-discard`, `ml-flow-source`, `ml-flow-target`,
+  `ml-flow-name`, `ml-flow-taken`, `ml-flow-use-free`, `ml-flow-topics`, `ml-flow-exclude`, `ml-flow-look`, `ml-flow-preview`,
+  `ml-flow-policy`, `ml-flow-separator`, `ml-flow-template`, `ml-rule-keep`, `ml-rule-drop`, `ml-rule-mask`, `ml-rule-remove`,
+  `ml-flow-groups`, `ml-flow-exclude-groups`, `ml-flow-sync-groups`, `ml-flow-sync-configs`, `ml-flow-sync-acls`,
+  `ml-groups-preview`
+- review: `ml-save-path`, `ml-lake-root`, `ml-lake-where`, `ml-review`, `ml-review-progress`, `ml-yaml` (its text in
+  `ml-yaml-text`), `ml-save`, `ml-save-replace`, `ml-saved`, `ml-save-difference`, `ml-save-read-again`, `ml-plan`,
+  `ml-review-state`, `ml-confirm`, `ml-apply`, `ml-apply-progress`
+- run: `ml-applied`, `ml-run-flow`, `ml-run`, `ml-run-once`, `ml-run-stop`, `ml-run-pause`, `ml-run-resume`, `ml-run-progress`,
+  `ml-run-said`, `ml-run-elsewhere`, `ml-run-save`
 - topics: `ml-topics-cluster`, `ml-topics-look`, `ml-topics-fresh`, `ml-topics-matching`, `ml-topics-internal`,
   `ml-topics-matches`, `ml-topics-rows` (the table), `ml-topics-use`, `ml-topics-open`, `ml-topics-page`
 - status: `ml-status-fresh`, `ml-status-flows`, `ml-status-rows` (the table), `ml-status-refresh`, `ml-status-live`;

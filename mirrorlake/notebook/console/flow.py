@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,33 +12,52 @@ from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.model.patterns import DEFAULT_EXCLUDE_GROUPS, DEFAULT_EXCLUDE_TOPICS
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.error_panel import error_text
+from mirrorlake.notebook.console.listing import Act, Entry, Listing
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.render import badge, escape, table
 
-_NEW = "a new flow"
+# A preview is drawn again and again while a pattern is typed; the rest is counted.
+_MOST_SHOWN = 20
+_EMPTY = "No flow yet: fill in the form, then go on to step 3."
 # What the field says where the draft leaves the default.
 _DEFAULTS = {"exclude_topics": str(DEFAULT_EXCLUDE_TOPICS), "exclude_groups": str(DEFAULT_EXCLUDE_GROUPS)}
 _AS_TYPED = ("separator", "keep", "drop", "mask", "remove")
 
 
 class FlowFormView:
-    """The flow of a draft: ends, topics, names on the target, isolation rules and groups.
+    """The flows of a draft as a list, and a form for one of them: ends, topics, names on the target, rules and groups.
 
-    `flows` are those of the settings, `draft` returns the whole draft, `changed` is called when the form changed.
+    `draft` returns the whole draft, `changed` is called when the form changed, `actions` are the list's buttons, and `keep`
+    takes the form's flow into the draft.
     """
 
     def __init__(
-        self, session: Session, flows: Iterable[FlowDraft], *, draft: Callable[[], Draft], changed: Callable[[], None]
+        self,
+        session: Session,
+        *,
+        draft: Callable[[], Draft],
+        changed: Callable[[], None],
+        keep: Callable[[], None],
+        actions: dict[str, Act],
     ) -> None:
         self._runner = runner = session.runner
         self._begin = FlowDraft()
-        self._flows = {one.called: one for one in flows}
         self._filling = False
-        self.chosen = controls.dropdown("flow-choose", "Flow", [_NEW, *self._flows], _NEW)
         self._draft = draft
         self._changed = changed
+        self._keep = keep
         self.topics_there: dict[str, tuple[str, ...]] = {}
         self.groups_there: dict[str, tuple[str, ...]] = {}
+        self.list = Listing(runner, "flow", actions, empty=_EMPTY)
+        self.said = controls.html("flow-said")
+        self.new = controls.button(
+            "flow-new", "New flow", tip="Keep the form's flow, and empty the form for another one"
+        )
+        self.add = controls.button("flow-keep", "Add or change", tip="Take the flow into the draft settings", main=True)
+        self.discard = controls.button("flow-discard", "Discard", tip="Empty the form")
+        self.title = controls.html("flow-form")
+        self.taken = controls.html("flow-taken")
+        self.use_free = controls.button("flow-use-free", "Use another name")
         self.source = controls.dropdown("flow-source", "Source")
         self.target = controls.dropdown("flow-target", "Target")
         self.name = controls.text("flow-name", "Name", hint="source->target, unless there are several")
@@ -59,7 +78,7 @@ class FlowFormView:
         self.groups = controls.text("flow-groups", "Groups")
         self.exclude_groups = controls.text("flow-exclude-groups", "Exclude groups")
         self.groups_preview = controls.html("groups-preview")
-        self.ends = controls.column(self.chosen, self.source, self.target, self.name)
+        self.ends = controls.column(self.source, self.target, self.name, self.taken, self.use_free)
         self.selection = controls.column(self.topics, self.exclude, self.look)
         self.naming = controls.column(self.policy, self.separator, self.template)
         self.isolation = controls.column(self.keep, self.drop, self.mask, self.remove)
@@ -67,6 +86,10 @@ class FlowFormView:
             self.groups, self.exclude_groups, self.sync_groups, self.sync_configs, self.sync_acls, self.groups_preview
         )
         self.widget = controls.column(
+            self.list.widget,
+            self.said,
+            self.new,
+            self.title,
             self.ends,
             controls.paragraph("<b>Which topics.</b> Names or regular expressions that match the whole name."),
             self.selection,
@@ -80,6 +103,7 @@ class FlowFormView:
             self.isolation,
             controls.paragraph("<b>What is synced.</b>"),
             self.followers,
+            controls.row(self.add, self.discard),
         )
         # By the field of the draft.
         self._inputs = {
@@ -88,15 +112,30 @@ class FlowFormView:
             **{name: getattr(self, name) for name in ("exclude_groups", "sync_groups", "sync_configs", "sync_acls")},
             "exclude_topics": self.exclude,
         }
+        self._shown = self._begin
+        self._render_later = runner.settled(self.render)
         self._show(self._begin)
         runner.on_click(self.look, self.on_look)
-        self.chosen.observe(runner.guarded(self._fill), "value")
+        runner.on_click(self.new, self.on_new)
+        runner.on_click(self.add, self.on_keep)
+        runner.on_click(self.discard, self.on_discard)
+        runner.on_click(self.use_free, self.on_use_free)
         for field in self._inputs.values():
             field.observe(runner.guarded(self._edited), "value")
 
     def draft(self) -> FlowDraft:
         """Return the form's content."""
         return replace(self._begin, **{name: self._typed(name) for name in self._inputs})
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the form says something else than when it was filled."""
+        return self.draft() != self._shown
+
+    @property
+    def edited(self) -> str:
+        """The name of the flow that the form was filled with; empty for a new one."""
+        return "" if self._begin.place is None else self._begin.called
 
     def _typed(self, name: str) -> Any:
         value = self._inputs[name].value
@@ -140,21 +179,71 @@ class FlowFormView:
         self.groups_there[alias] = await self._runner.ask(group_names, config, alias)
         self.render()
 
-    def _fill(self) -> None:
-        """Fill the form with the chosen flow."""
-        self._begin = self._flows.get(self.chosen.value, FlowDraft())
-        self._filling = True
+    def open(self, flow: FlowDraft, *, name: str | None = None) -> None:
+        """Fill the form with a flow, under another name where one is given; what was there is given up."""
+        self._begin, self._filling = flow, True
         try:
-            self._show(self._begin)
+            self._show(flow)
+            if name is not None:
+                self.name.value = name
         finally:
             self._filling = False
-        self._edited()
+        self._shown = self.draft()
+        word = "A new flow" if flow.place is None else f"{'Edit' if name is None else 'Copy of'} {escape(flow.called)}"
+        self.title.value = f"<b>{word}</b>"
+        self.check_name()
+        self.render()
+
+    def rebase(self, flow: FlowDraft, form: FlowDraft) -> None:
+        """Keep what the form says as a change of another version of its flow."""
+        self.open(flow)
+        self._show(form)
+
+    def show(self, entries: Sequence[Entry], said: str = "") -> None:
+        """List the flows, and say something under the list, as HTML."""
+        self.list.show(entries)
+        self.said.value = said
+
+    async def on_new(self) -> None:
+        """Keep the form's flow if it was edited, and empty the form for another one."""
+        self._keep()
+        self.open(FlowDraft())
+
+    async def on_keep(self) -> None:
+        """Take the form's flow into the draft."""
+        self._keep()
+
+    async def on_discard(self) -> None:
+        """Empty the form; the draft stays as it is."""
+        self.open(FlowDraft())
+        self._changed()
+
+    async def on_use_free(self) -> None:
+        """Give the flow the free name that is offered."""
+        if (free := self._draft().free_name) is not None:
+            self.name.value = free
 
     def _edited(self) -> None:
         if self._filling:
             return
-        self.render()
+        self.check_name()
+        self._render_later()
         self._changed()
+
+    def check_name(self) -> None:
+        """Say at once that another flow has the name, with one that is free; or that another name makes a copy."""
+        free, typed, was = self._draft().free_name, self.draft().called, self.edited
+        self.use_free.layout.display = None if free else "none"
+        self.add.disabled = free is not None
+        self.taken.value = ""
+        if free:
+            self.use_free.description = f"Use {free}"
+            self.taken.value = (
+                f"{badge('taken', 'warn').html()} {escape(typed)} is a flow already: press Edit beside it to change it, "
+                "or give this one a name of its own."
+            )
+        elif was and typed != was:
+            self.taken.value = f"Another name is another flow with a ledger of its own: {escape(was)} stays."
 
     def render(self) -> None:
         """Show what the flow makes of the topics and groups that were seen."""
@@ -165,8 +254,9 @@ class FlowFormView:
         if not (alias and self.target.value and self.topics.value.strip()):
             self.preview.value = "Choose source and target, and name the topics."
             return
+        draft = self._draft()
         try:
-            flow = self._draft().config().flow(self.draft().called)
+            flow = draft.config().flow(draft.flow.called)
         except MirrorlakeError as error:
             # Half-typed patterns are faulty all the time: shown where they are typed, not on the panel.
             self.preview.value = f"{badge('not yet', 'warn').html()} <pre>{escape_lines(error_text(error))}</pre>"
@@ -175,10 +265,11 @@ class FlowFormView:
         if there is None:
             self.preview.value = "Read the source to see which topics match."
             return
-        self.preview.value = preview(flow, there).to_html()
+        self.preview.value = preview(flow, there).to_html(rows=_MOST_SHOWN)
         groups = self.groups_there.get(alias, ())
         rows = [(name, _group_word(flow.group_selection.matches(name))) for name in groups]
-        self.groups_preview.value = table(f"groups on {alias}", ["group", ""], rows).html() if rows else ""
+        shown = table(f"groups on {alias}", ["group", ""], rows)
+        self.groups_preview.value = shown.html(rows=_MOST_SHOWN) if rows else ""
 
 
 def escape_lines(text: str) -> str:

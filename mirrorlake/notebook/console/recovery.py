@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 from mirrorlake.errors import SafetyError
 from mirrorlake.failover import CutoverReport, DrillReport
 from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.progress import Phase
-from mirrorlake.render import Table, badge, count, escape, table
-
-_DRAW_EVERY_S = 0.5
+from mirrorlake.render import Table, badge, table
 
 
 def drill_table(drills: Iterable[DrillReport]) -> Table:
@@ -35,7 +32,6 @@ class RecoveryView:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._phases: Sequence[Phase] = ()
         self.flow = controls.dropdown("recovery-flow", "Flow")
         self.look = controls.button(
             "recovery-look", "Read", tip="Objectives, what is proven and past drills; changes nothing"
@@ -48,14 +44,14 @@ class RecoveryView:
             "recovery-cutover", "Go on with the cutover", tip="Look at each step, and place groups without members"
         )
         self.objectives = controls.html("recovery-objectives")
-        self.progress = controls.html("recovery-progress")
+        self.progress = ProgressView("recovery-progress", "the drill runs")
         self.drilled = controls.html("recovery-drilled")
         self.drills = controls.html("recovery-drills")
         self.checklist = controls.html("recovery-checklist")
         self.widget = controls.column(
             controls.row(self.flow, self.look, self.drill),
             self.objectives,
-            self.progress,
+            self.progress.widget,
             self.drilled,
             self.drills,
             controls.row(self.confirm, self.cutover),
@@ -84,15 +80,8 @@ class RecoveryView:
     async def on_drill(self) -> None:
         """Rehearse a failover of the flow into a scratch cluster of this machine."""
         mirror, name = self._session.mirror_of(self.flow.value), self.flow.value
-        rehearsal = self._session.open(mirror.config, display=self)
-        work = asyncio.create_task(self._session.runner.ask(rehearsal[name].drill))
-        try:
-            while not work.done():
-                await asyncio.wait([work], timeout=_DRAW_EVERY_S)
-                self.progress.value = _progress(self._phases)
-            report = await work
-        finally:
-            self._phases, self.progress.value = (), ""
+        rehearsal = self._session.open(mirror.config, display=self.progress)
+        report = await self.progress.during(self._session.runner.ask(rehearsal[name].drill))
         self.drilled.value = report.to_html()
         self._list_drills(await self._session.runner.ask(mirror[name].drills))
 
@@ -112,16 +101,6 @@ class RecoveryView:
         report: CutoverReport = await self._session.runner.ask(mirror[name].cutover)
         self.checklist.value = report.to_html()
 
-    # -- a display of progress (`mirrorlake.progress`) --------------------------------------------------------------
-
-    def show(self, phases: Sequence[Phase], _at: float, /) -> None:
-        """Keep the phases; this view draws them from the kernel's thread."""
-        self._phases = tuple(phases)
-
-    def close(self, phases: Sequence[Phase], _at: float, /) -> None:
-        """Keep the last phases."""
-        self._phases = tuple(phases)
-
     def _list_drills(self, drills: Sequence[DrillReport]) -> None:
         self.drills.value = drill_table(drills).html() if drills else "No drill of this flow was run yet."
 
@@ -132,13 +111,3 @@ class RecoveryView:
         for shown in (self.objectives, self.drilled, self.drills, self.checklist):
             shown.value = ""
         self._settle()
-
-
-def _progress(phases: Sequence[Phase]) -> str:
-    rows = [
-        f"{escape(one.name)}: {count(one.done)}"
-        + ("" if one.total is None else f" of {count(one.total)}")
-        + f" {escape(one.unit)}"
-        for one in phases
-    ]
-    return badge("the drill runs", "note").html() + "".join(f"<div>{row}</div>" for row in rows)

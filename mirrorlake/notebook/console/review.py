@@ -1,121 +1,242 @@
-"""Step 3 of the wizard: the settings as YAML, what they would change as a plan, and apply once the flow's name is typed."""
+"""Step 3 of the wizard: the settings as YAML and their file, what they would change as a plan, and apply."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from mirrorlake.config.edit import Draft, save
-from mirrorlake.errors import SafetyError
-from mirrorlake.mirror import Mirror
+from mirrorlake.config.edit import Draft, difference, save
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.errors import SafetyError, UsageError
 from mirrorlake.model.plan import Plan
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.flow import escape_lines
+from mirrorlake.notebook.console.progress_view import ProgressView
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.render import badge, escape
+from mirrorlake.render import badge, escape, plural
 
 
 @dataclass(frozen=True)
 class Reviewed:
-    """What a person looked at: exactly this plan is applied (law G)."""
+    """What a person looked at: exactly this plan is applied (law G).
 
-    flow: str
-    yaml: str
-    mirror: Mirror
+    `flow` is the only flow that it is about, None for all; `word` is what is typed to apply it.
+    """
+
+    draft: Draft
+    flow: str | None
+    word: str
+    config: MirrorConfig
     plan: Plan
 
 
 class ReviewView:
-    """Review and apply what `draft` returns; `applied` is called with the mirror after its plan was applied."""
+    """Review, save and apply a draft.
+
+    Args:
+        session: what the console's views share.
+        draft: returns the whole draft.
+        scope: returns the names of the flows that the review is about.
+        applied: called with what was reviewed after its plan was applied.
+        path: the settings file.
+        begin: the draft at the beginning.
+        read: what the file held when it was read, None without one.
+    """
 
     def __init__(
-        self, session: Session, *, draft: Callable[[], Draft], applied: Callable[[Mirror], None], root: str = "./lake"
+        self,
+        session: Session,
+        *,
+        draft: Callable[[], Draft],
+        scope: Callable[[], tuple[str, ...]],
+        applied: Callable[[Reviewed], None],
+        path: Path,
+        begin: Draft | None = None,
+        read: str | None = None,
     ) -> None:
         self._session = session
         self._runner = runner = session.runner
         self._draft = draft
+        self._scope = scope
         self._applied = applied
+        self._read = read
+        self._read_from = None if read is None else path.absolute()
+        # What may be saved: what was reviewed last, or else what was applied last.
+        self._text: str | None = None
+        self._in_force: str | None = None
+        self.reread: Callable[[str, Path], None] = lambda _text, _path: None
         self.reviewed: Reviewed | None = None
+        begin = begin or Draft()
+        # A lake in a catalog has no root.
+        self.has_root = bool(begin.root) or not begin.text
+        root = begin.root if begin.text else "../lake" if path.parent.name == "conf" else "./lake"
+        self.path = controls.text("save-path", "Settings file", value=str(path.absolute()))
         self.root = controls.text("lake-root", "Lake", hint="any path Spark can write", value=root)
-        self.review = controls.button("review", "Review", tip="Check the settings and ask the clusters for the plan")
+        self.where = controls.html("lake-where")
+        self.review = controls.button(
+            "review", "Review", tip="Check the settings and ask the clusters for the plan", main=True
+        )
+        self.looking = ProgressView("review-progress", "looking")
         self.yaml = controls.html("yaml")
         self.plan = controls.html("plan")
-        self.path = controls.text("save-path", "File", value="conf/mirror.yml")
-        self.replace = controls.checkbox("save-replace", "Replace the file's settings")
+        self.replace = controls.checkbox("save-replace", "Replace what another file holds")
         self.save = controls.button("save", "Save the settings")
         self.saved = controls.html("saved")
-        self.confirm = controls.text("confirm", "Flow's name", hint="type it to apply")
+        self.difference = controls.html("save-difference")
+        self.again = controls.button(
+            "save-read-again", "Read the file again", tip="Begin with what the file holds now; your form stays"
+        )
+        self.state = controls.html("review-state")
+        self.confirm = controls.text("confirm", "Type the name")
         self.apply = controls.button("apply", "Apply", tip="Carry out the plan above", main=True)
-        self.outcome = controls.html("applied")
+        self.applying = ProgressView("apply-progress", "applying")
         self.widget = controls.column(
+            self.path,
             self.root,
+            self.where,
             self.review,
+            self.looking.widget,
             self.yaml,
-            controls.row(self.path, self.replace, self.save),
+            controls.row(self.save, self.replace),
             self.saved,
+            self.difference,
+            self.again,
             self.plan,
-            controls.paragraph("Nothing was changed so far. Type the flow's name to carry this plan out."),
-            self.confirm,
-            self.apply,
-            self.outcome,
+            self.state,
+            controls.row(self.confirm, self.apply),
+            self.applying.widget,
         )
         runner.on_click(self.review, self.on_review, settle=self._settle)
         runner.on_click(self.save, self.on_save, settle=self._settle)
+        runner.on_click(self.again, self.on_read_again, settle=self._settle)
         runner.on_click(self.apply, self.on_apply, settle=self._settle)
         self.confirm.observe(runner.guarded(self._settle), "value")
-        self.root.observe(runner.guarded(self.forget), "value")
-        self._settle()
+        for field in (self.root, self.path):
+            field.observe(runner.guarded(self._moved), "value")
+        self.root.layout.display = None if self.has_root else "none"
+        self.again.layout.display = "none"
+        self._moved()
+
+    @property
+    def file(self) -> Path | None:
+        """The settings file, absolute; None where none is named."""
+        named = self.path.value.strip()
+        return Path(named).expanduser().absolute() if named else None
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file holds the settings that were applied last; without any, whether it was read."""
+        return self._read is not None and self._read_from == self.file and self._in_force in (None, self._read)
 
     def forget(self) -> None:
         """Withdraw the review: the draft has changed since."""
-        if self.reviewed is not None:
-            self.reviewed = None
+        if self.reviewed is not None or self._text is not None:
+            self.reviewed = self._text = None
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
+        self.saved.value = self.difference.value = ""
         self._settle()
 
     async def on_review(self) -> None:
         """Check the draft, show it as YAML, and ask for the plan; changes nothing (law G)."""
-        self.reviewed, self.yaml.value, self.plan.value, self.outcome.value = None, "", "", ""
-        draft = self._draft()
+        self.reviewed = self._text = None
+        self.yaml.value = self.plan.value = self.saved.value = self.difference.value = ""
+        draft, scope = self._draft(), self._scope()
+        if (free := draft.free_name) is not None:
+            raise UsageError(
+                f"{draft.flow.called} is a flow of these settings already",
+                consequence="nothing was reviewed",
+                remedy=f"name the one of step 2 otherwise, such as {free}, or press Edit beside the other",
+            )
         config = draft.config()
         self.yaml.value = f'<pre class="ml-yaml-text">{escape_lines(config.text)}</pre>'
-        mirror = self._session.open(config)
-        name = draft.flow.called
-        plan = await self._runner.ask(mirror.plan, name)
+        mirror = self._session.open(config, display=self.looking)
+        # A flow that goes is a change of the settings as a whole.
+        one = scope[0] if len(scope) == 1 and scope[0] not in draft.removed else None
+        plan = await self.looking.during(self._runner.ask(mirror.plan, one))
         if draft != self._draft():
             # A person went on typing while the clusters were asked.
             self.plan.value = f"{badge('changed since', 'warn').html()} Review it again."
             return
-        self.reviewed = Reviewed(name, config.text, mirror, plan)
+        word = scope[0] if len(scope) == 1 else plural(len(scope), "flow") if scope else "all flows"
+        self.reviewed, self._text = Reviewed(draft, one, word, config, plan), config.text
         # All of it: what is not seen is not agreed to.
         self.plan.value = plan.to_html(rows=None)
 
     async def on_save(self) -> None:
-        """Write the reviewed settings to the file."""
-        if self.reviewed is None:
-            raise SafetyError("nothing is reviewed", consequence="nothing was written", remedy="press Review first")
-        path = await self._runner.ask(save, self.reviewed.yaml, self.path.value.strip(), replace=self.replace.value)
-        self.saved.value = f"{badge('saved', 'good').html()} {escape(str(path))}"
+        """Write the reviewed settings to the file, unless it holds what nobody here has read."""
+        file, text = self.file, self._text or self._in_force
+        if text is None or file is None:
+            what = "nothing is reviewed" if text is None else "no file is named"
+            raise SafetyError(what, consequence="nothing was written", remedy="name a file, and press Review first")
+        read = self._read if file == self._read_from else None
+        try:
+            await self._runner.ask(save, text, file, read=read, replace=self.replace.value and read is None)
+        except UsageError:
+            if read is not None and file.exists():
+                self._show_difference(read, file)
+            raise
+        self._read, self._read_from = text, file
+        self.saved.value = f"{badge('saved', 'good').html()} {escape(str(file))}"
+        self.difference.value, self.again.layout.display = "", "none"
+
+    def _show_difference(self, read: str, file: Path) -> None:
+        changed = difference(read, file.read_text(encoding="utf-8", errors="replace"))
+        lines = escape_lines(changed) or "Only secrets differ."
+        self.difference.value = f"<p>Meanwhile somebody changed the file:</p><pre>{lines}</pre>"
+        self.again.layout.display = None
+
+    async def on_read_again(self) -> None:
+        """Begin with what the file holds now; the form's flow stays as a change of it."""
+        file = self.file
+        if file is None:
+            raise UsageError("no file is named", remedy="name one beside Settings file")
+        text = await self._runner.ask(file.read_text, encoding="utf-8")
+        self.reread(text, file)
+        self._read, self._read_from, self._text = text, file, None
+        self._in_force = None
+        self.difference.value, self.again.layout.display = "", "none"
+        self.saved.value = f"{badge('read again', 'good').html()} {escape(str(file))}: review it."
 
     async def on_apply(self) -> None:
         """Carry out the plan that was reviewed.
 
         Raises:
-            SafetyError: nothing is reviewed, or the name that was typed is not the flow's; nothing was changed.
+            SafetyError: nothing is reviewed, or what was typed is not the name; nothing was changed.
         """
         reviewed = self.reviewed
-        if reviewed is None or self.confirm.value.strip() != reviewed.flow:
+        if reviewed is None or self.confirm.value.strip() != reviewed.word:
             raise SafetyError(
-                "the flow's name was not typed" if reviewed else "nothing is reviewed",
+                "the name was not typed" if reviewed else "nothing is reviewed",
                 consequence="nothing was changed",
-                remedy=f"type {reviewed.flow} beside Apply" if reviewed else "press Review first",
+                remedy=f"type {reviewed.word} beside Apply" if reviewed else "press Review first",
             )
-        done = await self._runner.ask(reviewed.mirror.apply, reviewed.flow, plan=reviewed.plan)
-        self.outcome.value = f"{badge('applied').html()} {len(done.changes)} change(s)"
-        self.reviewed, self.confirm.value = None, ""
-        self._applied(reviewed.mirror)
+        self.state.value = ""
+        mirror = self._session.open(reviewed.config, display=self.applying)
+        done = await self.applying.during(self._runner.ask(mirror.apply, reviewed.flow, plan=reviewed.plan))
+        self.reviewed, self.confirm.value, self._in_force = None, "", reviewed.config.text
+        self.plan.value = f"{badge('applied').html()} {plural(len(done.changes), 'change')} to {escape(reviewed.word)}"
+        self._applied(reviewed)
+
+    def _moved(self) -> None:
+        """Show where the lake is, and withdraw the review."""
+        file, root = self.file, self.root.value.strip()
+        where = root
+        if self.has_root and root and file is not None and ":/" not in root and "${" not in root:
+            where = os.path.normpath(file.parent / Path(root).expanduser())
+        said = f"The lake is in <code>{escape(where)}</code>; a relative path counts from the settings file."
+        self.where.value = said if self.has_root and root else ""
+        self.forget()
 
     def _settle(self) -> None:
-        """Enable and disable the buttons by what was reviewed and typed."""
-        self.save.disabled = self.reviewed is None
-        self.apply.disabled = self.reviewed is None or self.confirm.value.strip() != self.reviewed.flow
+        """Enable and disable the buttons by what was reviewed and typed, and say what is to be typed."""
+        self.save.disabled = self._text is None and self._in_force is None
+        reviewed = self.reviewed
+        self.apply.disabled = reviewed is None or self.confirm.value.strip() != reviewed.word
+        self.confirm.layout.display = None if reviewed else "none"
+        self.state.value = (
+            f"Nothing was changed so far. Type <b>{escape(reviewed.word)}</b> to carry this plan out."
+            if reviewed
+            else ""
+        )

@@ -32,7 +32,8 @@ class Session:
         """Return the mirror of settings, on the Spark session of this console; `display` draws the progress of its work."""
         spark = self._spark
         if spark is None and self.mirror is not None:
-            spark = self.mirror.spark
+            # One that would be started here would hold the kernel for its ten seconds.
+            spark = self.mirror.standing_session()
         return Mirror(config, spark=spark) if display is None else Mirror(config, spark=spark, display=lambda: display)
 
     @property

@@ -64,6 +64,25 @@ class TaskRunner:
 
         return observe
 
+    def settled(self, render: Callable[[], None], *, after_s: float = 0.2) -> Callable[[], None]:
+        """Return a function that calls `render` once nobody has called it for a moment, so that typing stays quick.
+
+        Where no event loop runs, as in a script, it is called at once.
+        """
+        shown, waiting = self.guarded(render), list[asyncio.TimerHandle]()
+
+        def later() -> None:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                shown()
+                return
+            while waiting:
+                waiting.pop().cancel()
+            waiting.append(loop.call_later(after_s, shown))
+
+        return later
+
     def start(self, work: Work) -> asyncio.Task[None] | None:
         """Start work in the kernel's loop; where none runs, as in a script or a test, do it now."""
         try:

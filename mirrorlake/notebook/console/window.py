@@ -20,7 +20,7 @@ from mirrorlake.notebook.console.recovery import RecoveryView
 from mirrorlake.notebook.console.session import Session
 from mirrorlake.notebook.console.status import StatusView
 from mirrorlake.notebook.console.topics import TopicsView
-from mirrorlake.notebook.console.wizard import STEPS, Wizard
+from mirrorlake.notebook.console.wizard import Wizard
 
 TABS = ("Set up", "Topics", "Status", "Groups", "Records", "Recovery")
 
@@ -42,9 +42,15 @@ class Console:
     ) -> None:
         self.session = Session(mirror, spark=spark, now=now)
         self.pulse = Pulse("kernel", now=now, beats=True)
-        self.wizard = Wizard(self.session, _begin(mirror), applied=self._adopt)
-        self.topics = TopicsView(self.session, drafts=lambda: self.wizard.clusters.clusters, choose=self._set_up_topics)
         self.status = StatusView(self.session)
+        self.wizard = Wizard(
+            self.session,
+            _begin(mirror),
+            read=mirror.config.text if mirror is not None and mirror.config.path is not None else None,
+            applied=self._adopt,
+            status=lambda: self.status.feed.reading,
+        )
+        self.topics = TopicsView(self.session, drafts=lambda: self.wizard.clusters.clusters, choose=self._set_up_topics)
         self.groups = GroupsView(self.session)
         self.records = RecordsView(self.session)
         self.recovery = RecoveryView(self.session)
@@ -84,8 +90,9 @@ class Console:
         self.status.stop()
 
     def close(self) -> None:
-        """Stop refreshing, and remove the widgets."""
+        """Stop refreshing and what Run started, after its batches under way, and remove the widgets."""
         self.stop()
+        self.wizard.run.end()
         self.session.runner.stop()
         self._close(self.widget)
 
@@ -96,11 +103,7 @@ class Console:
 
     def _set_up_topics(self, cluster: str, topics: str) -> None:
         """Make topics of a cluster those of the flow that is being set up, and show its form."""
-        flow = self.wizard.flow
-        if cluster in [value for _, value in flow.source.options]:
-            flow.source.value = cluster
-        flow.topics.value = topics
-        self.wizard.steps.selected_index = next(step for step, title in enumerate(STEPS) if "Flow" in title)
+        self.wizard.take_topics(cluster, topics)
         self.tabs.selected_index = TABS.index("Set up")
 
     def _adopt(self, mirror: Mirror) -> None:
@@ -122,4 +125,4 @@ def _begin(mirror: Mirror | None) -> Draft:
         # What cannot be resolved here is asked for when it is needed, with the reference in the message.
         with suppress(BadReferenceError):
             keep_for_session(reference, expand(secret))
-    return Draft.of(text)
+    return Draft.of(text, path=mirror.config.path)

@@ -1,36 +1,89 @@
-"""The set-up wizard: clusters, flow, review; three steps that share one draft."""
+"""The set-up wizard: clusters, flow, review, run; four steps that share one draft.
+
+The draft begins with the settings file, takes one change after another, and begins again with what was applied, so that no
+change is lost to the next one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import ipywidgets as widgets
 
-from mirrorlake.config.edit import Draft
+from mirrorlake.config import usual_settings
+from mirrorlake.config.edit import Draft, FlowDraft, stays_after
+from mirrorlake.errors import MirrorlakeError, UsageError
 from mirrorlake.mirror import Mirror
 from mirrorlake.notebook.console import controls
 from mirrorlake.notebook.console.clusters import ClustersView
 from mirrorlake.notebook.console.flow import FlowFormView
-from mirrorlake.notebook.console.review import ReviewView
+from mirrorlake.notebook.console.listing import Entry
+from mirrorlake.notebook.console.pulse import Reading
+from mirrorlake.notebook.console.review import Reviewed, ReviewView
+from mirrorlake.notebook.console.run import RunView
 from mirrorlake.notebook.console.session import Session
+from mirrorlake.render import badge, brief, escape, plural
 
-STEPS = ("1 Clusters", "2 Flow", "3 Review and apply")
+STEPS = ("1 Clusters", "2 Flow", "3 Review and apply", "4 Run")
+_FLOW, _RUN = 1, 3
 
 
 class Wizard:
-    """Set a flow up, from nothing or beside what a settings file has; `applied` gets the mirror whose plan was applied."""
+    """Set flows up, from nothing or beside what a settings file has, and run them.
 
-    def __init__(self, session: Session, begin: Draft, *, applied: Callable[[Mirror], None]) -> None:
-        self._begin = begin
-        self.clusters = ClustersView(session, begin.clusters, self._clusters_changed)
-        self.flow = FlowFormView(session, begin.flows, draft=self.draft, changed=self._changed)
-        self.review = ReviewView(session, draft=self.draft, applied=applied, root=begin.root or "./lake")
-        self.steps = widgets.Tab([self.clusters.widget, self.flow.widget, self.review.widget], titles=STEPS)
+    Args:
+        session: what the console's views share.
+        begin: the draft of the settings file, or an empty one.
+        read: what the file held when it was read, secrets included; None without one.
+        applied: gets the mirror whose plan was applied.
+        status: returns the newest status that another view has heard.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        begin: Draft,
+        *,
+        applied: Callable[[Mirror], None],
+        read: str | None = None,
+        status: Callable[[], Reading] = Reading,
+    ) -> None:
+        self._session = session
+        self._begin = self._before = begin
+        self._adopt = applied
+        self._removed: tuple[str, ...] = ()
+        self._in_force: frozenset[str] = frozenset()
+        path = begin.path or usual_settings()
+        self.clusters = ClustersView(
+            session, begin.clusters, changed=self._clusters_changed, used_by=self._flows_between
+        )
+        self.flow = FlowFormView(
+            session,
+            draft=self.draft,
+            changed=self._changed,
+            keep=self.keep,
+            actions={
+                "Edit": self.on_edit,
+                "Copy": self.on_copy,
+                "Remove": self.on_remove,
+                "Put back": self.on_put_back,
+            },
+        )
+        self.review = ReviewView(
+            session, draft=self.draft, scope=self.scope, applied=self._was_applied, path=path, begin=begin, read=read
+        )
+        self.review.reread = self._read_again
+        self.run = RunView(session, review=self.review, status=status)
+        views = [self.clusters.widget, self.flow.widget, self.review.widget, self.run.widget]
+        self.steps = widgets.Tab(views, titles=STEPS)
         self.steps.add_class("ml-steps")
         self.widget = controls.column(self.steps)
         self.widget.add_class("ml-wizard")
         self.flow.offer(self.clusters.clusters)
+        self.flow.open(FlowDraft())
+        self._list()
 
     def draft(self) -> Draft:
         """Return the whole draft as it is filled in now."""
@@ -38,8 +91,154 @@ class Wizard:
             self._begin,
             clusters=tuple(self.clusters.clusters.values()),
             flow=self.flow.draft(),
-            root=self.review.root.value.strip(),
+            root=self.review.root.value.strip() if self.review.has_root else self._begin.root,
+            removed=self._removed,
+            path=self.review.file,
         )
+
+    def scope(self) -> tuple[str, ...]:
+        """Return the names of the flows that a review is about: those that are new, changed or removed, and the form's."""
+        found = dict.fromkeys(self._changes())
+        form = self.draft().flow
+        if form != FlowDraft():
+            found[form.called] = None
+        return tuple(found)
+
+    def keep(self) -> None:
+        """Take the form's flow into the draft, where it was edited.
+
+        Raises:
+            UsageError: it is not complete; it stays in the form.
+        """
+        if not self.flow.is_edited:
+            return
+        draft = self.draft()
+        if (free := draft.free_name) is not None:
+            raise UsageError(
+                f"{draft.flow.called} is a flow of these settings already",
+                consequence="the form stays as it is",
+                remedy=f"name this one otherwise, such as {free}, or press Discard",
+            )
+        try:
+            self._begin = draft.kept()
+        except MirrorlakeError as error:
+            raise UsageError(
+                f"the flow in the form cannot be taken: {error}",
+                consequence="it stays in the form",
+                remedy="mend it, or press Discard",
+            ) from error
+        name = draft.flow.called
+        self.clusters.renew(self._begin.clusters)
+        self.flow.open(next(one for one in self._begin.flows if one.called == name))
+        self._list()
+        self.review.forget()
+
+    def take_topics(self, cluster: str, topics: str) -> None:
+        """Make topics of a cluster those of the new flow in the form, and show it; the form's own flow is kept first."""
+        if self.flow.edited:
+            self.keep()
+            self.flow.open(FlowDraft())
+        if cluster in [value for _, value in self.flow.source.options]:
+            self.flow.source.value = cluster
+        self.flow.topics.value = topics
+        self.steps.selected_index = _FLOW
+
+    async def on_edit(self, name: str) -> None:
+        """Keep the form's flow if it was edited, and fill the form with another one."""
+        self.keep()
+        self.flow.open(self._flow(name))
+
+    async def on_copy(self, name: str) -> None:
+        """Keep the form's flow if it was edited, and fill the form with a copy of another one, under a free name."""
+        self.keep()
+        copied = replace(self._flow(name), place=None)
+        self.flow.open(self._flow(name), name=replace(self._begin, flow=copied).free_name)
+
+    async def on_remove(self, name: str) -> None:
+        """Take a flow out of the draft; nothing is deleted on the clusters or in the lake, which is said."""
+        if self.flow.edited == name:
+            self.flow.open(FlowDraft())
+        else:
+            self.keep()
+        self._removed = (*self._removed, name)
+        self._list()
+        self._changed()
+
+    async def on_put_back(self, name: str) -> None:
+        """Put a removed flow back into the draft."""
+        self._removed = tuple(one for one in self._removed if one != name)
+        self._list()
+        self._changed()
+
+    def _flow(self, name: str) -> FlowDraft:
+        return next(one for one in self._begin.flows if one.called == name)
+
+    def _flows_between(self, alias: str) -> list[str]:
+        return [
+            one.called
+            for one in self._begin.flows
+            if alias in (one.source, one.target) and one.called not in self._removed
+        ]
+
+    def _changes(self) -> dict[str, str]:
+        """Return what was done to flows since the draft began, by their names: new, changed, removed."""
+        before = {one.called: replace(one, place=None) for one in self._before.flows}
+        found = {}
+        for one in self._begin.flows:
+            if one.called in self._removed:
+                found[one.called] = "removed"
+            elif one.called not in before:
+                found[one.called] = "new"
+            elif replace(one, place=None) != before[one.called]:
+                found[one.called] = "changed"
+        return found
+
+    def _list(self) -> None:
+        changes = self._changes()
+        entries = []
+        for one in self._begin.flows:
+            change = changes.get(one.called)
+            mark = badge(f"{change}, not applied yet", "warn") if change else badge("in the settings", "off")
+            if not change and one.called in self._in_force:
+                mark = badge("applied")
+            said = f"<b>{escape(one.called)}</b> {escape(brief(one.topics, 60))} {mark.html()}"
+            actions = ("Put back",) if change == "removed" else ("Edit", "Copy", "Remove")
+            entries.append(Entry(one.called, said, actions))
+        self.flow.show(entries, "".join(map(self._stays, self._removed)))
+
+    def _stays(self, name: str) -> str:
+        text = stays_after(replace(self._begin, removed=(), flow=FlowDraft()).config().flow(name))
+        lines = "".join(f"<div>{escape(line)}</div>" for line in text.splitlines())
+        return (
+            f"<p><b>{escape(name)}</b> is taken out of the settings with the next Apply, and a running mirror then stops "
+            f"it.</p>{lines}"
+        )
+
+    def _was_applied(self, reviewed: Reviewed) -> None:
+        """Begin the next draft with what was applied; what was typed meanwhile stays in the form."""
+        untouched = self.draft() == reviewed.draft
+        self._begin = self._before = Draft.of(reviewed.config.text, path=reviewed.draft.path)
+        self._removed = ()
+        self._in_force |= {reviewed.flow} if reviewed.flow else {one.called for one in self._begin.flows}
+        if untouched:
+            self.clusters.renew(self._begin.clusters)
+            self.flow.open(FlowDraft())
+        self._list()
+        self._adopt(self._session.open(reviewed.config))
+        done = plural(len(reviewed.plan), "change")
+        self.run.offer(f"{badge('applied').html()} {done} to {escape(reviewed.word)}. Now run it, here or elsewhere.")
+        self.steps.selected_index = _RUN
+
+    def _read_again(self, text: str, path: Path) -> None:
+        """Begin the draft with what the file holds now; the form stays, and is a change of it."""
+        form = self.flow.draft()
+        self._begin = self._before = Draft.of(text, path=path)
+        self._removed = ()
+        self.clusters.renew(self._begin.clusters)
+        known = next((one for one in self._begin.flows if one.called == self.flow.edited), None)
+        self.flow.rebase(known or FlowDraft(), form)
+        self._list()
+        self._changed()
 
     def _clusters_changed(self) -> None:
         self.flow.offer(self.clusters.clusters)

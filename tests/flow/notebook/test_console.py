@@ -22,7 +22,7 @@ EVIL = b"<script>alert(1)</script>"
 
 def add_cluster(made: Console, alias: str, servers: str, never_leave: str = "") -> None:
     view = made.wizard.clusters
-    view.chosen.value = "a new cluster"
+    view.new.click()
     view.alias.value, view.servers.value, view.never_leave.value = alias, servers, never_leave
     view.test.click()
     assert "answers" in view.result.value, view.result.value
@@ -75,6 +75,8 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         assert review.apply.disabled
         assert set(target.topic_names()) == before
         review.path.value = str(tmp_path / "mirror.yml")
+        assert review.apply.disabled, "the file is another one: its paths are others"
+        review.review.click()
         review.save.click()
         review.confirm.value = name
         review.apply.click()

@@ -28,7 +28,7 @@ from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.feed import Feed
 from mirrorlake.notebook.console.groups import group_table
-from mirrorlake.notebook.console.review import ReviewView
+from mirrorlake.notebook.console.review import Reviewed, ReviewView
 from mirrorlake.notebook.console.status import EVERY_S
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.notebook.console.window import Console
@@ -87,7 +87,7 @@ def fill(console: Console, *, topics: str = "orders, clicks.*") -> None:
     """Fill the wizard as a person does: two clusters, a flow."""
     view = console.wizard.clusters
     for alias, servers in (("east", "e:9092"), ("west", "w:9092")):
-        view.chosen.value = "a new cluster"
+        view.new.click()
         view.alias.value, view.servers.value = alias, servers
         view.add.click()
     flow = console.wizard.flow
@@ -95,6 +95,13 @@ def fill(console: Console, *, topics: str = "orders, clicks.*") -> None:
 
 
 def test_every_control_that_a_browser_can_find_is_listed(console: Console) -> None:
+    fill(console)
+    flow = console.wizard.flow
+    flow.add.click()
+    flow.list.buttons["east->west", "Copy"].click()
+    flow.topics.value = "audit"
+    flow.add.click()
+    flow.list.buttons["east->west", "Remove"].click()
     found = {name for one in everything(console.widget) for name in getattr(one, "_dom_classes", ())}
     listed = set(re.findall(r"`(ml-[a-z-]+)`", rooms.__doc__ or "")) - {"ml-yaml-text"}
     sides = {f"ml-records-{side}-head" for side in ("source", "relay", "target")} | {"ml-records-list"}
@@ -108,7 +115,7 @@ def test_the_wizard_writes_what_a_person_would(console: Console) -> None:
     flow.mask.value = "card"
     assert console.session.errors.errors == []
     assert console.wizard.draft().yaml == (
-        "lake:\n  root: ./lake\n\n"
+        "lake:\n  root: ../lake\n\n"
         "clusters:\n  east:\n    bootstrap_servers: e:9092\n  west:\n    bootstrap_servers: w:9092\n\n"
         "flows:\n  - source: east\n    target: west\n    topics: orders, clicks.*\n"
         "    policy:\n      template: all.{topic}\n    rules:\n      - name: masked\n        mask:\n          - card\n"
@@ -118,7 +125,7 @@ def test_the_wizard_writes_what_a_person_would(console: Console) -> None:
 def test_the_preview_follows_every_key(console: Console) -> None:
     fill(console, topics="orders")
     view = console.wizard.clusters
-    view.chosen.value = "east"
+    view.list.buttons["east", "Edit"].click()
     view.never_leave.value = "pii.*"
     view.add.click()
     flow = console.wizard.flow
@@ -144,7 +151,7 @@ def test_a_password_is_in_no_widget_no_yaml_and_no_message(
     monkeypatch.delenv("EAST_SASL_PASSWORD", raising=False)
     fill(console)
     view = console.wizard.clusters
-    view.chosen.value = "east"
+    view.list.buttons["east", "Edit"].click()
     view.security.value, view.username.value = "SASL_SSL", "me"
     view.password.value = SECRET
     assert view.password.value == "", "emptied as soon as it was heard"
@@ -178,7 +185,7 @@ def test_a_secret_that_stands_in_the_settings_stays_in_memory(clock: Clock, pass
     client["sasl.password"] = password
     mirror = Mirror(mirror_config(east={"client": client}))
     with Console(mirror, now=clock) as console:
-        console.wizard.clusters.chosen.value = "east"
+        console.wizard.clusters.list.buttons["east", "Edit"].click()
         assert SECRET not in state(console.widget) + repr(console.wizard.draft())
         assert resolve("${env:EAST_SASL_PASSWORD}") == SECRET
     forget_typed()
@@ -200,19 +207,27 @@ class Recorder:
         return plan
 
 
+def review_of(
+    console: Console,
+    mirror: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    applied: Callable[[Reviewed], None] = lambda _: None,
+) -> ReviewView:
+    """Return a review of the console's draft whose mirror is a recorder."""
+    monkeypatch.setattr(console.session, "open", lambda _, **__: mirror)
+    wizard = console.wizard
+    return ReviewView(console.session, draft=wizard.draft, scope=wizard.scope, applied=applied, path=path)
+
+
 @pytest.mark.law("G")
 def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan((Change(where="west", kind="topic", name=EVIL, action="create", after=1, reason=EVIL),))
-    mirror, adopted = Recorder(plan), []
+    mirror, adopted = Recorder(plan), list[Reviewed]()
     fill(console)
-    monkeypatch.setattr(console.session, "open", lambda _: mirror)
-    view = ReviewView(
-        console.session,
-        draft=console.wizard.draft,
-        applied=adopted.append,
-    )
+    view = review_of(console, mirror, monkeypatch, Path("conf/mirror.yml"), adopted.append)
     assert view.apply.disabled
     assert view.save.disabled
     view.review.click()
@@ -236,7 +251,7 @@ def test_law_g_only_the_plan_that_was_looked_at_is_applied_and_only_by_name(
     assert not view.apply.disabled
     view.apply.click()
     assert mirror.applied == [("east->west", plan)], "the very plan that was shown"
-    assert adopted == [mirror]
+    assert [one.plan for one in adopted] == [plan]
     assert view.apply.disabled
     view.apply.click()
     assert len(mirror.applied) == 1
@@ -246,15 +261,16 @@ def test_a_flow_of_the_settings_is_opened_and_written_back_as_it_was(clock: Cloc
     mirror = ml.load(str(Path(__file__).parents[3] / "conf" / "example.yml"))
     with Console(mirror, now=clock) as console:
         flow = console.wizard.flow
-        flow.chosen.value = "east->central"
+        flow.list.buttons["east->central", "Edit"].click()
         assert console.session.errors.errors == []
         assert console.wizard.draft().yaml == mirror.config.text
         flow.topics.value = "orders"
         assert str(console.wizard.draft().config().flow("east->central").topics) == "orders"
-        flow.chosen.value = "a new flow"
+        flow.discard.click()
         assert flow.topics.value == ""
         view = console.wizard.clusters
-        view.chosen.value, view.never_leave.value = "central", "(("
+        view.list.buttons["central", "Edit"].click()
+        view.never_leave.value = "(("
         view.add.click()
         assert "never_leave of central" in console.session.errors.errors[0]
 
@@ -276,25 +292,21 @@ def test_saving_writes_the_reviewed_settings_and_replaces_nothing_by_a_slip(
     console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(console)
-    mirror = Recorder(Plan())
-    monkeypatch.setattr(console.session, "open", lambda _: mirror)
-    view = ReviewView(
-        console.session,
-        draft=console.wizard.draft,
-        applied=lambda _: None,
-    )
+    view = review_of(console, Recorder(Plan()), monkeypatch, tmp_path / "conf" / "mirror.yml")
     view.review.click()
-    view.path.value = str(tmp_path / "conf" / "mirror.yml")
     view.save.click()
     assert "saved" in view.saved.value
     assert loads((tmp_path / "conf" / "mirror.yml").read_text()).flow("east->west")
-    (tmp_path / "conf" / "mirror.yml").write_text("# mine\n")
+    other = tmp_path / "conf" / "other.yml"
+    other.write_text("# mine\n")
+    view.path.value = str(other)
+    view.review.click()
     view.save.click()
     assert "holds other settings" in console.session.errors.errors[0]
-    assert (tmp_path / "conf" / "mirror.yml").read_text() == "# mine\n"
+    assert other.read_text() == "# mine\n"
     view.replace.value = True
     view.save.click()
-    assert "east" in (tmp_path / "conf" / "mirror.yml").read_text()
+    assert "east" in other.read_text()
 
 
 def test_a_failure_is_shown_and_the_button_comes_back(clock: Clock) -> None:

@@ -1,0 +1,67 @@
+"""Progress of work under way in another thread, drawn from the kernel's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from mirrorlake.notebook.console import controls
+from mirrorlake.progress import Phase, Said
+from mirrorlake.render import badge, count, escape
+
+T = TypeVar("T")
+_DRAW_EVERY_S = 0.5
+_MOST_LINES = 8
+
+
+class ProgressView:
+    """A display (see `mirrorlake.progress`) that keeps what it is told, and `during` shows it while work is under way."""
+
+    # It only keeps what it is told: any thread may tell.
+    any_thread = True
+
+    def __init__(self, name: str, doing: str) -> None:
+        self._doing = doing
+        self._phases: Sequence[Phase] = ()
+        self._lines: deque[Said] = deque(maxlen=_MOST_LINES)
+        self.widget = controls.html(name)
+
+    async def during(self, work: Awaitable[T], *, also: Callable[[], str] = lambda: "") -> T:
+        """Show the progress until the work has ended, and return what it returns; `also` adds HTML."""
+        task = asyncio.ensure_future(work)
+        self._lines.clear()
+        try:
+            while not task.done():
+                said = "".join(f"<div>{escape(str(one))}</div>" for one in tuple(self._lines))
+                self.widget.value = badge(self._doing, "note").html() + also() + progress_html(self._phases) + said
+                await asyncio.wait([task], timeout=_DRAW_EVERY_S)
+            return await task
+        finally:
+            self._phases, self.widget.value = (), ""
+
+    def show(self, phases: Sequence[Phase], _at: float, /) -> None:
+        """Keep the phases."""
+        self._phases = tuple(phases)
+
+    def say(self, said: Said, /) -> None:
+        """Keep a line of a run."""
+        self._lines.append(said)
+
+    def close(self, phases: Sequence[Phase], _at: float, /) -> None:
+        """Keep the last phases."""
+        self._phases = tuple(phases)
+
+
+def progress_html(phases: Sequence[Phase]) -> str:
+    """Return a line for each phase: what is done, and of how much."""
+    return "".join(f"<div>{_line(one)}</div>" for one in phases)
+
+
+def _line(phase: Phase) -> str:
+    said = f"{escape(phase.name)}: {count(phase.done)}"
+    if phase.total is None:
+        return f"{said} {escape(phase.unit)}"
+    bar = f'<progress value="{phase.done}" max="{max(1, phase.total)}" aria-label="{escape(phase.name)}"></progress>'
+    return f"{bar} {said} of {count(phase.total)} {escape(phase.unit)}"

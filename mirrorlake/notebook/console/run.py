@@ -1,0 +1,311 @@
+"""Step 4 of the wizard: run what is set up, here with its progress, or elsewhere by a command or a job."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import mirrorlake
+from mirrorlake.errors import SafetyError
+from mirrorlake.lag import Status
+from mirrorlake.mirror import Mirror, Ran
+from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.error_panel import error_text
+from mirrorlake.notebook.console.progress_view import ProgressView
+from mirrorlake.notebook.console.pulse import Reading
+from mirrorlake.notebook.console.review import ReviewView
+from mirrorlake.notebook.console.session import Session
+from mirrorlake.render import badge, duration, escape, table
+
+_ALL = "all flows"
+# A status asks every cluster and reads the lake: often enough for the eye, and one that another view heard is as good.
+_LOOK_EVERY_S = 5.0
+_REFERENCE = re.compile(r"\$\{env:(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a run had done at a moment, and where its flows stood; `status` None where that is not known."""
+
+    at: datetime
+    ran: Ran
+    status: Status | None = None
+
+
+@dataclass
+class Run:
+    """A run of this console: `flow` None for all; `looks` are the newest ones, for the rate."""
+
+    flow: str | None
+    once: bool
+    since: datetime
+    stop: threading.Event = field(default_factory=threading.Event)
+    stopped_at: datetime | None = None
+    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=3))
+    problem: str = ""
+
+    @property
+    def said(self) -> str:
+        """What runs, in words."""
+        return f"{self.flow or _ALL}{' once' if self.once else ''}"
+
+
+class RunView:
+    """Run, stop, pause and resume the mirror of a session.
+
+    `review` knows whether the settings are saved, and `status` returns the newest status that another view has heard.
+    """
+
+    def __init__(self, session: Session, *, review: ReviewView, status: Callable[[], Reading] = Reading) -> None:
+        self._session = session
+        self._runner = runner = session.runner
+        self._review = review
+        self._status = status
+        self.current: Run | None = None
+        self.outcome = controls.html("applied")
+        self.flow = controls.dropdown("run-flow", "Flow", [_ALL], _ALL)
+        self.run = controls.button("run", "Run", tip="Run always on, until Stop or the end of this notebook", main=True)
+        self.once = controls.button("run-once", "Run once", tip="Mirror what is there now, then stop")
+        self.stop = controls.button("run-stop", "Stop", tip="Stop after the batches under way")
+        self.pause = controls.button("run-pause", "Pause", tip="Hold the flow back wherever it runs; landing goes on")
+        self.resume = controls.button("run-resume", "Resume", tip="Send what was held back, in order, and go on")
+        self.progress = ProgressView("run-progress", "runs here")
+        self.said = controls.html("run-said")
+        self.save = controls.button("run-save", "Save the settings", tip="Write the file that a run elsewhere reads")
+        self.elsewhere = controls.html("run-elsewhere")
+        self.widget = controls.column(
+            self.outcome,
+            self.flow,
+            controls.row(self.run, self.once, self.stop, self.pause, self.resume),
+            self.progress.widget,
+            self.said,
+            self.elsewhere,
+            self.save,
+        )
+        runner.on_click(self.run, self.on_run, settle=self._settle)
+        runner.on_click(self.once, self.on_once, settle=self._settle)
+        runner.on_click(self.stop, self.on_stop, settle=self._settle)
+        runner.on_click(self.pause, self.on_pause, settle=self._settle)
+        runner.on_click(self.resume, self.on_resume, settle=self._settle)
+        runner.on_click(self.save, self.on_save, settle=self._settle)
+        self.flow.observe(runner.guarded(self._settle), "value")
+        self.offer()
+
+    def offer(self, applied: str = "") -> None:
+        """Offer the flows of the mirror; `applied` says what was just done, as HTML."""
+        controls.refill(self.flow, [_ALL, *self._session.flow_names])
+        self.outcome.value = applied
+        self._settle()
+
+    async def on_run(self) -> None:
+        """Run the mirror, or one flow, until Stop."""
+        await self._go(once=False)
+
+    async def on_once(self) -> None:
+        """Mirror what is there now, and stop."""
+        await self._go(once=True)
+
+    async def on_stop(self) -> None:
+        """Ask the run of this console to stop after the batches under way."""
+        self.end()
+
+    def end(self) -> None:
+        """Stop what this console started."""
+        if self.current is not None and not self.current.stop.is_set():
+            self.current.stopped_at = self._session.now()
+            self.current.stop.set()
+
+    async def on_pause(self) -> None:
+        """Pause the chosen flow, or all, wherever they run."""
+        mirror = self._session.mirror_of(self.flow.value)
+        for name in self._chosen():
+            await self._runner.ask(mirror.pause, flow=name, reason="paused in the console")
+        self.said.value = f"{badge('paused').html()} {escape(self.flow.value)}: landing goes on, nothing is sent."
+
+    async def on_resume(self) -> None:
+        """End the pause of the chosen flow, or of all, and start parked streams again."""
+        mirror = self._session.mirror_of(self.flow.value)
+        ended = [await self._runner.ask(mirror.resume, flow=name) for name in self._chosen()]
+        word = "resumed" if any(ended) else "was not paused"
+        self.said.value = f"{badge(word, 'note').html()} {escape(self.flow.value)}"
+
+    async def on_save(self) -> None:
+        """Save the settings that were applied."""
+        await self._review.on_save()
+
+    async def _go(self, *, once: bool) -> None:
+        mirror = self._session.mirror_of(self.flow.value)
+        flow = None if self.flow.value == _ALL else self.flow.value
+        await self._refuse_a_second(mirror, flow)
+        run = self.current = Run(flow, once, self._session.now())
+        self.said.value = ""
+        self._settle()
+        working = self._session.open(mirror.config, display=self.progress)
+        work = asyncio.wrap_future(_in_thread(lambda: working.run(flow, once=once, stop=run.stop)))
+        watching = asyncio.ensure_future(self._watch(working, run))
+        try:
+            ran: Ran = await self.progress.during(work, also=lambda: self._seen(working, run))
+            self.said.value = f"<p>{escape(run.said)} ended.</p>{ran.to_html()}"
+        except BaseException:
+            # Whoever cancels this, as the console does when it is closed, ends the run, too.
+            run.stop.set()
+            raise
+        finally:
+            watching.cancel()
+            self.current = None
+
+    async def _refuse_a_second(self, mirror: Mirror, flow: str | None) -> None:
+        """Refuse to run twice: the second one would take the relay over, and the first one end with exit 3 (law F).
+
+        Raises:
+            SafetyError: it runs already, here or in another process of this machine.
+        """
+        if self.current is not None:
+            raise SafetyError(
+                f"{self.current.said} runs in this console already",
+                consequence="nothing was started",
+                remedy="press Stop first",
+            )
+        found = await self._runner.ask(mirror.running, flow)
+        if found:
+            name, who = next(iter(found.items()))
+            raise SafetyError(
+                f"{name} runs already: {who}",
+                consequence="nothing was started: a second run would take its relay over, and the first one would end with "
+                "exit 3",
+                remedy="stop that process first, or watch it in Status",
+            )
+
+    async def _watch(self, working: Mirror, run: Run) -> None:
+        """Look again and again what the run has done; a status that another view has heard is as good as one of its own."""
+        while True:
+            reading, now = self._status(), self._session.now()
+            is_old = reading.at is None or now - reading.at > timedelta(seconds=2 * _LOOK_EVERY_S)
+            status = reading.value
+            try:
+                if is_old or status is None:
+                    status = await self._runner.ask(working.status)
+                run.problem = ""
+            except Exception as error:  # shown beside the run, which goes on
+                status, run.problem = None, error_text(error).splitlines()[0]
+            run.looks.append(Look(self._session.now(), working.so_far(), status))
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _seen(self, working: Mirror, run: Run) -> str:
+        """Return what the run has done so far, as HTML."""
+        now = self._session.now()
+        said = f" {escape(run.said)} for {escape(duration(now - run.since))}"
+        if run.stopped_at is not None:
+            said += f"; stopping for {escape(duration(now - run.stopped_at))}, after the batches under way"
+        if run.problem:
+            said += f"<div>{badge('status not known', 'warn').html()} {escape(run.problem)}</div>"
+        if not run.looks or run.once:
+            # A drain tells its progress itself.
+            return said
+        sources = {flow.name: flow.source for flow in working.config.flows if run.flow in (None, flow.name)}
+        return said + progress_table(list(run.looks), sources)
+
+    def _chosen(self) -> list[str]:
+        return self._session.flow_names if self.flow.value == _ALL else [self.flow.value]
+
+    def _settle(self) -> None:
+        """Enable and disable the buttons by what is set up and what runs."""
+        mirror, runs = self._session.mirror, self.current is not None
+        self.run.disabled = self.once.disabled = mirror is None or runs
+        self.stop.disabled = self.current is None or self.current.stop.is_set()
+        self.pause.disabled = self.resume.disabled = mirror is None
+        self.elsewhere.value = "Nothing is set up yet: review and apply a flow first." if mirror is None else ""
+        self.save.layout.display = "none"
+        if mirror is not None:
+            is_saved = self._review.is_saved
+            self.save.layout.display = "none" if is_saved else None
+            flow = None if self.flow.value in (_ALL, None) else self.flow.value
+            self.elsewhere.value = elsewhere(mirror, self._review.file, flow=flow, is_saved=is_saved)
+
+
+def progress_table(looks: Sequence[Look], sources: Mapping[str, str]) -> str:
+    """Return as HTML what a run has done, a line a flow: records in and out, their rates, lag and verdict.
+
+    `sources` are the sources of the flows that run, by flow; the rate is that between the first and the last look.
+    """
+    first, last = looks[0], looks[-1]
+    seconds = (last.at - first.at).total_seconds()
+
+    def rate(before: int, after: int) -> int | None:
+        return round((after - before) / seconds) if seconds > 0 else None
+
+    came = [{one.source: one.records for one in look.ran.landed} for look in (first, last)]
+    went = [{one.flow: one.records for one in look.ran.republished} for look in (first, last)]
+    rows = []
+    for name, source in sources.items():
+        flow = None if last.status is None else last.status.get(name)
+        lag = None if flow is None or flow.time_lag_ms is None else timedelta(milliseconds=flow.time_lag_ms)
+        (came_then, came_now), (went_then, went_now) = (
+            (one[0].get(key, 0), one[1].get(key, 0)) for one, key in ((came, source), (went, name))
+        )
+        rates = rate(came_then, came_now), rate(went_then, went_now)
+        judged = (None, None, None) if flow is None else (flow.offset_lag, lag, badge(flow.verdict))
+        rows.append((name, came_now, rates[0], went_now, rates[1], *judged))
+    columns = ["flow", "records in", "in/s", "records out", "out/s", "offset lag", "time lag", "verdict"]
+    return table("", columns, rows).html()
+
+
+def elsewhere(mirror: Mirror, file: Path | None, *, flow: str | None, is_saved: bool) -> str:
+    """Return as HTML how the mirror is run elsewhere: the command, the job, a unit, and what they need."""
+    named = str(file) if file is not None else "conf/mirror.yml"
+    conf = shlex.quote(named) + (f" --flow {shlex.quote(flow)}" if flow else "")
+    job = Path(mirrorlake.__file__).parents[1] / "jobs" / "run.py"
+    unit = "\n".join(
+        (
+            "[Service]",
+            f"ExecStart={sys.executable} -m mirrorlake run --conf {conf}",
+            "Restart=on-failure",
+            "# 2: the settings are wrong, 3: refused for safety; both wait for a person.",
+            "RestartPreventExitStatus=2 3",
+            "TimeoutStopSec=60",
+        )
+    )
+    needed = sorted(set(_REFERENCE.findall(mirror.config.text)))
+    lines = [
+        "<p><b>Elsewhere.</b> The same mirror as a command or a job:</p>",
+        f"<pre>mirrorlake run --conf {escape(conf)}</pre>",
+        "<details><summary>Spark or Databricks job, systemd service</summary>"
+        f"<pre>spark-submit {escape(str(job) if job.exists() else 'jobs/run.py')} --conf {escape(conf)}</pre>"
+        "<p>On Databricks: a Python task of <code>jobs/run.py</code> with the same parameters.</p>"
+        f"<pre>{'<br>'.join(escape(line) for line in unit.splitlines())}</pre></details>",
+    ]
+    if needed:
+        lines.append(f"<p>It needs the variables {escape(', '.join(needed))}.</p>")
+    if not is_saved:
+        mark = badge("not saved yet", "warn").html()
+        lines.insert(
+            0, f"<p>{mark} A run elsewhere reads <code>{escape(named)}</code>: save the settings there first.</p>"
+        )
+    if mirror.config.lake.folder() is None:
+        lines.append(
+            "<p>On this lake a run elsewhere is not seen here: the newer of two goes on, the other one stops.</p>"
+        )
+    return "".join(lines)
+
+
+def _in_thread(call: Callable[[], Ran]) -> Future[Ran]:
+    """Run a call beside the kernel's thread, in a thread that does not keep a kernel from ending."""
+    future: Future[Ran] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="mirrorlake console run", daemon=True).start()
+    return future

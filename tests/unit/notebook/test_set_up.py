@@ -1,0 +1,397 @@
+"""The Set up tab without a browser: flows one after another, the user's own file, apply, and run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirrorlake.config import load, loads
+from mirrorlake.config.schema import MirrorConfig
+from mirrorlake.errors import StoreError
+from mirrorlake.lag.status import Status
+from mirrorlake.mirror import Mirror
+from mirrorlake.mirror.presence import announced
+from mirrorlake.mirror.results import Landing, Ran, Republishing
+from mirrorlake.model.control import Pause
+from mirrorlake.model.plan import Change, Plan
+from mirrorlake.notebook.console.run import Look, progress_table
+from mirrorlake.notebook.console.window import Console
+from mirrorlake.progress import Display, Phase
+from tests.unit.values import partition_status, status
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+OWN = """\
+# Ours.
+lake: {root: ../lake}  # on the large disk
+clusters:
+  east: {bootstrap_servers: "${env:EAST:-e:9092}"}
+  west: {bootstrap_servers: 'w:9092'}
+flows:
+  # Money first.
+  - source: east
+    target: west
+    topics: orders  # never more
+"""
+
+
+class World:
+    """Stands for clusters and a lake: it plans, applies and runs settings, and remembers what was done."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[str | None, list[str]]] = []
+        self.ran: list[tuple[str | None, bool]] = []
+        self.running: dict[str, str] = {}
+        self.paused: list[tuple[str, str]] = []
+        self.started = threading.Event()
+        self.plan = Plan((Change(where="west", kind="topic", name="east.orders", action="create", after=1),))
+        self.failure: Exception | None = None
+
+    def open(self, config: MirrorConfig, *, display: Display | None = None) -> Any:
+        flows = tuple(SimpleNamespace(name=flow.name) for flow in config.flows)
+
+        def apply(flow: str | None, *, plan: Plan) -> Plan:
+            assert plan is self.plan, "the very plan that was shown"
+            if display is not None:
+                phase = Phase(name="change topics", unit="topics", began=0, first=0, done=120, total=503)
+                display.show([phase], 0.0)
+            self.applied.append((flow, [one.name for one in config.flows]))
+            return plan
+
+        def run(flow: str | None, *, once: bool, stop: threading.Event) -> Ran:
+            self.ran.append((flow, once))
+            self.started.set()
+            if self.failure is not None:
+                raise self.failure
+            assert once or stop.wait(60), "nobody stopped it"
+            return Ran([Landing("east", 7)], [Republishing("east->west", 5)])
+
+        def running(flow: str | None) -> Mapping[str, str]:
+            return {name: who for name, who in self.running.items() if flow in (None, name)}
+
+        def pause(*, flow: str, reason: str) -> None:
+            self.paused.append((flow, "pause"))
+
+        def resume(*, flow: str) -> Pause | None:
+            self.paused.append((flow, "resume"))
+            return None
+
+        return SimpleNamespace(
+            config=config,
+            flows=flows,
+            plan=lambda _flow: self.plan,
+            apply=apply,
+            run=run,
+            running=running,
+            pause=pause,
+            resume=resume,
+            so_far=lambda: Ran([Landing("east", 7)], [Republishing("east->west", 5)]),
+            status=lambda: Status(flows=(status("east->west", partition_status()),), observed_at=NOW),
+        )
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def console(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Console]:
+    monkeypatch.chdir(tmp_path)
+    with Console(now=lambda: NOW) as made:
+        monkeypatch.setattr(made.session, "open", world.open)
+        yield made
+
+
+def add_clusters(console: Console, *aliases: str) -> None:
+    view = console.wizard.clusters
+    for alias in aliases:
+        view.new.click()
+        view.alias.value, view.servers.value = alias, f"{alias}:9092"
+        view.add.click()
+
+
+def fill_flow(console: Console, source: str, target: str, topics: str) -> None:
+    flow = console.wizard.flow
+    flow.source.value, flow.target.value, flow.topics.value = source, target, topics
+
+
+def apply(console: Console) -> None:
+    review = console.wizard.review
+    review.review.click()
+    assert console.session.errors.errors == []
+    assert review.reviewed is not None
+    review.confirm.value = review.reviewed.word
+    review.apply.click()
+    assert console.session.errors.errors == []
+
+
+def listed(console: Console) -> dict[str, str]:
+    return {one.key: one.html for one in console.wizard.flow.list.entries}
+
+
+def test_a_second_flow_stands_beside_the_first_after_apply_and_in_the_file(
+    console: Console, world: World, tmp_path: Path
+) -> None:
+    add_clusters(console, "east", "west", "north")
+    fill_flow(console, "east", "west", "orders")
+    apply(console)
+    assert world.applied == [("east->west", ["east->west"])]
+    assert "applied" in listed(console)["east->west"]
+    assert console.wizard.flow.topics.value == "", "the form is free for the next flow"
+    fill_flow(console, "east", "north", "clicks")
+    apply(console)
+    assert world.applied[1] == ("east->north", ["east->west", "east->north"])
+    assert list(listed(console)) == ["east->west", "east->north"]
+    review = console.wizard.review
+    assert not review.is_saved
+    review.save.click()
+    assert [flow.name for flow in load(tmp_path / "conf" / "mirror.yml").flows] == ["east->west", "east->north"]
+    assert review.is_saved
+
+
+def test_a_name_that_is_taken_is_refused_while_it_is_typed_and_a_free_one_is_offered(
+    console: Console, world: World
+) -> None:
+    add_clusters(console, "east", "west")
+    fill_flow(console, "east", "west", "orders")
+    apply(console)
+    flow = console.wizard.flow
+    fill_flow(console, "east", "west", "clicks")
+    assert "is a flow already" in flow.taken.value
+    assert flow.add.disabled
+    console.wizard.review.review.click()
+    assert "is a flow of these settings already" in console.session.errors.errors[0]
+    assert "east-&gt;west-2" not in flow.taken.value
+    assert flow.use_free.description == "Use east->west-2"
+    console.session.errors.clear()
+    flow.use_free.click()
+    assert flow.taken.value == ""
+    apply(console)
+    assert world.applied[-1][1] == ["east->west", "east->west-2"]
+    view = console.wizard.clusters
+    view.new.click()
+    view.alias.value = "west"
+    assert "is a cluster already" in view.taken.value
+    assert view.add.disabled
+    view.alias.value = "north"
+    assert not view.add.disabled
+
+
+def test_flows_are_edited_copied_and_removed_one_after_another_and_nothing_typed_is_lost(
+    console: Console, world: World
+) -> None:
+    add_clusters(console, "east", "west", "north")
+    flow, said = console.wizard.flow, console.session.errors
+    fill_flow(console, "east", "west", "orders")
+    flow.new.click()
+    fill_flow(console, "east", "north", "clicks")
+    flow.list.buttons["east->west", "Edit"].click()
+    assert said.errors == []
+    assert "new, not applied yet" in listed(console)["east->north"], "kept although another one was opened"
+    flow.topics.value = "orders, refunds"
+    flow.list.buttons["east->north", "Copy"].click()
+    assert flow.name.value == "east->north-2"
+    flow.topics.value = "audit"
+    apply(console)
+    assert world.applied == [(None, ["east->west", "east->north", "east->north-2"])]
+    config = console.wizard._begin.config()
+    assert [str(one.topics) for one in config.flows] == ["orders, refunds", "clicks", "audit"]
+
+    flow.topics.value = "half ("
+    flow.list.buttons["east->west", "Edit"].click()
+    assert "cannot be taken" in said.errors[0]
+    assert flow.topics.value == "half (", "it stays where it was typed"
+    said.clear()
+    flow.discard.click()
+
+    flow.list.buttons["east->north", "Remove"].click()
+    assert "Nothing is deleted" in flow.said.value
+    assert "mirrorlake.east.north.ledger" in flow.said.value
+    assert flow.list.buttons.keys() >= {("east->north", "Put back")}
+    flow.list.buttons["east->north", "Put back"].click()
+    assert flow.said.value == ""
+    flow.list.buttons["east->north", "Remove"].click()
+    apply(console)
+    assert world.applied[-1] == (None, ["east->west", "east->north-2"])
+    assert "east->north" not in listed(console)
+    view = console.wizard.clusters
+    view.list.buttons["north", "Remove"].click()
+    assert "is an end of east->north-2" in said.errors[0]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    file = tmp_path / "settings" / "ours.yml"
+    file.parent.mkdir()
+    file.write_text(OWN)
+    return file
+
+
+def test_an_edit_goes_into_the_users_own_file_and_not_over_what_somebody_else_wrote_there(
+    own: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Console(Mirror(load(own)), now=lambda: NOW) as console:
+        monkeypatch.setattr(console.session, "open", world.open)
+        wizard, said = console.wizard, console.session.errors
+        assert wizard.review.path.value == str(own)
+        assert str(own.parents[1] / "lake") in wizard.review.where.value
+        assert wizard.run.save.layout.display == "none", "it is the file"
+        wizard.flow.list.buttons["east->west", "Edit"].click()
+        wizard.flow.topics.value = "orders, refunds"
+        wizard.review.review.click()
+        wizard.review.save.click()
+        assert said.errors == []
+        assert own.read_text() == OWN.replace("orders  # never", "orders, refunds # never")
+
+        changed = own.read_text().replace("Money first", "Money, always")
+        own.write_text(changed)
+        wizard.flow.sync_acls.value = True
+        wizard.review.review.click()
+        wizard.review.save.click()
+        assert "has changed since it was read" in said.errors[0]
+        assert own.read_text() == changed
+        assert "+  # Money, always." in wizard.review.difference.value
+        said.clear()
+        wizard.review.again.click()
+        assert wizard.flow.sync_acls.value, "the form stays"
+        wizard.review.review.click()
+        wizard.review.save.click()
+        assert said.errors == []
+        assert own.read_text().startswith(changed)
+        assert load(own).flows[0].sync.acls
+
+
+def test_after_apply_the_page_says_so_and_leads_to_run(console: Console, world: World, tmp_path: Path) -> None:
+    add_clusters(console, "east", "west")
+    fill_flow(console, "east", "west", "orders")
+    review, run = console.wizard.review, console.wizard.run
+    assert run.run.disabled
+    review.review.click()
+    assert "Nothing was changed so far" in review.state.value
+    assert "east-&gt;west" in review.state.value, "the name to type"
+    review.confirm.value = "east->west"
+    review.apply.click()
+    assert review.state.value == ""
+    assert "Nothing was changed" not in review.plan.value
+    assert "applied" in run.outcome.value
+    assert "1 change" in run.outcome.value
+    assert console.wizard.steps.selected_index == 3
+    assert not run.run.disabled
+    conf = tmp_path / "conf" / "mirror.yml"
+    assert f"mirrorlake run --conf {conf}" in run.elsewhere.value
+    assert "not saved yet" in run.elsewhere.value
+    run.save.click()
+    assert conf.exists()
+    assert "not saved yet" not in run.elsewhere.value
+    fill_flow(console, "east", "west", "again")
+    assert "not saved yet" not in run.elsewhere.value
+
+
+@pytest.mark.law("F")
+def test_law_f_a_second_run_is_refused_here_and_elsewhere_and_stop_ends_the_first(
+    console: Console, world: World
+) -> None:
+    add_clusters(console, "east", "west")
+    fill_flow(console, "east", "west", "orders")
+    apply(console)
+    run, said = console.wizard.run, console.session.errors
+
+    async def live() -> None:
+        run.run.click()
+        await until(world.started.is_set)
+        assert not run.stop.disabled
+        assert run.run.disabled
+        await console.session.runner.run(run.on_once, run.once)
+        assert "runs in this console already" in said.errors[0]
+        said.clear()
+        await until(lambda: "✓ OK" in run.progress.widget.value)
+        run.stop.click()
+        await until(lambda: run.current is None)
+        assert "7 records landed" in run.said.value
+
+    asyncio.run(live())
+    assert said.errors == []
+    assert world.ran == [(None, False)]
+    world.running["east->west"] = "process 4711 on mirror-1"
+    run.once.click()
+    assert "process 4711 on mirror-1" in said.errors[0]
+    assert "exit 3" in said.errors[0]
+    assert len(world.ran) == 1
+    world.running.clear()
+    run.once.click()
+    assert world.ran[-1] == (None, True)
+    world.failure = StoreError("the lake is full")
+    run.once.click()
+    assert "the lake is full" in said.errors[0]
+    assert not run.run.disabled, "it may be tried again"
+    run.pause.click()
+    run.resume.click()
+    assert world.paused == [("east->west", "pause"), ("east->west", "resume")]
+
+
+def test_a_console_that_is_closed_stops_what_it_started(console: Console, world: World) -> None:
+    add_clusters(console, "east", "west")
+    fill_flow(console, "east", "west", "orders")
+    apply(console)
+
+    async def live() -> threading.Event:
+        console.wizard.run.run.click()
+        await until(world.started.is_set)
+        run = console.wizard.run.current
+        assert run is not None
+        assert not run.stop.is_set()
+        console.close()
+        return run.stop
+
+    assert asyncio.run(live()).is_set()
+
+
+def test_typing_renders_once_it_settles_while_a_loop_runs(console: Console) -> None:
+    add_clusters(console, "east", "west")
+    flow = console.wizard.flow
+    flow.topics_there["east"] = tuple(f"topic-{number:03}" for number in range(500))
+    drawn: list[str] = []
+    flow.preview.observe(lambda change: drawn.append(change.new), "value")
+
+    async def types() -> None:
+        fill_flow(console, "east", "west", "t")
+        for length in range(2, 8):
+            flow.topics.value = f"{'topic-.'[:length]}*"
+        assert drawn == [], "a key waits for no preview"
+        await until(lambda: bool(drawn))
+
+    asyncio.run(types())
+    assert len(drawn) == 1
+    assert "and 480 more rows of 500" in drawn[0]
+
+
+def test_the_progress_of_a_run_shows_records_rates_lag_and_verdict_by_flow() -> None:
+    now = Status(flows=(status("east->west", partition_status(lag=3)),), observed_at=NOW)
+    first = Look(NOW, Ran([Landing("east", 100)], [Republishing("east->west", 50)]))
+    later = Look(NOW + timedelta(seconds=10), Ran([Landing("east", 300)], [Republishing("east->west", 150)]), now)
+    html = progress_table([first, later], {"east->west": "east", "east->north": "east"})
+    for figure in (">300<", ">20<", ">150<", ">10<", ">3<", "3.0 s"):
+        assert figure in html, figure
+    assert "east-&gt;north" in html, "also a flow of which no status is known"
+
+
+def test_a_mirror_that_runs_on_this_machine_says_so(tmp_path: Path) -> None:
+    config = loads(OWN)
+    config.read_from(tmp_path / "conf" / "mirror.yml", OWN)
+    mirror = Mirror(config)
+    assert mirror.running() == {}
+    with announced(mirror.config.lake.folder(), ["east->west"], now=lambda: NOW):
+        assert list(mirror.running("east->west")) == ["east->west"]
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Let the loop go on until something holds; the test's own limit ends it otherwise."""
+    while not condition():
+        await asyncio.sleep(0.01)
