@@ -19,7 +19,8 @@ from mirrorlake.lake.schema import OFFSET_MAP
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.ledger import Claim, LedgerRecord
 from mirrorlake.model.offset_map import Run, holes_between
-from mirrorlake.records.record import BrowsedRecord, LandedIn, Outcome, Page, Passport
+from mirrorlake.records.page import Page, Stretch
+from mirrorlake.records.record import BrowsedRecord, LandedIn, Outcome, Passport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,8 +165,13 @@ def browsed(offset: int = 7, **parts: Any) -> BrowsedRecord:
 
 
 def page_of(records: Iterable[BrowsedRecord], *, start: int, end: int, **parts: Any) -> Page:
-    known = {"cluster": "east", "side": "cluster", "topic": "orders", "partition": 0, "next": end}
-    return Page(**{**known, "records": tuple(records), "start": start, "end": end, **parts})
+    stretch = {"partition": 0, "start": start, "next": end, "end": end}
+    stretch |= {name: parts.pop(name) for name in _OF_A_STRETCH if name in parts}
+    known = {"cluster": "east", "side": "cluster", "topic": "orders", "stretches": (Stretch(**stretch),)}
+    return Page(**{**known, "records": tuple(records), **parts})
+
+
+_OF_A_STRETCH = ("partition", "generation", "first", "next", "missing")
 
 
 def passport_of(offset: int = 7, *outcomes: Outcome, **parts: Any) -> Passport:

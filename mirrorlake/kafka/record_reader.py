@@ -8,7 +8,7 @@ ask; a long-lived landing task, `browse`, `passport` and `takeover` do, and `sta
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,8 @@ from mirrorlake.errors import ClusterUnreachable
 from mirrorlake.kafka.errors import ClientErrors, Need, client_log, patiently
 
 _POLL_S = 30.0
+# How soon a reader that follows hears that it is to stop.
+_FOLLOW_S = 0.2
 # A person looks at a few records: without these, librdkafka fetches 64 MiB ahead, of which nobody reads a byte.
 FEW = {"queued.min.messages": "100", "queued.max.messages.kbytes": "4096"}
 # A partition that was just made or has just moved is led by somebody whom not every broker knows yet.
@@ -99,14 +101,7 @@ class RecordReader:
                     )
                 problem = message.error()
                 if problem is None:
-                    yield RawRecord(
-                        partition=partition,
-                        offset=message.offset(),
-                        key=message.key(),
-                        value=message.value(),
-                        headers=tuple(message.headers() or ()),
-                        timestamp_ms=message.timestamp()[1],
-                    )
+                    yield _raw(message)
                 elif problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     # Known from the fetch that came to the end.
                     _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
@@ -124,3 +119,29 @@ class RecordReader:
             # A reader that is kept would go on asking for more, a hundred times a second; one that is closed does not.
             with suppress(RuntimeError):
                 self._consumer.unassign()
+
+    def follow(self, topic: str, positions: Mapping[int, int], *, stopped: Callable[[], bool]) -> Iterator[RawRecord]:
+        """Yield the records of several partitions from these offsets on, as they come, until `stopped` says so."""
+        doing = f"read {topic}"
+        with self._errors.during(doing, Need("READ", "TOPIC", topic)):
+            self._consumer.assign([TopicPartition(topic, one, start) for one, start in positions.items()])
+            while not stopped():
+                message = self._consumer.poll(_FOLLOW_S)
+                if message is None:
+                    continue
+                problem = message.error()
+                if problem is None:
+                    yield _raw(message)
+                elif problem.code() != KafkaError._PARTITION_EOF and not problem.retriable():  # noqa: SLF001
+                    raise self._errors.own(problem, doing, Need("READ", "TOPIC", topic))
+
+
+def _raw(message: Any) -> RawRecord:
+    return RawRecord(
+        partition=message.partition(),
+        offset=message.offset(),
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+        timestamp_ms=message.timestamp()[1],
+    )

@@ -1,266 +1,262 @@
-"""Browse: read a few records of a partition by offset or time, from a cluster or from the relay.
+"""Browse: read a few records of a topic by offset or time, or look for some by what they hold; on a cluster or in the relay.
 
-Law H: reading joins no group and commits nothing. Whatever is read is bounded by a count and by bytes.
+Law H: reading joins no group and commits nothing. Whatever is read is bounded by a count, by bytes, and by how many records are
+looked through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from itertools import islice, pairwise, takewhile
-from typing import Any
-
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from heapq import merge
+from itertools import islice
 
 from mirrorlake.errors import UsageError
-from mirrorlake.kafka import FEW, ClusterAdmin, RawRecord, RecordReader
-from mirrorlake.lake import GAPS, Lake, landed_positions, removed_between
-from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.gaps import GAP_KINDS
-from mirrorlake.model.removed import why_left
-from mirrorlake.records.record import BrowsedRecord, Missing, Page, missing_between
-from mirrorlake.topics import aware
+from mirrorlake.records.log import Log
+from mirrorlake.records.page import Page, Stretch, missing_between
+from mirrorlake.records.record import BrowsedRecord
+from mirrorlake.records.seek import MOST_LOOKED, Seek
+from mirrorlake.render import count, moment
 
-MOST_RECORDS = 1000
-_FIRST_WINDOW = 1000  # offsets; file statistics skip the rest of the partition
-Read = Callable[[int], Page]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seek:
-    """Where a page begins, at an offset or a time (without either it holds the newest records), and how much it holds at most.
-
-    Raises:
-        UsageError: the numbers do not fit.
-    """
-
-    offset: int | None = None
-    at: datetime | None = None
-    count: int = 20
-    max_bytes: int = 2**20
-
-    def __post_init__(self) -> None:
-        if self.offset is not None and self.at is not None:
-            raise UsageError("both an offset and a time are given", remedy="give one of them")
-        if not 1 <= self.count <= MOST_RECORDS or self.max_bytes < 1 or (self.offset is not None and self.offset < 0):
-            raise UsageError(
-                "count, bytes or offset are out of range",
-                remedy=f"ask for 1 to {MOST_RECORDS} records from an offset >= 0",
-            )
-        if self.at is not None:
-            aware(self.at)
+# A condition is asked of so many records at once, and of so many bytes.
+_CHUNK, _CHUNK_BYTES = 500, 4 * 2**20
+# The first window that is looked through from the end on, in offsets.
+_WINDOW = 1000
+# Where a time falls among markers, records before it are read to come to it: 100 000 a second.
+_MOST_BEFORE = 200_000
 
 
-def browse_cluster(admin: ClusterAdmin, options: Mapping[str, Any], where: TopicPartition, seek: Seek) -> Page:
-    """Read records of one partition of a cluster as a read_committed consumer sees them (see `Mirror.browse`).
+def browse(log: Log, seek: Seek) -> Page:
+    """Read a page of a topic (see `Mirror.browse`).
+
+    Law E (accounted for): offsets of the page that hold no record are explained, unless records are looked for by what they hold.
 
     Raises:
-        UsageError: there is no such partition, or the arguments do not fit.
+        UsageError: the arguments do not fit the topic.
         ClusterError: the cluster does not answer or refuses.
     """
-    offset = seek.offset
-    state = admin.describe([where.topic]).get(where.topic)
-    if state is None or where.partition >= state.partitions:
-        held = f"it has {state.partitions} partition(s)" if state else "there is no such topic, or it may not be seen"
+    partitions = _chosen(log, seek)
+    most = max(seek.look // len(partitions), 1) if seek.match else MOST_LOOKED
+    if seek.is_backward:
+        parts = [_newest(log, one, seek, most) for one in partitions]
+    else:
+        starts = _starts(log, seek, partitions)
+        parts = [_onward(log, one, starts[one], seek, most) for one in partitions]
+    records = _merged(parts, seek)
+    page = Page(
+        cluster=log.cluster,
+        side=log.side,
+        topic=log.topic,
+        stretches=tuple(_stretch(log, part, seek) for part in parts),
+        records=tuple(records),
+        looked=sum(part.looked for part in parts),
+        wanted=str(seek.match),
+    )
+    return replace(page, note=_note(log, page, seek, parts))
+
+
+@dataclass(slots=True)
+class _Part:
+    """What was read of one partition: offsets `start` up to `next`, and the records that were kept."""
+
+    partition: int
+    start: int
+    next: int
+    records: list[BrowsedRecord] = field(default_factory=list)
+    looked: int = 0
+
+
+def _chosen(log: Log, seek: Seek) -> list[int]:
+    if seek.partition is not None:
+        return [seek.partition]
+    if seek.offset is not None and len(log.held) > 1:
         raise UsageError(
-            f"{admin.alias} has no {where}: {held}",
-            remedy=f"name a partition that {admin.alias} has",
-            alias=admin.alias,
+            f"{log.topic} has {len(log.held)} partitions, and an offset is of one",
+            remedy="name the partition, or give a time",
         )
+    return sorted(log.held)
+
+
+def _starts(log: Log, seek: Seek, partitions: list[int]) -> Mapping[int, int]:
+    if seek.after is not None:
+        return {one: seek.after.get(one, log.held[one].end) for one in partitions}
     if seek.at is not None:
-        offset = admin.at_time([where], round(seek.at.timestamp() * 1000))[where]
-    with RecordReader(admin.alias, {**options, **FEW}) as reader:
-        low, high = reader.ends(where.topic, where.partition)
-
-        def read(start: int) -> Page:
-            begin = min(max(start, low), high)
-            found = reader.read(where.topic, where.partition, begin) if begin < high else iter(())
-            # A busy partition grows while it is read: the page ends where the end was.
-            held = takewhile(lambda one: one.offset < high, found)
-            records = tuple(_bounded((_seen(where.topic, one) for one in held), seek))
-            cut = len(records) == seek.count or sum(record.size for record in records) >= seek.max_bytes
-            following = records[-1].offset + 1 if cut else high
-            removed = [Missing(first=start, last=begin - 1, kind="removed")] if start < begin else []
-            absent = missing_between((record.offset for record in records), begin, following)
-            return Page(
-                cluster=admin.alias,
-                side="cluster",
-                topic=where.topic,
-                partition=where.partition,
-                first=low,
-                end=high,
-                start=begin,
-                next=following,
-                records=records,
-                missing=(*removed, *(Missing(first=a, last=b, kind="absent") for a, b in absent)),
-            )
-
-        return newest(read, low=low, end=high, count=seek.count) if offset is None else read(offset)
+        return log.from_time(partitions, seek.at)
+    return dict.fromkeys(partitions, seek.offset or 0)
 
 
-def browse_relay(lake: Lake, alias: str, where: TopicPartition, seek: Seek, *, generation: int | None = None) -> Page:
-    """Read records of one source partition from the relay (see `Mirror.browse`).
-
-    Law E (accounted for): what holds no record is explained from the table `gaps`.
-
-    Raises:
-        UsageError: nothing of it was landed, or the arguments do not fit.
-    """
-    offset = seek.offset
-    ends = landed_positions(lake, alias).reached if lake.exists(lake.relay_location(alias)) else {}
-    lives = [s for s in ends if (s.topic, s.partition) == (where.topic, where.partition)]
-    if not lives or (generation is not None and generation not in {s.generation for s in lives}):
-        named = f"{where}" if generation is None else f"{where} of generation {generation}"
-        raise UsageError(
-            f"nothing of {named} was landed from {alias}",
-            remedy=f"name a source topic of {alias} that a flow carries, or mirrorlake land --source {alias} --once",
-            alias=alias,
-        )
-    source = max(lives) if generation is None else SourcePartition(where.topic, generation, where.partition)
-    mine = at_source(lake.relay(alias), source)
-    end = ends[source]
+def _onward(log: Log, partition: int, start: int, seek: Seek, most: int) -> _Part:
+    """Read forwards from an offset to the first records that match."""
+    held = log.held[partition]
+    begin = min(max(start, held.first or 0), held.end)
+    part = _Part(partition, min(start, begin) if seek.at is None else begin, begin)
+    records = iter(log.read(partition, begin, held.end))
     if seek.at is not None:
-        [found] = mine.where(F.col("timestamp") >= F.lit(seek.at)).agg(F.min("offset").alias("offset")).collect()
-        offset = end if found.offset is None else int(found.offset)
-
-    def read(start: int) -> Page:
-        begin = min(start, end)
-        rows, following = _rows(mine, begin, end, seek)
-        stretches = missing_between((row.offset for row in rows), begin, following)
-        return Page(
-            cluster=alias,
-            side="relay",
-            topic=source.topic,
-            partition=source.partition,
-            generation=source.generation,
-            end=end,
-            start=begin,
-            next=following,
-            records=tuple(map(landed_record, rows)),
-            missing=tuple(explain(lake, alias, source, stretches)),
-        )
-
-    return newest(read, low=0, end=end, count=seek.count) if offset is None else read(offset)
-
-
-def newest(read: Read, *, low: int, end: int, count: int) -> Page:
-    """Return the last page that holds records: stretches without any at the end are passed over."""
-    step = count
-    page = read(max(low, end - step))
-    while not page.records and page.start > low:
-        step *= 8
-        page = read(max(low, end - step))
-    while not page.is_last and (following := read(page.next)).records:
-        page = following
-    return page
+        first = _first_at(records, round(seek.at.timestamp() * 1000), part)
+        if first is None:
+            # Nothing so late: the page stands where the reading ended.
+            part.next = part.next if part.looked >= _MOST_BEFORE else held.end
+            part.start = part.next
+            return part
+        part.start = part.next = first.offset
+        records = _with_first(first, records)
+    size = 0
+    while part.looked < most:
+        chunk = _chunk(records, min(_CHUNK, most - part.looked) if seek.match else seek.count)
+        part.looked += len(chunk)
+        for one in seek.match.among(chunk) if seek.match else chunk:
+            part.records.append(one)
+            size += one.size
+            if len(part.records) == seek.count or size >= seek.max_bytes:
+                part.next = one.offset + 1
+                return part
+        if not chunk:
+            break
+        part.next = chunk[-1].offset + 1
+    else:
+        return part
+    part.next = held.end
+    return part
 
 
-def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tuple[int, int]]) -> Iterator[Missing]:
-    """Say of stretches of upstream offsets without a landed record why they have none (law E)."""
-    if not stretches:
-        return
-    first, last = stretches[0][0], stretches[-1][1]
-    rows = (
-        at_source(lake.meta(GAPS), source)
-        .where((F.col("source") == alias) & (F.col("first_offset") <= last) & (F.col("last_offset") >= first))
-        .collect()
-    )
-    removed = removed_between(lake, alias, source, first, last)
-    known = [(row.first_offset, row.last_offset + 1) for row in rows]
-    for one in removed:
-        known += [(low, low + length) for low, length in one.ranges] or [(one.first_offset, one.last_offset + 1)]
-    for begin, end in stretches:
-        # A stretch may lie in several gaps; each offset takes what explains it most.
-        cuts = {begin, end + 1}
-        for places in known:
-            cuts |= {edge for edge in places if begin < edge <= end}
-        edges = sorted(cuts)
-        for start, stop in pairwise(edges):
-            kinds = {row.kind for row in rows if row.first_offset <= start <= row.last_offset}
-            gap = next((kind for kind in GAP_KINDS if kind in kinds), "unexplained")
-            kind = why_left(removed, start) or gap
-            yield Missing(first=start, last=stop - 1, kind=kind)
+def _first_at(records: Iterator[BrowsedRecord], at_ms: int, part: _Part) -> BrowsedRecord | None:
+    for one in islice(records, _MOST_BEFORE):
+        if one.timestamp_ms >= at_ms:
+            return one
+        part.looked, part.next = part.looked + 1, one.offset + 1
+    return None
 
 
-def at_source(table: DataFrame, source: SourcePartition) -> DataFrame:
-    """Return the rows of one source partition; file statistics skip the other files."""
-    return table.where(
-        (F.col("topic") == source.topic)
-        & (F.col("generation") == source.generation)
-        & (F.col("partition") == source.partition)
-    )
+def _with_first(first: BrowsedRecord, rest: Iterator[BrowsedRecord]) -> Iterator[BrowsedRecord]:
+    yield first
+    yield from rest
 
 
-def landed_record(row: Any) -> BrowsedRecord:
-    """Read a row of the relay, with `timestamp_ms` and `landed_at_ms`, as a record."""
-    return BrowsedRecord(
-        topic=row.topic,
-        generation=row.generation,
-        partition=row.partition,
-        offset=row.offset,
-        timestamp_ms=row.timestamp_ms,
-        landed_at_ms=row.landed_at_ms,
-        key=_bytes(row.key),
-        value=_bytes(row.value),
-        headers=tuple((header.key, _bytes(header.value)) for header in row.headers or ()),
-    )
-
-
-def with_times(relay: DataFrame) -> DataFrame:
-    """Add the times of relay rows in milliseconds since 1970 UTC, whatever the session's zone."""
-    return relay.withColumns({"timestamp_ms": F.unix_millis("timestamp"), "landed_at_ms": F.unix_millis("landed_at")})
-
-
-def _rows(mine: DataFrame, start: int, end: int, seek: Seek) -> tuple[list[Any], int]:
-    """Collect the first rows from an offset on, and the offset at which the next page begins."""
-    rows: list[Any] = []
-    low, width, left = start, _FIRST_WINDOW, seek.max_bytes
-    line = Window.partitionBy("topic", "generation", "partition").orderBy("offset")
-    payload = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
-    while low < end:
-        found = (
-            with_times(mine.where((F.col("offset") >= low) & (F.col("offset") < min(end, low + width))))
-            .withColumn("size", payload)
-            .orderBy("offset")
-            .limit(seek.count - len(rows))
-            .withColumn(
-                "before", F.coalesce(F.sum("size").over(line.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
-            )
-            .where(F.col("before") < left)
-            .orderBy("offset")
-            .collect()
-        )
-        rows += found
-        left -= sum(row.size for row in found)
-        if len(rows) == seek.count or left <= 0:
-            return rows, rows[-1].offset + 1
+def _newest(log: Log, partition: int, seek: Seek, most: int) -> _Part:
+    """Read the last records that match, in windows from the end on: stretches without any are passed over."""
+    held = log.held[partition]
+    stop = held.end if seek.before is None else min(seek.before.get(partition, held.end), held.end)
+    low = held.first or 0
+    part = _Part(partition, max(stop, low), max(stop, low))
+    step, size = _WINDOW if seek.match else seek.count, 0
+    while part.start > low and part.looked < most and len(part.records) < seek.count and size < seek.max_bytes:
+        begin = max(low, part.start - step)
+        kept = _Newest(seek.count - len(part.records), seek.max_bytes - size, is_first=not part.records)
+        width, before = part.start - begin, part.looked
+        records = iter(log.read(partition, begin, part.start))
+        while chunk := _chunk(records, _CHUNK):
+            part.looked += len(chunk)
+            kept.take(seek.match.among(chunk) if seek.match else chunk)
+        part.start = begin if kept.fell is None else kept.fell + 1
+        part.records = [*kept.records, *part.records]
+        size += kept.size
         # Compacted topics and long transactions leave wide stretches without a record.
-        low, width = low + width, width * 10
-    return rows, end
+        step = min(step * 8, max(_WINDOW, (most - part.looked) * width // max(part.looked - before, 1)))
+        if kept.fell is not None:
+            break
+    return part
 
 
-def _bounded(records: Iterator[BrowsedRecord], seek: Seek) -> Iterator[BrowsedRecord]:
-    held = 0
-    for record in islice(records, seek.count):
-        yield record
-        held += record.size
-        if held >= seek.max_bytes:
-            return
+class _Newest:
+    """The last of some records, as many as there is room for; `fell` is the offset of the last that there was none for."""
+
+    def __init__(self, most: int, most_bytes: int, *, is_first: bool) -> None:
+        self.records: deque[BrowsedRecord] = deque()
+        self.size = 0
+        self.fell: int | None = None
+        self._most = most
+        self._most_bytes = most_bytes
+        self._least = 1 if is_first else 0
+
+    def take(self, records: Iterable[BrowsedRecord]) -> None:
+        """Take later records; the earliest fall."""
+        for one in records:
+            self.records.append(one)
+            self.size += one.size
+            while len(self.records) > self._most or (self.size > self._most_bytes and len(self.records) > self._least):
+                gone = self.records.popleft()
+                self.size -= gone.size
+                self.fell = gone.offset
 
 
-def _seen(topic: str, raw: RawRecord) -> BrowsedRecord:
-    return BrowsedRecord(
-        topic=topic,
-        partition=raw.partition,
-        offset=raw.offset,
-        timestamp_ms=raw.timestamp_ms,
-        key=raw.key,
-        value=raw.value,
-        headers=raw.headers,
+def _chunk(records: Iterator[BrowsedRecord], most: int) -> list[BrowsedRecord]:
+    found: list[BrowsedRecord] = []
+    size = 0
+    for one in islice(records, most):
+        found.append(one)
+        size += one.size
+        if size >= _CHUNK_BYTES:
+            break
+    return found
+
+
+def _merged(parts: list[_Part], seek: Seek) -> list[BrowsedRecord]:
+    """Merge partitions by time, each in its own order, and cut: what a partition loses it begins or goes on with."""
+    if len(parts) == 1:
+        return parts[0].records
+    if seek.is_backward:
+        ranked = merge(*(reversed(part.records) for part in parts), key=lambda one: (-one.timestamp_ms, -one.partition))
+    else:
+        ranked = merge(*(part.records for part in parts), key=lambda one: (one.timestamp_ms, one.partition))
+    kept: list[BrowsedRecord] = []
+    size = 0
+    lost: dict[int, int] = {}
+    for one in ranked:
+        if len(kept) < seek.count and (size + one.size <= seek.max_bytes or not kept) and not lost:
+            kept.append(one)
+            size += one.size
+        else:
+            # The first that a partition loses is the one next to its page.
+            lost.setdefault(one.partition, one.offset)
+    for part in parts:
+        if part.partition in lost and seek.is_backward:
+            part.start = lost[part.partition] + 1
+        elif part.partition in lost:
+            part.next = lost[part.partition]
+    return kept[::-1] if seek.is_backward else kept
+
+
+def _stretch(log: Log, part: _Part, seek: Seek) -> Stretch:
+    held = log.held[part.partition]
+    stretches = []
+    if not seek.match:
+        offsets = [one.offset for one in part.records if part.start <= one.offset < part.next]
+        stretches = missing_between(offsets, part.start, part.next)
+    return Stretch(
+        partition=part.partition,
+        generation=held.generation,
+        first=held.first,
+        end=held.end,
+        # A place before what is held: what was removed is explained, and the page begins after it.
+        start=min(max(part.start, held.first or 0), held.end),
+        next=part.next,
+        missing=log.explain(part.partition, stretches),
     )
 
 
-def _bytes(data: Any) -> bytes | None:
-    return None if data is None else bytes(data)
+def _note(log: Log, page: Page, seek: Seek, parts: list[_Part]) -> str:
+    if seek.at is not None and not page.records and not seek.match:
+        return _none_so_late(log, page, seek, parts)
+    ends = page.is_first if seek.is_backward else page.is_last
+    if not seek.match or ends or len(page.records) >= seek.count:
+        return ""
+    where = ""
+    if len(parts) == 1:
+        where = f", {'back' if seek.is_backward else 'up'} to offset {page.start if seek.is_backward else page.next}"
+    return f"looked through {count(page.looked)} records{where}; there are more to look through"
+
+
+def _none_so_late(log: Log, page: Page, seek: Seek, parts: list[_Part]) -> str:
+    said = f"no record is of {_utc(seek.at)} or later"
+    if not page.is_last:
+        return f"{said} among the {count(page.looked)} that were looked through; go on from there"
+    ends = Seek(partition=seek.partition, count=1)
+    last = [one for part in parts for one in _newest(log, part.partition, ends, 1).records]
+    newest = max((one.time for one in last if one.time is not None), default=None)
+    return f"{said}; there is none at all" if newest is None else f"{said}; the newest is of {_utc(newest)}"
+
+
+def _utc(at: datetime | None) -> str:
+    return moment(at, zone=timezone.utc)

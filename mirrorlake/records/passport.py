@@ -20,7 +20,7 @@ from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.removed import LEFT
 from mirrorlake.model.withheld import QUARANTINED
 from mirrorlake.offsets import Clusters, KnownMaps, known_maps, to_run
-from mirrorlake.records.browse import at_source, explain, landed_record, with_times
+from mirrorlake.records.landed_log import explain, landed_record
 from mirrorlake.records.record import LandedIn, Missing, Origin, Outcome, Passport, in_words
 
 
@@ -239,6 +239,20 @@ def _recorded_outcomes(
                 offset=downstream,
             )
     return found
+
+
+def at_source(table: DataFrame, source: SourcePartition) -> DataFrame:
+    """Return the rows of one source partition; file statistics skip the other files."""
+    return table.where(
+        (F.col("topic") == source.topic)
+        & (F.col("generation") == source.generation)
+        & (F.col("partition") == source.partition)
+    )
+
+
+def with_times(relay: DataFrame) -> DataFrame:
+    """Add the times of relay rows in milliseconds since 1970 UTC, whatever the session's zone."""
+    return relay.withColumns({"timestamp_ms": F.unix_millis("timestamp"), "landed_at_ms": F.unix_millis("landed_at")})
 
 
 def _timed(rows: DataFrame, column: str) -> list[Any]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
-from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.render import JsonShown, Mood, Sheet, Shown, badge, by_fields, document, headers, payload, size, table
+from mirrorlake.render import JsonShown, Mood, Sheet, badge, by_fields, document, headers, payload, table
 
-Side = Literal["cluster", "relay"]
 Status = Literal[
     "republished",
     "filtered",
@@ -87,6 +85,10 @@ class BrowsedRecord:
         """What law C holds equal on every side."""
         return self.key, self.value, self.headers, self.timestamp_ms
 
+    def __str__(self) -> str:
+        time = "–" if self.time is None else self.time.strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"{self.topic}-{self.partition}@{self.offset}  {time}  {payload(self.key, 40)}  {payload(self.value)}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the record as `--json` prints it."""
         headers = [{"key": key, "value": document(value)} for key, value in self.headers]
@@ -110,56 +112,6 @@ class Missing:
     def __str__(self) -> str:
         which = f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
         return f"{which}: {self.why}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Page(JsonShown):
-    """A stretch of records of one partition, in offset order.
-
-    `side` is `cluster`, or `relay` for what was landed from it; `topic` is its name there, `generation` its life in the relay
-    (None on a cluster). The partition holds offsets from `first` (None in the relay, which keeps everything from where landing
-    began) up to `end`, the next to come. The page begins at `start`, the following one at `next`; between them are `records`, and
-    `missing` says why other offsets hold none.
-    """
-
-    cluster: str
-    side: Side
-    topic: str
-    partition: int
-    generation: int | None = None
-    first: int | None = None
-    end: int
-    start: int
-    next: int
-    records: tuple[BrowsedRecord, ...] = ()
-    missing: tuple[Missing, ...] = ()
-
-    @property
-    def is_last(self) -> bool:
-        """Whether nothing follows this page yet."""
-        return self.next >= self.end
-
-    def sheet(self) -> Sheet:
-        """Return the page as a table, and why offsets between hold no record."""
-        where = f"{self.topic}-{self.partition} {'in the relay of' if self.side == 'relay' else 'on'} {self.cluster}"
-        held = [] if self.first is None else [f"first held offset {self.first}"]
-        rows = [
-            (str(r.offset), r.time, _bytes(r.key), _bytes(r.value), headers(r.headers), size(r.size))
-            for r in self.records
-        ]
-        columns = ["offset", "timestamp", "key", "value", "headers", "size"]
-        facts = (f"from offset {self.start}", *held, f"next to come {self.end}")
-        return Sheet(title=where, facts=facts, parts=(table("", columns, rows), *map(str, self.missing)))
-
-
-def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
-    """List the stretches of `start..end-1` that are none of the ascending offsets.
-
-    >>> missing_between([3, 4, 7], 2, 9)
-    [(2, 2), (5, 6), (8, 8)]
-    """
-    held = [start - 1, *offsets, end]
-    return [(before + 1, after - 1) for before, after in pairwise(held) if after - before > 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,27 +258,3 @@ def in_words(
     parts += [f"explained in {explained}"] if explained else []
     parts += [f"NOT accounted for in {counts['unexplained']}"] if counts["unexplained"] else []
     return f"{where} is in the relay; {', '.join(parts) or 'no flow carries it'}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SideBySide(Shown):
-    """The same stretch of one partition on all sides of a flow; a side is None where it cannot be read, and `notes` say why.
-
-    The target's page begins with the first of these records that was republished.
-    """
-
-    flow: str
-    source: Page | None = None
-    relay: Page | None = None
-    target: Page | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def pages(self) -> dict[str, Page | None]:
-        """The pages by side."""
-        return {"source": self.source, "relay": self.relay, "target": self.target}
-
-    def sheet(self) -> Sheet:
-        """Return the pages one below the other."""
-        parts = [page.sheet() for page in self.pages.values() if page is not None]
-        return Sheet(title=self.flow, parts=(*parts, *self.notes))

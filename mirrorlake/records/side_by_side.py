@@ -13,7 +13,7 @@ from mirrorlake.lake import Lake
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.offset_map import Exact
 from mirrorlake.offsets import translate_back, translate_table
-from mirrorlake.records.record import Page, SideBySide
+from mirrorlake.records.page import Page, SideBySide
 
 Anchor = Literal["source", "relay", "target"]
 
@@ -25,7 +25,7 @@ class Browser(Protocol):
         self,
         cluster: str,
         topic: str,
-        partition: int = 0,
+        partition: int | None = None,
         *,
         offset: int | None = None,
         at: datetime | None = None,
@@ -93,7 +93,7 @@ def read_side_by_side(
 
 def _upstream(lake: Lake, flow: FlowConfig, page: Page) -> tuple[SourcePartition, int] | None:
     for record in page.records:
-        found = translate_back(lake, flow, topic=page.topic, partition=page.partition, offset=record.offset)
+        found = translate_back(lake, flow, topic=page.topic, partition=record.partition, offset=record.offset)
         if isinstance(found, Exact) and isinstance(found.partition, SourcePartition):
             return found.partition, found.offset
     return None

@@ -15,6 +15,7 @@ from mirrorlake.render.encoder import by_fields, document
 from mirrorlake.render.numbers import count, duration, moment, plural, size
 from mirrorlake.render.svg_chart import COLOURS, MOST_POINTS, Line, chart
 from mirrorlake.render.table import MOST_ROWS, JsonShown, Sheet, Shown, Table, cell, cell_html, condensed, table
+from mirrorlake.render.whole import hex_text, json_text, whole_text
 
 __all__ = [
     "COLOURS",
@@ -40,6 +41,8 @@ __all__ = [
     "duration",
     "escape",
     "headers",
+    "hex_text",
+    "json_text",
     "middle",
     "moment",
     "payload",
@@ -47,4 +50,5 @@ __all__ = [
     "plural",
     "size",
     "table",
+    "whole_text",
 ]

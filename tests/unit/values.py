@@ -50,8 +50,9 @@ from mirrorlake.model.replay import Definition, Span, TopicThen
 from mirrorlake.model.verify import Difference, PartitionProof, VerifyReport, VerifyReports
 from mirrorlake.offsets.external_readers import MovedPositions
 from mirrorlake.offsets.rebuild import RebuildPartition, RebuildPlan
+from mirrorlake.records.page import Page, SideBySide
 from mirrorlake.records.record import LandedIn as InRelay
-from mirrorlake.records.record import Missing, Origin, Outcome, Page, Passport, SideBySide
+from mirrorlake.records.record import Missing, Origin, Outcome, Passport
 from mirrorlake.render import Shown
 from mirrorlake.replay.plan import ReplayPlan, ReplayResult
 from mirrorlake.replay.replay import Replay

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mirrorlake.cli.command import Generation, Invocation, OneFlow, command
+from mirrorlake.cli.stopping import in_background
+from mirrorlake.errors import UsageError
+
+if TYPE_CHECKING:
+    from mirrorlake.records import BrowsedRecord
 
 Cluster = Annotated[str, typer.Option("--cluster", help="The alias of the cluster: a source or a target.")]
 Topic = Annotated[str, typer.Option("--topic", help="The topic, as it is called there.")]
 Partition = Annotated[int, typer.Option("--partition", min=0)]
+AnyPartition = Annotated[int | None, typer.Option("--partition", min=0, help="The partition; all without it.")]
 
 
 @command()
@@ -19,16 +27,43 @@ def records(
     cli: Invocation,
     cluster: Cluster,
     topic: Topic,
-    partition: Partition = 0,
+    partition: AnyPartition = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="First offset; the newest without it.")] = None,
     at: Annotated[
         str | None, typer.Option("--at", help="First record at or after it: '2026-11-22 03:30' (UTC), 03:30, -2h.")
     ] = None,
     count: Annotated[int, typer.Option("--count", min=1, max=1000, help="The most records.")] = 20,
+    key: Annotated[str | None, typer.Option("--key", help="Only records with exactly this key.")] = None,
+    contains: Annotated[
+        str | None, typer.Option("--contains", help="Only records whose value holds this text.")
+    ] = None,
+    where: Annotated[
+        str, typer.Option("--where", help="Only records for which this is true: '$.customer.id = 7', \"value.n > 3\".")
+    ] = "",
+    look: Annotated[
+        int, typer.Option("--look", min=1, max=1_000_000, help="The most records to look through for those.")
+    ] = 10_000,
     relay: Annotated[bool, typer.Option("--relay", help="Read what was landed from the cluster instead.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show records as they come, until SIGTERM; with --json one a line.")
+    ] = False,
     generation: Generation = None,
 ) -> int:
-    """Show records of one partition of a cluster, or of its relay, by offset or time."""
+    """Show records of a topic on a cluster, or in its relay: the newest, by offset or time, or those that hold something."""
+    if follow:
+        if offset is not None or at is not None or generation is not None:
+            raise UsageError(
+                "--follow begins now", remedy="leave out --offset, --at and --generation; or leave out --follow"
+            )
+        in_background(
+            lambda stop: _follow(
+                cli,
+                cli.mirror.tail(
+                    cluster, topic, partition, key=key, contains=contains, where=where, relay=relay, stop=stop
+                ),
+            )
+        )
+        return 0
     page = cli.mirror.browse(
         cluster,
         topic,
@@ -36,6 +71,10 @@ def records(
         offset=offset,
         at=at,
         count=count,
+        key=key,
+        contains=contains,
+        where=where,
+        look=look,
         relay=relay,
         generation=generation,
     )
@@ -43,6 +82,14 @@ def records(
     # Every record, but not megabytes of each.
     cli.show(page, whole=False)
     return 0
+
+
+def _follow(cli: Invocation, found: Iterator[BrowsedRecord]) -> None:
+    for one in found:
+        # A document a line: there is no last one.
+        cli.document(one)
+        cli.say(str(one))
+        sys.stdout.flush()
 
 
 @command()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mirrorlake import records
@@ -22,7 +25,16 @@ if TYPE_CHECKING:
 
     from mirrorlake.kafka import Groups
     from mirrorlake.offsets import MovedPositions
-    from mirrorlake.records import Anchor, Page, Passport, SideBySide
+    from mirrorlake.records import (
+        Anchor,
+        BrowsedRecord,
+        ClusterLog,
+        LandedLog,
+        Page,
+        Passport,
+        SideBySide,
+        Stop,
+    )
     from mirrorlake.topics import TopicList, TopicPage
 
 
@@ -64,42 +76,119 @@ class LookCalls(CoreCalls):
         self,
         cluster: str,
         topic: str,
-        partition: int = 0,
+        partition: int | None = None,
         *,
         offset: int | None = None,
         at: str | datetime | None = None,
+        after: Page | None = None,
+        before: Page | None = None,
+        key: str | bytes | None = None,
+        contains: str | bytes | None = None,
+        where: str = "",
+        look: int = 10_000,
         relay: bool = False,
         generation: int | None = None,
         count: int = 20,
         max_bytes: int = 2**20,
     ) -> Page:
-        """Return records of one partition as they stand on a cluster, or as they were landed from it; commits nothing (law H).
+        """Return records as they stand on a cluster, or as they were landed from it; commits nothing (law H).
+
+        Without a place they are the newest. With `key`, `contains` or `where` they are the first that match among those that
+        are looked through; the page says how many that were, and `after` or `before` goes on from there.
 
         Args:
             cluster: the alias of a source or a target; of a lake cluster the relay is read.
             topic: the topic, as it is called there.
-            partition: the partition.
-            offset: first offset wanted; the newest records without it and without `at`.
+            partition: the partition; None for all, merged by time.
+            offset: first offset wanted, of one partition.
             at: or the first record at or after a time, as `"2026-11-22 03:30"` (UTC) or `"-2h"`.
+            after: go on forwards from this page; with `at`, to the first record of that time.
+            before: go on backwards from this page.
+            key: only records with exactly this key.
+            contains: only records whose value holds this text or these bytes.
+            where: only records for which this condition is true, as rules have it: `"value.amount > 10"`, `"$.customer.id = 7"`.
+            look: the most records to look through.
             relay: read the relay of the cluster instead.
             generation: the life of a topic that was created again, in the relay; None for the newest.
             count: the most records, 1 to 1 000.
             max_bytes: the most bytes of keys, values and headers; one record is always given.
 
         Raises:
-            UsageError: the partition does not exist, or nothing of it was landed.
+            UsageError: the partition does not exist, nothing of it was landed, or time or condition cannot be read.
             TopicDenied: the settings say that the topic never leaves the cluster, not to a screen either.
             ClusterError: the cluster does not answer.
 
         Example:
             >>> mirror.browse("central", "east.orders", 0, offset=1139, count=5)  # doctest: +SKIP
+            >>> page = mirror.browse("east", "orders", where="$.customer.id = 7")  # doctest: +SKIP
+            >>> mirror.browse("east", "orders", where="$.customer.id = 7", before=page)  # doctest: +SKIP
         """
-        settings, where = self._visible(cluster, topic), TopicPartition(topic, partition)
-        seek = records.Seek(offset=offset, at=self._time(at), count=count, max_bytes=max_bytes)
-        if relay or settings.is_lake:
-            self._connections.create_tables()
-            return records.browse_relay(self.lake, cluster, where, seek, generation=generation)
-        return records.browse_cluster(self.admin(cluster), self._connections.reader_options(cluster), where, seek)
+        is_landed = self._visible(cluster, topic).is_lake or relay
+        seek = records.Seek(
+            partition=partition,
+            offset=offset,
+            at=self._time(at),
+            after=None if after is None else after.nexts,
+            before=None if before is None else before.starts,
+            match=records.Match.of(key=key, contains=contains, where=where),
+            count=count,
+            max_bytes=max_bytes,
+            look=look,
+        )
+        if is_landed:
+            return records.browse(self._landed(cluster, topic, partition, generation), seek)
+        with self._log(cluster, topic, partition) as log:
+            return records.browse(log, seek)
+
+    def tail(
+        self,
+        cluster: str,
+        topic: str,
+        partition: int | None = None,
+        *,
+        key: str | bytes | None = None,
+        contains: str | bytes | None = None,
+        where: str = "",
+        relay: bool = False,
+        stop: Stop | None = None,
+    ) -> Iterator[BrowsedRecord]:
+        """Yield records as they are produced, or landed, from now on; commits nothing (law H).
+
+        What is to come is known when this returns: no record that is produced later is left out. Partitions that the topic gets
+        meanwhile are not read on a cluster.
+
+        Args:
+            cluster: the alias of a source or a target; of a lake cluster the relay is read.
+            topic: the topic, as it is called there.
+            partition: the partition; None for all.
+            key: only records with exactly this key.
+            contains: only records whose value holds this text or these bytes.
+            where: only records for which this condition is true (see `browse`).
+            relay: read the relay of the cluster instead, which grows by batches.
+            stop: ends it, such as a `threading.Event`; None for never.
+
+        Raises:
+            UsageError, TopicDenied, ClusterError: as `browse`.
+
+        Example:
+            >>> for record in mirror.tail("east", "orders", key="k7"):  # doctest: +SKIP
+            ...     print(record)
+        """
+        is_landed = self._visible(cluster, topic).is_lake or relay
+        match = records.Match.of(key=key, contains=contains, where=where)
+        ends = stop or threading.Event()
+        if is_landed:
+            again = partial(self._landed, cluster, topic, partition, None)
+            return records.tail_relay(again(), again=again, match=match, stop=ends)
+        return records.tail_cluster(self._log(cluster, topic, partition), match=match, stop=ends)
+
+    def _log(self, cluster: str, topic: str, partition: int | None) -> ClusterLog:
+        options = self._connections.reader_options(cluster)
+        return records.ClusterLog(self.admin(cluster), options, topic, partition)
+
+    def _landed(self, cluster: str, topic: str, partition: int | None, generation: int | None) -> LandedLog:
+        self._connections.create_tables()
+        return records.LandedLog(self.lake, cluster, topic, partition, generation=generation)
 
     def _time(self, at: str | datetime | None) -> datetime | None:
         return None if at is None else when(at, now=self._connections.now())

@@ -22,8 +22,11 @@ show. What a button does is a public call that works without a browser:
 | Open the chosen topic | `Mirror.topic(cluster, topic)` |
 | Refresh | `Mirror.status()` |
 | Read the samples | `lag.series.lag_lines(mirror.lag)` |
-| Read the groups | `Mirror.plan_groups(flow)` |
-| Read records | `Mirror.side_by_side(flow, topic, partition)` |
+| Read the groups | `Mirror.group_standing(flow)` |
+| Plan for the chosen | `Mirror.plan_groups(flow, groups=[…])` |
+| Move the groups | `Mirror.apply_groups(flow, plan=plan)` |
+| Read records, Older, Newer, Go on looking | `Mirror.browse(cluster, topic, partition, key=…, contains=…, where=…)` |
+| Live tail | `Mirror.tail(cluster, topic, partition)` |
 | Read (Recovery) | `FlowHandle.status()`, `FlowHandle.drills()` |
 | Run a drill | `FlowHandle.drill()` |
 | Go on with the cutover | `FlowHandle.cutover()` |
@@ -54,11 +57,14 @@ Every control has its class, for styles and for tests in a browser:
   `ml-topics-matches`, `ml-topics-rows` (the table), `ml-topics-use`, `ml-topics-open`, `ml-topics-page`
 - status: `ml-status-fresh`, `ml-status-flows`, `ml-status-rows` (the table), `ml-status-refresh`, `ml-status-live`;
   `ml-lag-since`, `ml-lag-measure`, `ml-lag-refresh`, `ml-lag-fresh`, `ml-lag-chart`
-- groups: `ml-groups-flow`, `ml-groups-name`, `ml-groups-held`, `ml-groups-look`, `ml-groups-rows`
-- records: `ml-records-flow`, `ml-records-topic`, `ml-records-partition`, `ml-records-side`, `ml-records-seek`,
-  `ml-records-offset`, `ml-records-time`, `ml-records-count`, `ml-records-look`, `ml-records-older`, `ml-records-newer`, and per
-  side `ml-records-source`, `ml-records-relay`, `ml-records-target` (lists, an option a record) with `-head`;
-  `ml-records-notes`, `ml-passport`
+- groups: `ml-groups-flow`, `ml-groups-look`, `ml-groups-rows` (a grid), `ml-groups-plan-chosen`, `ml-groups-plan`,
+  `ml-groups-confirm`, `ml-groups-apply`, `ml-groups-applied`
+- records: `ml-records-flow`, `ml-records-topic`, `ml-records-topics`, `ml-records-partition`, `ml-records-side`,
+  `ml-records-seek`, `ml-records-offset`, `ml-records-time`, `ml-records-time-read`, `ml-records-count`, `ml-records-key`,
+  `ml-records-contains`, `ml-records-where`, `ml-records-look`, `ml-records-older`, `ml-records-newer`, `ml-records-go-on`,
+  `ml-records-tail`, `ml-records-tail-stop`, and per side `ml-records-source`, `ml-records-relay`, `ml-records-target` (grids,
+  rows by `partition@offset`) with `-head` and `-notes`; `ml-record` with `ml-record-head`, `ml-record-format`,
+  `ml-record-content`, `ml-record-whole`, `ml-record-link`; `ml-passport`
 - recovery: `ml-recovery-flow`, `ml-recovery-look`, `ml-recovery-objectives`, `ml-recovery-drill`, `ml-recovery-progress`,
   `ml-recovery-drilled`, `ml-recovery-drills`, `ml-recovery-confirm`, `ml-recovery-cutover`, `ml-recovery-checklist`
 """

@@ -44,6 +44,18 @@ def dropdown(name: str, label: str, options: Sequence[Any] = (), value: Any = No
     return _named(field, name)
 
 
+def combobox(name: str, label: str, *, hint: str = "") -> widgets.Combobox:
+    """Make a line of text with a list that is searched as one types."""
+    layout = widgets.Layout(width=_WIDE)
+    return _named(widgets.Combobox(description=label, placeholder=hint, layout=layout, style=_LABEL), name)
+
+
+def toggles(name: str, label: str, options: Sequence[Any]) -> widgets.ToggleButtons:
+    """Make a few choices of which one holds, side by side."""
+    field = widgets.ToggleButtons(options=list(options), description=label, style={"button_width": "auto"})
+    return _named(field, name)
+
+
 def checkbox(name: str, label: str, *, value: bool = False) -> widgets.Checkbox:
     """Make a box to tick."""
     return _named(widgets.Checkbox(value=value, description=label, style=_LABEL), name)

@@ -1,75 +1,209 @@
-"""The group explorer: where each consumer group would go on at the target, why, and what is held back."""
+"""The group explorer: members, state and lag on both clusters, where each group would go on and why, and moving chosen ones.
+
+Law G (shown first): the plan of exactly the chosen groups is shown, and that plan is carried out once the flow's name is typed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from mirrorlake.model.groups import GroupPlan, GroupPosition
+from mirrorlake.errors import SafetyError, UsageError
+from mirrorlake.model.group_standing import GroupAt, GroupStanding, StandingGroup, StandingPart
+from mirrorlake.model.groups import GroupPlan
 from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.render import Table, badge, table
+from mirrorlake.render import Badge, badge, escape, plural, table
 
-_WORDS = {"move": ("would move", "note"), "in_step": ("in_step", "good"), "hold": ("held back", "warn")}
+_WORDS = {"move": badge("would move", "note"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
+_DONE = {"move": badge("moved", "good"), "in_step": badge("in_step"), "hold": badge("held back", "warn")}
+# Those that need a person come first.
+_ORDER = {"hold": 0, "move": 1, "in_step": 2}
 
 
-def group_table(positions: Iterable[GroupPosition], *, name: str = "", held_only: bool = False) -> Table:
-    """Return where groups would go on, those held back first.
-
-    Args:
-        positions: of a plan.
-        name: only groups whose name holds this text.
-        held_only: only positions that are held back.
-    """
-    chosen = [p for p in positions if name in p.group and (p.action == "hold" or not held_only)]
-    rows = [
-        (
-            p.group,
-            f"{p.resume.source}@{p.resume.upstream_offset}",
-            None if p.resume.downstream_offset is None else f"{p.resume.target}@{p.resume.downstream_offset}",
-            None if p.target_offset is None else str(p.target_offset),
-            badge(*_WORDS[p.action]),  # type: ignore[arg-type]  # the moods above are moods
-            p.reason,
-            p.resume.records_again,
-        )
-        for p in sorted(chosen, key=lambda p: (p.action != "hold", p.group, p.resume.source))
+def columns(source: str, target: str) -> list[Column]:
+    """Return the columns for a flow between two clusters."""
+    return [
+        Column("group", "Group", wide=True),
+        Column("verdict", "Plan", kind="mark"),
+        Column("source", f"On {source}"),
+        Column("source_lag", "Offset lag there", kind="number", help=f"From its position to the end, on {source}"),
+        Column("target", f"On {target}"),
+        Column("target_lag", "Offset lag there", kind="number", help=f"From its position to the end, on {target}"),
+        Column("goes_on", "Goes on at", wide=True, help=f"The first record that it would read on {target}"),
+        Column("again", "Reads again", kind="number", help="Records that it would read once more; empty: not known"),
+        Column("why", "Why", wide=True),
     ]
-    columns = ["group", "read on the source", "goes on at the target", "position there", "", "why", "reads again"]
-    return table("", columns, rows)
+
+
+def rows_of(standing: GroupStanding) -> list[Row]:
+    """Return a row a group, which opens to its partitions."""
+    return [_group_row(one) for one in standing.groups]
+
+
+def _group_row(one: StandingGroup) -> Row:
+    cells: dict[str, Any] = {
+        "group": one.group,
+        "verdict": _verdict(one.action),
+        "source": _at(one.source),
+        "source_lag": one.source.lag,
+        "target": _at(one.target),
+        "target_lag": one.target.lag,
+        "goes_on": plural(len(one.parts), "partition"),
+        "again": one.records_again,
+        "why": one.reason,
+    }
+    return Row(one.group, cells, [_part_row(one.group, number, part) for number, part in enumerate(one.parts)])
+
+
+def _part_row(group: str, number: int, part: StandingPart) -> Row:
+    position, resume = part.position, part.position.resume
+    there = None if resume.downstream_offset is None else f"{resume.target}@{resume.downstream_offset}"
+    cells: dict[str, Any] = {
+        "group": str(resume.source),
+        "verdict": _verdict(position.action),
+        "source": f"read up to {resume.upstream_offset}",
+        "source_lag": part.source_lag,
+        "target": "no position" if position.target_offset is None else f"read up to {position.target_offset}",
+        "target_lag": part.target_lag,
+        "goes_on": there or "–",
+        "again": resume.records_again,
+        "why": position.reason,
+    }
+    return Row(f"{group}/{number}", cells)
+
+
+def _verdict(action: str) -> Cell:
+    return Cell.of(_WORDS[action], sort=_ORDER[action])
+
+
+def _at(at: GroupAt) -> Cell:
+    who = [f"{one.client_id} from {one.host} reads {plural(one.partitions, 'partition')}" for one in at.members]
+    return Cell(str(at), sort=len(at.members), title="; ".join(who))
+
+
+def outcome_html(done: GroupPlan) -> str:
+    """Say of each group what was done."""
+    words = {one.group: _worst(p.action for p in done if p.group == one.group) for one in done}
+    rows = [
+        (group, mark, "; ".join(dict.fromkeys(p.reason for p in done if p.group == group)))
+        for group, mark in words.items()
+    ]
+    return (
+        f"<div>{escape(plural(len(done.moves), 'position'))} moved</div>" + table("", ["group", "", "why"], rows).html()
+    )
+
+
+def _worst(actions: Iterable[str]) -> Badge:
+    return _DONE[min(actions, key=_ORDER.__getitem__)]
 
 
 class GroupsView:
-    """Explore the groups of a flow; sets nothing."""
+    """Explore the groups of a flow, and move chosen ones as their plan showed it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        runner = session.runner
+        self.standing: GroupStanding | None = None
         self.plan: GroupPlan | None = None
         self.flow = controls.dropdown("groups-flow", "Flow")
-        self.name = controls.text("groups-name", "Groups containing", hint="a part of the name", wide=False)
-        self.held_only = controls.checkbox("groups-held", "Only what is held back")
         self.look = controls.button(
-            "groups-look", "Read the groups", tip="Read their positions on both clusters; sets nothing"
+            "groups-look", "Read the groups", tip="Read members and positions on both clusters; sets nothing", main=True
         )
-        self.rows = controls.html("groups-rows")
-        self.widget = controls.column(controls.row(self.flow, self.look), self.name, self.held_only, self.rows)
-        session.runner.on_click(self.look, self.on_look)
-        for field in (self.name, self.held_only):
-            field.observe(session.runner.guarded(self.render), "value")
+        self.grid = Grid(
+            "groups-rows",
+            columns("the source", "the target"),
+            label="Consumer groups",
+            select="many",
+            empty="No groups were read yet.",
+            file="groups.csv",
+        )
+        self.choose = controls.button(
+            "groups-plan-chosen", "Plan for the chosen", tip="Show where exactly these groups would go; sets nothing"
+        )
+        self.shown = controls.html("groups-plan")
+        self.confirm = controls.text("groups-confirm", "Flow's name", hint="type it to move the groups")
+        self.apply = controls.button("groups-apply", "Move the groups", tip="Carry out the plan above")
+        self.outcome = controls.html("groups-applied")
+        self._decide = controls.column(self.shown, self.confirm, self.apply)
+        self.widget = controls.column(
+            controls.row(self.flow, self.look), self.grid, self.choose, self._decide, self.outcome
+        )
+        runner.on_click(self.look, self.on_look, settle=self._settle)
+        runner.on_click(self.choose, self.on_plan, settle=self._settle)
+        runner.on_click(self.apply, self.on_apply, settle=self._settle)
+        self.grid.observe(runner.guarded(self._withdraw), "selected")
+        self.flow.observe(runner.guarded(self._other_flow), "value")
+        self.confirm.observe(runner.guarded(self._settle), "value")
         self.offer()
+        self._settle()
 
     def offer(self) -> None:
         """Offer the flows of the mirror."""
         controls.refill(self.flow, self._session.flow_names)
 
     async def on_look(self) -> None:
-        """Read the groups and show the plan; changes nothing (law G)."""
-        mirror = self._session.mirror_of(self.flow.value)
-        self.plan = await self._session.runner.ask(mirror.plan_groups, self.flow.value)
-        self.render()
+        """Read the groups on both clusters; changes nothing."""
+        self.outcome.value = ""
+        await self._read()
 
-    def render(self) -> None:
-        """Show the plan that was read."""
-        if self.plan is None:
+    async def on_plan(self) -> None:
+        """Show the plan of exactly the chosen groups; changes nothing (law G)."""
+        mirror = self._session.mirror_of(self.flow.value)
+        chosen = sorted(self.grid.selected)
+        if not chosen:
+            raise UsageError("no group is chosen", remedy="tick the groups that are to be moved")
+        self.outcome.value = ""
+        plan = await self._session.runner.ask(mirror.plan_groups, self.flow.value, groups=chosen)
+        if chosen == sorted(self.grid.selected):
+            self.plan = plan
+            # All of it: what is not seen is not agreed to.
+            self.shown.value = plan.to_html(rows=None)
+
+    async def on_apply(self) -> None:
+        """Carry out the plan that is shown, and no other (law G); groups with members are never moved.
+
+        Raises:
+            SafetyError: no plan is shown, or the name that was typed is not the flow's; nothing was changed.
+        """
+        plan = self.plan
+        if plan is None or self.confirm.value.strip() != plan.flow:
+            raise SafetyError(
+                "the flow's name was not typed" if plan else "no plan is shown",
+                consequence="nothing was changed",
+                remedy=f"type {plan.flow}" if plan else "choose groups and press Plan for the chosen",
+            )
+        mirror = self._session.mirror_of(plan.flow)
+        done = await self._session.runner.ask(mirror.apply_groups, plan.flow, plan=plan)
+        self._withdraw()
+        self.outcome.value = outcome_html(done)
+        await self._read()
+
+    async def _read(self) -> None:
+        name = self.flow.value
+        mirror = self._session.mirror_of(name)
+        standing = await self._session.runner.ask(mirror.group_standing, name)
+        if name != self.flow.value:
             return
-        found = group_table(self.plan, name=self.name.value.strip(), held_only=self.held_only.value)
-        nothing = "No group of the flow has committed on its topics." if not len(self.plan) else "No such group."
-        self.rows.value = found.html() if found.rows else nothing
+        self.standing = standing
+        self.grid.empty = "No group of the flow has committed on its topics."
+        self.grid.show(rows_of(standing), columns(standing.source, standing.target))
+
+    def _other_flow(self) -> None:
+        self.standing = None
+        self.grid.show([])
+        self._withdraw()
+        self.outcome.value = ""
+
+    def _withdraw(self) -> None:
+        """Forget the plan: it is not of what is chosen any more."""
+        self.plan, self.shown.value, self.confirm.value = None, "", ""
+        self._settle()
+
+    def _settle(self) -> None:
+        plan = self.plan
+        self._decide.layout.display = None if plan is not None else "none"
+        self.choose.disabled = not self.grid.selected
+        self.confirm.placeholder = "" if plan is None else f"type {plan.flow} to move the groups"
+        self.apply.disabled = plan is None or not plan.moves or self.confirm.value.strip() != plan.flow

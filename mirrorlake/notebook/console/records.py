@@ -1,179 +1,408 @@
-"""The record browser: source, relay and target side by side; choosing a record shows its passport.
+"""The record browser: source, relay and target side by side, each filled by itself; a record shows itself and its passport.
 
-Anyone who may write to a topic decides what a record holds: lists show it as text of an option, never as markup, and the
-passport through `mirrorlake.render`, which escapes it.
+Anyone who may write to a topic decides what a record holds: lists show it as text of a cell, never as markup, the rest goes
+through `mirrorlake.render`, which escapes it.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import ipywidgets as widgets
 
 from mirrorlake.config import EXAMPLES, when
-from mirrorlake.errors import UsageError
+from mirrorlake.config.schema import FlowConfig
+from mirrorlake.errors import MirrorlakeError, UsageError
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.model.offset_map import Exact
 from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.error_panel import error_text
+from mirrorlake.notebook.console.live_tail import LiveTail
+from mirrorlake.notebook.console.record_detail import RecordDetail
+from mirrorlake.notebook.console.record_side import Place, RecordSide
 from mirrorlake.notebook.console.session import Session
-from mirrorlake.records import BrowsedRecord, Page, Passport, SideBySide
-from mirrorlake.render import escape, payload
+from mirrorlake.records import BrowsedRecord, Page, Passport
+from mirrorlake.render import badge, count, escape, moment
 
 SIDES = ("source", "relay", "target")
 _SEEKS = (("the newest", "newest"), ("from an offset", "offset"), ("from a time", "time"))
-
-
-def line_of(record: BrowsedRecord) -> str:
-    """Return a record as one line of a list: offset, time in UTC, key, value; control characters are made visible.
-
-    >>> line_of(BrowsedRecord(topic="t", partition=0, offset=7, timestamp_ms=0, key=None, value=b"<b>"))
-    '7  00:00:00.000  ‹null›  <b>'
-    """
-    time = "–" if record.time is None else record.time.strftime("%H:%M:%S.") + f"{record.timestamp_ms % 1000:03}"
-    return f"{record.offset}  {time}  {payload(record.key, 24)}  {payload(record.value, 60)}"
+_ALL = "all"
 
 
 class RecordsView:
-    """Browse the records of a flow and follow one of them."""
+    """Browse the records of a flow, look for some, follow the newest, and follow one of them everywhere."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         runner = session.runner
-        self.beside: SideBySide | None = None
         self.found: Passport | None = None
+        self._partitions: dict[str, int] = {}
+        self._choices = 0
         self.flow = controls.dropdown("records-flow", "Flow")
-        self.topic = controls.text("records-topic", "Source topic", wide=False)
-        self.partition = controls.integer("records-partition", "Partition")
-        self.anchor = controls.dropdown("records-side", "Seek on", SIDES, SIDES[0])
+        self.topic = controls.combobox("records-topic", "Source topic", hint="choose, or type a part of its name")
+        self.topics_said = controls.html("records-topics")
+        self.partition = controls.dropdown("records-partition", "Partition", [_ALL])
         self.seek = controls.dropdown("records-seek", "Show", _SEEKS, "newest")
+        self.anchor = controls.dropdown("records-side", "Offset or tail on", SIDES, SIDES[0])
         self.offset = controls.integer("records-offset", "Offset")
-        self.time = controls.text("records-time", "Time", hint="2026-01-01T00:00:00Z", wide=False)
+        self.time = controls.text("records-time", "Time (UTC)", hint="2026-11-22 03:30, 03:30, -2h", wide=False)
+        self.time_said = controls.html("records-time-read")
         self.count = controls.integer("records-count", "Records", value=20, least=1, most=1000)
+        self.key = controls.text("records-key", "Key is", hint="the whole key", wide=False, live=False)
+        self.contains = controls.text(
+            "records-contains", "Value contains", hint="a text, as it is written", wide=False, live=False
+        )
+        self.where = controls.text("records-where", "Where", hint="$.customer.id = 7", live=False)
         self.look = controls.button("records-look", "Read records", main=True)
         self.older = controls.button("records-older", "◀ Older")
         self.newer = controls.button("records-newer", "Newer ▶")
-        self.lists = {side: _list(side) for side in SIDES}
-        self.heads = {side: controls.html(f"records-{side}-head") for side in SIDES}
-        self.notes = controls.html("records-notes")
+        self.go_on = controls.button("records-go-on", "Go on looking", tip="Look through the records that come next")
+        self.tail = controls.button("records-tail", "Live tail", tip="Show records as they come; joins no group")
+        self.stop_tail = controls.button("records-tail-stop", "Stop", tip="Stop the live tail")
+        self.sides = {side: RecordSide(session, side, self._choose) for side in SIDES}
+        self.detail = RecordDetail(session)
         self.passport = controls.html("passport")
-        columns = [controls.column(self.heads[side], self.lists[side]) for side in SIDES]
-        for one in columns:
-            one.layout.width = "33%"
+        self.live = LiveTail(session, self._came)
+        beside = widgets.HBox(
+            [side.widget for side in self.sides.values()], layout=widgets.Layout(flex_flow="row wrap")
+        )
         self.widget = controls.column(
             controls.row(self.flow, self.topic, self.partition),
-            controls.row(self.anchor, self.seek, self.offset, self.time, self.count),
-            controls.row(self.look, self.older, self.newer),
-            widgets.HBox(columns),
-            self.notes,
+            self.topics_said,
+            controls.row(self.seek, self.anchor, self.offset, self.time, self.time_said, self.count),
+            controls.row(self.key, self.contains, self.where),
+            controls.row(self.look, self.older, self.newer, self.go_on, self.tail, self.stop_tail),
+            beside,
+            self.detail.widget,
             self.passport,
         )
-        runner.on_click(self.look, self.on_look)
-        runner.on_click(self.older, partial(self.on_turn, -1))
-        runner.on_click(self.newer, partial(self.on_turn, 1))
+        runner.on_click(self.look, self.on_look, settle=self._settle)
+        runner.on_click(self.older, partial(self.on_turn, forwards=False), settle=self._settle)
+        runner.on_click(self.newer, partial(self.on_turn, forwards=True), settle=self._settle)
+        runner.on_click(self.go_on, self.on_go_on, settle=self._settle)
+        runner.on_click(self.tail, self.on_tail, settle=self._settle)
+        runner.on_click(self.stop_tail, self.on_stop, settle=self._settle)
         self.seek.observe(runner.guarded(self._show_seek), "value")
-        for side, rows in self.lists.items():
-            rows.observe(runner.guarded(partial(self._choose, side)), "index")
+        self.time.observe(runner.guarded(self._read_time), "value")
+        self.topic.observe(runner.guarded(self._offer_partitions), "value")
         self._show_seek()
+        self._settle()
         self.offer()
+        self.flow.observe(runner.guarded(self.start), "value")
 
     def offer(self) -> None:
         """Offer the flows of the mirror."""
         controls.refill(self.flow, self._session.flow_names)
 
+    def start(self) -> None:
+        """List the topics of the flow for the form, where an event loop runs."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if self._session.mirror is not None and self.flow.value:
+            self._session.runner.start(self.on_topics())
+
+    def stop(self) -> None:
+        """Stop what follows a topic."""
+        self.live.stop()
+
+    async def on_topics(self) -> None:
+        """List the topics that the flow carries, with their partitions; the form works without, too."""
+        name = self.flow.value
+        mirror = self._session.mirror_of(name)
+        self.topics_said.value = "listing the flow's topics …"
+        try:
+            found = await self._session.runner.ask(mirror.topics, mirror.config.flow(name).source)
+        except Exception as error:  # said beside the field: a topic's name can be typed
+            self.topics_said.value = f"the topics cannot be listed: {escape(error_text(error).splitlines()[0])}"
+            return
+        if name != self.flow.value:
+            return
+        flow = mirror.config.flow(name)
+        self._partitions = {one.topic: one.partitions for one in found if flow.carries(one.topic)}
+        self.topic.options = sorted(self._partitions)
+        self.topics_said.value = f"{count(len(self._partitions))} topics of {escape(name)}"
+        if not self.topic.value and len(self._partitions) == 1:
+            self.topic.value = next(iter(self._partitions))
+        self._offer_partitions()
+
     async def on_look(self) -> None:
-        """Read the three sides from where the form says."""
-        kind = self.seek.value
-        offset = self.offset.value if kind == "offset" else None
-        at = self._time() if kind == "time" else None
-        await self._read(offset, at)
+        """Read the three sides from where the form says, side by side; each is shown when it answers."""
+        self.live.stop()
+        self._forget()
+        if self.seek.value != "offset":
+            at = {"at": self._time()} if self.seek.value == "time" else {}
+            await self._each(dict.fromkeys(SIDES, at))
+            return
+        await self._from_offset(self.anchor.value, self.offset.value)
 
-    async def on_turn(self, direction: int) -> None:
-        """Read the stretch before or after the one that is shown."""
-        page = None if self.beside is None else self.beside.pages[self.anchor.value]
-        if page is None:
+    async def on_turn(self, *, forwards: bool) -> None:
+        """Read what comes before or after what each side shows."""
+        turned: dict[str, dict[str, Any]] = {
+            side: {"after" if forwards else "before": one.page} for side, one in self.sides.items() if one.page
+        }
+        if not turned:
             raise UsageError("nothing is shown yet", remedy="press Read records first")
-        self.seek.value = "offset"
-        self.offset.value = page.next if direction > 0 else max(0, page.start - self.count.value)
-        await self._read(self.offset.value, None)
+        self._forget()
+        await self._each(turned)
 
-    async def on_passport(self, cluster: str, record: BrowsedRecord) -> None:
-        """Show the passport of a record from one of the lists."""
+    async def on_go_on(self) -> None:
+        """Look on where a search has stopped, on each side that has more to look through."""
+        self._forget()
+        backward = self.seek.value == "newest"
+        wanted: dict[str, dict[str, Any]] = {}
+        for side, one in self.sides.items():
+            if one.page is not None and _has_more(one.page, backward=backward):
+                wanted[side] = {"before" if backward else "after": one.page}
+                if self.seek.value == "time" and not one.page.records:
+                    wanted[side]["at"] = self._time()
+        await self._each(wanted)
+
+    async def on_tail(self) -> None:
+        """Follow the topic on one side, from now on."""
+        mirror, flow, topic = self._asked()
+        side = self.anchor.value
+        alias, name = _on(flow, side, topic)
+        partition = self._partition
+        filters = self._filters()
+        self._forget()
+        self.sides[side].clear(f"waiting for records on {alias} …")
+
+        def begin(stop: threading.Event) -> Iterator[BrowsedRecord]:
+            return mirror.tail(alias, name, partition, relay=side == "relay", stop=stop, **filters)
+
+        self._followed = (side, alias)
+        self.live.start(begin, most=self.count.value)
+
+    async def on_stop(self) -> None:
+        """Stop following."""
+        self.live.stop()
+
+    def _came(self, records: Sequence[BrowsedRecord], came: int, ended: str) -> None:
+        side, alias = self._followed
+        kept = f", the newest {count(len(records))} are shown" if came > len(records) else ""
+        problem = ended not in ("", "stopped")
+        said = f"{alias}: {count(came)} came{kept}" + (" · live" if not ended else f" · {ended}")
+        if problem and not records:
+            self.sides[side].fail(ended)
+        else:
+            self.sides[side].follow(alias, records, said)
+        self._settle()
+
+    # -- what is asked --------------------------------------------------------------------------------------------
+
+    def _asked(self) -> tuple[Mirror, FlowConfig, str]:
         mirror = self._session.mirror_of(self.flow.value)
+        topic = self.topic.value.strip()
+        if not topic:
+            raise UsageError("no topic is named", remedy="choose a source topic of the flow")
+        return mirror, mirror.config.flow(self.flow.value), topic
+
+    def _filters(self) -> dict[str, Any]:
+        return {"key": self.key.value or None, "contains": self.contains.value or None, "where": self.where.value}
+
+    async def _each(self, seeks: dict[str, dict[str, Any]], partitions: dict[str, int] | None = None) -> None:
+        """Read sides beside each other; a side that is not asked stays as it is."""
+        mirror, flow, topic = self._asked()
+        filters, most = self._filters(), self.count.value
+
+        async def read(side: str, seek: dict[str, Any]) -> None:
+            alias, name = _on(flow, side, topic)
+            # Where a flow places records anew, a partition of the source is none of the target.
+            chosen = None if side == "target" and flow.placement.kind != "keep" else self._partition
+            partition = (partitions or {}).get(side, chosen)
+            await self.sides[side].read(
+                mirror.browse, alias, name, partition, relay=side == "relay", count=most, **seek, **filters
+            )
+
+        await asyncio.gather(*(read(side, seek) for side, seek in seeks.items()))
+
+    async def _from_offset(self, side: str, offset: int) -> None:
+        """Read one side from an offset, and the others from its exact counterpart, or from its first one."""
+        mirror, flow, topic = self._asked()
+        partition = self._partition
+        if partition is None:
+            known = self._partitions.get(topic, 1)
+            if known > 1:
+                raise UsageError(
+                    f"{topic} has {known} partitions, and an offset is of one", remedy="choose a partition"
+                )
+            partition = 0
+        if side != "target":
+            places = {one: {"offset": offset} for one in ("source", "relay")}
+            target = self._to_target(mirror, flow, TopicPartition(topic, partition), offset)
+            await asyncio.gather(self._each(places, dict.fromkeys(places, partition)), target)
+            return
+        await self._each({"target": {"offset": offset}}, {"target": partition})
+        page = self.sides["target"].page
+        await self._to_source(mirror, flow, page)
+
+    async def _to_target(self, mirror: Mirror, flow: FlowConfig, place: TopicPartition, offset: int) -> None:
+        """Read the target from the counterpart of an offset, or of what comes right after it."""
+        side = self.sides["target"]
+        side.clear("looking for the counterpart …")
+        try:
+            found = await self._session.runner.ask(
+                mirror.translate, flow.name, topic=place.topic, partition=place.partition, offset=offset
+            )
+        except Exception as error:  # shown on its side
+            side.fail(error_text(error))
+            return
+        resume = getattr(found, "resume_at", None)
+        there = (found.partition.partition, found.offset) if isinstance(found, Exact) else (place.partition, resume)
+        if there[1] is None:
+            side.clear(f"{place}@{offset} has no counterpart: {found.sheet().summary()}")
+            return
+        await self._each({"target": {"offset": there[1]}}, {"target": there[0]})
+
+    async def _to_source(self, mirror: Mirror, flow: FlowConfig, page: Page | None) -> None:
+        """Read source and relay from the counterpart of the first record of the target that the flow has written."""
+        for record in page.records if page else ():
+            found = await self._session.runner.ask(
+                mirror.translate,
+                flow.name,
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                reverse=True,
+            )
+            if isinstance(found, Exact):
+                places = {one: {"offset": found.offset} for one in ("source", "relay")}
+                await self._each(places, dict.fromkeys(places, found.partition.partition))
+                return
+        for one in ("source", "relay"):
+            self.sides[one].clear("none of the target's records came by this flow")
+
+    # -- what is chosen -------------------------------------------------------------------------------------------
+
+    def _choose(self, side: RecordSide, record: BrowsedRecord) -> None:
+        for other in self.sides.values():
+            if other is not side:
+                other.unchoose()
+        self._choices += 1
+        where = f"landed from {side.cluster}" if side.name == "relay" else f"on {side.cluster}"
+        self.detail.show(record, where)
+        for other in self.sides.values():
+            other.mark({(record.partition, record.offset): "chosen"} if other is side else {})
+        runner = self._session.runner
+        runner.start(self._follow(self._choices, side, record))
+
+    async def _follow(self, choice: int, side: RecordSide, record: BrowsedRecord) -> None:
+        """Show the passport of a record, and its counterparts on the other sides by the exact offset map."""
         self.passport.value = f"Following {escape(f'{record.topic}-{record.partition}@{record.offset}')} …"
         try:
-            self.found = await self._session.runner.ask(
+            mirror = self._session.mirror_of(self.flow.value)
+            found = await self._session.runner.ask(
                 mirror.passport,
-                cluster,
+                side.cluster,
                 record.topic,
                 record.partition,
                 record.offset,
                 generation=record.generation,
             )
-        except BaseException:
-            self.passport.value = ""
-            raise
-        self.passport.value = self.found.to_html(rows=None)
+        except Exception as error:  # of this record only: the lists stay
+            if choice == self._choices:
+                self.passport.value = f"{badge('failed').html()} {escape(error_text(error))}"
+            return
+        if choice != self._choices:
+            return
+        self.found = found
+        self.passport.value = found.to_html(rows=None)
+        await self._mark(choice, side, found)
 
-    async def _read(self, offset: int | None, at: datetime | None) -> None:
-        mirror = self._session.mirror_of(self.flow.value)
-        if not self.topic.value.strip():
-            raise UsageError("no topic is named", remedy="name a source topic of the flow")
-        self.passport.value = ""
-        self.beside = await self._session.runner.ask(
-            mirror.side_by_side,
-            self.flow.value,
-            self.topic.value.strip(),
-            self.partition.value,
-            anchor=self.anchor.value,
-            offset=offset,
-            at=at,
+    async def _mark(self, choice: int, side: RecordSide, found: Passport) -> None:
+        places: dict[str, Place] = {}
+        if found.source is not None:
+            upstream = (found.source.partition, found.offset)
+            places = {"source": upstream}
+            if found.landed is not None:
+                places["relay"] = upstream
+        for outcome in found.outcomes:
+            if outcome.flow == self.flow.value and outcome.place is not None and outcome.offset is not None:
+                places["target"] = (outcome.place.partition, outcome.offset)
+        for name, other in self.sides.items():
+            if other is side or choice != self._choices:
+                continue
+            place = places.get(name)
+            if place is None:
+                other.mark({})
+            elif not other.mark({place: "same record"}) and not self.live.is_running:
+                # It stands elsewhere than what is shown: that side goes there.
+                await self._go_to(name, place)
+                if choice == self._choices:
+                    other.mark({place: "same record"})
+
+    async def _go_to(self, name: str, place: Place) -> None:
+        mirror, flow, topic = self._asked()
+        alias, remote = _on(flow, name, topic)
+        await self.sides[name].read(
+            mirror.browse,
+            alias,
+            remote,
+            place[0],
+            offset=place[1],
+            relay=name == "relay",
             count=self.count.value,
         )
-        self.render()
 
-    def render(self) -> None:
-        """Show what was read."""
-        if self.beside is None:
-            return
-        for side, page in self.beside.pages.items():
-            rows = self.lists[side]
-            rows.options = [] if page is None else [line_of(record) for record in page.records]
-            rows.index = None
-            self.heads[side].value = f"<b>{side}</b> {escape(_head(page))}"
-        why = [str(one) for page in self.beside.pages.values() if page is not None for one in page.missing]
-        lines = dict.fromkeys([*self.beside.notes, *why])
-        self.notes.value = "".join(f"<div>· {escape(line)}</div>" for line in lines)
+    def _forget(self) -> None:
+        self._choices += 1
+        self.found, self.passport.value = None, ""
+        self.detail.clear()
+        for side in self.sides.values():
+            side.unchoose()
+            side.mark({})
 
-    def _choose(self, side: str) -> None:
-        index = self.lists[side].index
-        page = None if self.beside is None else self.beside.pages[side]
-        if index is None or page is None:
-            return
-        for other, rows in self.lists.items():
-            if other != side:
-                rows.index = None
-        record = page.records[index]
-        runner = self._session.runner
-        runner.start(runner.run(partial(self.on_passport, page.cluster, record), self.look))
+    # -- the form -------------------------------------------------------------------------------------------------
 
-    def _time(self) -> datetime:
+    @property
+    def _partition(self) -> int | None:
+        chosen = self.partition.value
+        return None if chosen in (None, _ALL) else int(chosen)
+
+    def _offer_partitions(self) -> None:
+        known = self._partitions.get(self.topic.value.strip(), 0)
+        # A topic that is not listed may have any; those of most are among these.
+        numbers = range(known or 1)
+        controls.refill(self.partition, [_ALL, *map(str, numbers)])
+
+    def _show_seek(self) -> None:
+        self.offset.layout.display = None if self.seek.value == "offset" else "none"
+        for field in (self.time, self.time_said):
+            field.layout.display = None if self.seek.value == "time" else "none"
+
+    def _read_time(self) -> None:
+        try:
+            read = when(self.time.value, now=self._session.now()) if self.time.value.strip() else None
+        except MirrorlakeError:
+            # A person is still writing.
+            read = None
+        self.time_said.value = "" if read is None else f"= {escape(moment(read))}"
+
+    def _time(self) -> Any:
         if not self.time.value.strip():
             raise UsageError("no time is given", remedy=f"write {EXAMPLES}")
         return when(self.time.value, now=self._session.now())
 
-    def _show_seek(self) -> None:
-        self.offset.layout.display = None if self.seek.value == "offset" else "none"
-        self.time.layout.display = None if self.seek.value == "time" else "none"
+    def _settle(self) -> None:
+        backward = self.seek.value == "newest"
+        more = [_has_more(one.page, backward=backward) for one in self.sides.values() if one.page is not None]
+        self.go_on.layout.display = None if any(more) else "none"
+        self.tail.disabled = self.live.is_running
+        self.stop_tail.disabled = not self.live.is_running
 
 
-def _list(side: str) -> widgets.Select:
-    layout = widgets.Layout(width="98%")
-    field = widgets.Select(options=[], rows=16, layout=layout)
-    for name in (f"ml-records-{side}", "ml-records-list"):
-        field.add_class(name)
-    return field
+def _on(flow: FlowConfig, side: str, topic: str) -> tuple[str, str]:
+    """Name the cluster and the topic of a side."""
+    return (flow.target, flow.remote_topic(topic)) if side == "target" else (flow.source, topic)
 
 
-def _head(page: Page | None) -> str:
-    if page is None:
-        return "cannot be shown"
-    return f"{page.topic}-{page.partition} on {page.cluster}, next to come {page.end}"
+def _has_more(page: Page, *, backward: bool) -> bool:
+    """Tell whether a search has stopped before it came to an end."""
+    return bool(page.note) and not (page.is_first if backward else page.is_last)

@@ -84,10 +84,12 @@ class Console:
         """Refresh every few seconds, where an event loop runs; called when the console is displayed."""
         if self.mirror is not None:
             self.status.start()
+            self.records.start()
 
     def stop(self) -> None:
         """Stop refreshing; what is shown stays and grows stale."""
         self.status.stop()
+        self.records.stop()
 
     def close(self) -> None:
         """Stop refreshing and what Run started, after its batches under way, and remove the widgets."""

@@ -114,26 +114,42 @@ def test_the_wizard_makes_the_topics_that_it_showed(
         assert f"{name}-group" in browser.shown.value
 
         made.groups.look.click()
-        assert f"{name}-group" in made.groups.rows.value
-        assert f"all.{name}-0@3" in made.groups.rows.value
+        [row] = made.groups.grid.rows
+        assert row["key"] == f"{name}-group"
+        assert row["parts"][0]["cells"]["goes_on"] == f"all.{name}-0@3"
+        made.groups.grid.selected = [f"{name}-group"]
+        made.groups.choose.click()
+        assert made.session.errors.errors == [], made.session.errors.errors
+        assert f"all.{name}-0" in made.groups.shown.value
 
         records = made.records
+        asyncio.run(records.on_topics())
+        assert name in records.topic.options, records.topics_said.value
         records.topic.value = name
+        records.partition.value = "0"
         for side in ("source", "relay", "target"):
             records.anchor.value = side
             records.seek.value, records.offset.value = "offset", 1
             records.look.click()
             assert made.session.errors.errors == [], made.session.errors.errors
-            assert {len(one.options) for one in records.lists.values()} == {3}, side
-            assert all("<script>" in one.options[1] for one in records.lists.values()), "text of an option"
-        for side, rows in records.lists.items():
-            rows.index = 1
+            for name_of, one in records.sides.items():
+                assert [row["cells"]["offset"]["text"] for row in one.grid.rows] == ["3", "2", "1"], (side, name_of)
+                assert "<script>" in one.grid.rows[1]["cells"]["value"], "text of a cell"
+        for side, one in records.sides.items():
+            one.grid.selected = ["0@2"]
+            marked = {row["key"] for each in records.sides.values() for row in each.grid.rows if row["cells"]["mark"]}
+            assert marked == {"0@2"}, "the same record on every side"
             assert made.session.errors.errors == [], made.session.errors.errors
             assert records.found is not None
             [outcome] = records.found.outcomes
             assert (outcome.place, outcome.offset) == (TopicPartition(f"all.{name}", 0), 2), side
             assert "&lt;script" in records.passport.value
             assert "<script" not in records.passport.value
+
+        records.seek.value, records.partition.value, records.where.value = "newest", "all", "offset = 2"
+        records.look.click()
+        assert made.session.errors.errors == [], made.session.errors.errors
+        assert {row["key"] for one in records.sides.values() for row in one.grid.rows} == {"0@2"}
 
 
 async def live(made: Console) -> None:

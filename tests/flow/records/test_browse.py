@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -69,6 +70,18 @@ def test_law_e_the_passport_accounts_for_every_offset_from_every_side(pair: Pair
         assert [r.offset for r in small.records] == [2], "one record is always given"
         newest = mirror.browse("east", topic, count=3, relay=side)
         assert newest.records[-1].offset == 14, "the newest without an offset"
+        tombstoneless = mirror.browse("east", topic, key=b"", relay=side)
+        assert [r.offset for r in tombstoneless.records] == [6], "an empty key is not a null one"
+        assert [r.offset for r in mirror.browse("east", topic, where="$.n = 8", relay=side).records] == [8]
+        assert [r.offset for r in mirror.browse("east", topic, contains="<script>", relay=side).records] == [4]
+
+    # The index of a cluster finds the marker of the aborted transaction, which has the time of its end, and stands before 13.
+    for alias, name, side in (("east", topic, False), ("east", topic, True), ("central", remote, False)):
+        page = mirror.browse(alias, name, at=datetime.fromtimestamp((START + 13_500) / 1000, timezone.utc), relay=side)
+        assert [r.timestamp_ms for r in page.records] == [START + 14_000], (alias, side)
+        late = mirror.browse(alias, name, at="now", relay=side)
+        assert late.records == ()
+        assert "the newest is of" in late.note, (alias, side)
     with pytest.raises(UsageError, match="no such topic"):
         mirror.browse("east", "no-such-topic")
     with pytest.raises(UsageError, match="1 partition"):
@@ -114,8 +127,16 @@ def test_law_e_the_passport_accounts_for_every_offset_from_every_side(pair: Pair
     assert nobody.source is None
     assert "not a mirrored record" in nobody.words
 
+    stop = threading.Event()
+    tails = [
+        mirror.tail("east", topic, stop=stop),
+        mirror.tail("east", topic, where="offset = 16", relay=True, stop=stop),
+    ]
     pair.produce(1)
     mirror.land("east", once=True)
+    assert [next(tail).offset for tail in tails] == [16, 16], "what comes after the tail was asked for"
+    stop.set()
+    assert [list(tail) for tail in tails] == [[], []]
     [waiting, _] = mirror.passport("east", topic, 0, 16).outcomes
     assert waiting.status == "not_yet"
 

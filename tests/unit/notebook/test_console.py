@@ -23,19 +23,16 @@ from mirrorlake.errors import StoreError, UsageError
 from mirrorlake.lag.series import LINE_COLUMNS
 from mirrorlake.lag.status import Status
 from mirrorlake.mirror import Mirror
-from mirrorlake.model.flow import SourcePartition
 from mirrorlake.model.plan import Change, Plan
 from mirrorlake.notebook.console.error_panel import ErrorPanel
 from mirrorlake.notebook.console.feed import Feed
-from mirrorlake.notebook.console.groups import group_table
 from mirrorlake.notebook.console.review import Reviewed, ReviewView
 from mirrorlake.notebook.console.status import EVERY_S
 from mirrorlake.notebook.console.task_runner import TaskRunner
 from mirrorlake.notebook.console.window import Console
-from mirrorlake.records.record import LandedIn, Missing, Outcome, Passport, SideBySide
 from mirrorlake.topics.topic_list import TopicLine, TopicList, TopicPage
-from tests.builders import browsed, mirror_config, page_of, passport_of
-from tests.unit.values import group_position, partition_status, status
+from tests.builders import mirror_config
+from tests.unit.values import partition_status, status
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 # Three questions without an answer.
@@ -104,7 +101,7 @@ def test_every_control_that_a_browser_can_find_is_listed(console: Console) -> No
     flow.list.buttons["east->west", "Remove"].click()
     found = {name for one in everything(console.widget) for name in getattr(one, "_dom_classes", ())}
     listed = set(re.findall(r"`(ml-[a-z-]+)`", rooms.__doc__ or "")) - {"ml-yaml-text"}
-    sides = {f"ml-records-{side}-head" for side in ("source", "relay", "target")} | {"ml-records-list"}
+    sides = {f"ml-records-{side}-{part}" for side in ("source", "relay", "target") for part in ("head", "notes")}
     assert found - sides == listed
 
 
@@ -524,81 +521,6 @@ def test_before_there_is_a_mirror_the_clusters_of_the_form_are_browsed(console: 
     fill(console)
     console.tabs.selected_index = 1
     assert console.topics.cluster.options == ("east", "west")
-
-
-def test_groups_that_are_held_back_come_first_with_their_reason() -> None:
-    held = group_position("b", "hold", reason=f"it has members {EVIL}")
-    positions = [group_position("a", "move", reason=""), held, group_position("c", "in_step", reason="")]
-    found = group_table(positions)
-    assert [row[0] for row in found.rows] == ["b", "a", "c"]
-    assert "it has members" in found.html()
-    assert "<script" not in found.html()
-    assert [row[0] for row in group_table(positions, held_only=True).rows] == ["b"]
-    assert [row[0] for row in group_table(positions, name="c").rows] == ["c"]
-
-
-def beside() -> SideBySide:
-    content = EVIL.encode()
-    records = [browsed(offset, key=content, value=content, headers=((EVIL, content),)) for offset in (3, 4)]
-    page = page_of(records, start=3, end=6, first=0, missing=(Missing(first=5, last=5, kind="absent"),))
-    return SideBySide(flow="east->west", source=page, notes=(f"relay: {EVIL}",))
-
-
-class Library:
-    """Stands for a mirror whose records are known."""
-
-    def __init__(self, mirror: Mirror) -> None:
-        self.flows = mirror.flows
-        self.asked: list[Any] = []
-
-    def side_by_side(self, *where: Any, **seek: Any) -> SideBySide:
-        self.asked.append((where, seek))
-        return beside()
-
-    def passport(self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None) -> Passport:
-        assert generation is None, "a record of a cluster has none"
-        self.asked.append((cluster, topic, partition, offset))
-        outcome = Outcome(flow="east->west", target="west", status="filtered", words=EVIL, rule=EVIL)
-        record = beside().source.records[0]  # type: ignore[union-attr]
-        landed = LandedIn(file=EVIL, landed_at_ms=0)
-        return passport_of(
-            offset, outcome, source=SourcePartition(EVIL, 1, 0), words=EVIL, record=record, landed=landed
-        )
-
-
-def test_stored_scripts_stay_text_on_every_side_and_in_the_passport(clock: Clock) -> None:
-    with Console(Mirror(mirror_config()), now=clock) as console:
-        library = Library(cast("Mirror", console.mirror))
-        console.session.mirror = cast("Mirror", library)
-        view = console.records
-        view.look.click()
-        assert "no topic is named" in console.session.errors.errors[0]
-        view.topic.value = "orders"
-        view.seek.value, view.offset.value = "offset", 3
-        view.look.click()
-        assert library.asked[-1] == (
-            ("east->west", "orders", 0),
-            {"anchor": "source", "offset": 3, "at": None, "count": 20},
-        )
-        assert len(view.lists["source"].options) == 2
-        assert "absent" not in view.notes.value
-        assert "aborted" in view.notes.value, "law E in words"
-        view.lists["source"].index = 1
-        assert library.asked[-1] == ("east", "orders", 0, 4)
-        assert "filtered" in view.passport.value
-        assert not re.search(r"<(script|img)", page_html(console.widget))
-        view.newer.click()
-        assert library.asked[-1][1]["offset"] == 6
-        view.older.click()
-        assert library.asked[-1][1]["offset"] == 0
-        view.seek.value, view.time.value = "time", "noonish"
-        view.look.click()
-        assert "is not a time" in console.session.errors.errors[0]
-        html = page_html(console.widget)
-        assert "&lt;script" in html
-        assert not re.search(r"<(script|img)", html)
-        descriptive = [one for one in everything(console.widget) if getattr(one, "description_allow_html", False)]
-        assert descriptive == []
 
 
 def test_the_console_shows_itself_and_goes_away(clock: Clock) -> None:

@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from mirrorlake.errors import UsageError
 from mirrorlake.model.flow import SourcePartition, TopicPartition
 from mirrorlake.model.gaps import GAP_KINDS
-from mirrorlake.records.browse import Seek, newest
-from mirrorlake.records.record import (
-    WHY_MISSING,
-    Missing,
-    Outcome,
-    Page,
-    Passport,
-    in_words,
-    missing_between,
-)
+from mirrorlake.records.page import missing_between
+from mirrorlake.records.record import WHY_MISSING, Missing, Outcome, Passport, in_words
+from mirrorlake.records.seek import Seek
 from mirrorlake.render import document
 from tests.builders import browsed, page_of, passport_of
 
@@ -82,20 +75,10 @@ def test_a_passport_says_plainly_where_law_e_does_not_hold() -> None:
         assert found.accounted_for == accounted_for
 
 
-def test_the_newest_page_steps_over_what_holds_no_record() -> None:
-    held = [*range(10), 40, 41]
-
-    def read(start: int) -> Page:
-        inside = [offset for offset in held if offset >= start][:5]
-        following = inside[-1] + 1 if len(inside) == 5 else 1000
-        return page_of(map(browsed, inside), start=start, end=1000, next=following, first=0)
-
-    found = newest(read, low=0, end=1000, count=5)
-    assert found.records[-1].offset == 41
-    assert found.is_last
-
-
-@pytest.mark.parametrize("seek", [{"count": 0}, {"count": 1001}, {"offset": -1}, {"max_bytes": 0}])
+@pytest.mark.parametrize(
+    "seek",
+    [{"count": 0}, {"count": 1001}, {"offset": -1}, {"max_bytes": 0}, {"look": 0}, {"offset": 1, "before": {0: 1}}],
+)
 def test_what_cannot_be_asked_is_refused_before_anything_is_read(seek: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Seek(**seek)

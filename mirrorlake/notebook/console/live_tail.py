@@ -1,0 +1,102 @@
+"""Live tail: records as they come, read by a thread of its own and drawn by the kernel, the newest of them only."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mirrorlake.notebook.console.error_panel import error_text
+from mirrorlake.notebook.console.session import Session
+from mirrorlake.records import BrowsedRecord
+
+Open = Callable[[threading.Event], Iterator[BrowsedRecord]]
+_DRAW_EVERY_S = 0.5
+# A kernel and a browser hold so much of what a busy topic brings.
+_MOST_BYTES = 8 * 2**20
+
+
+class LiveTail:
+    """Follow a topic; `changed` is called with the newest records, how many came, and what ended it ("" while it runs).
+
+    Law H: no group is joined and nothing is committed.
+    """
+
+    def __init__(self, session: Session, changed: Callable[[list[BrowsedRecord], int, str], None]) -> None:
+        self._session = session
+        self._changed = changed
+        self._stop = threading.Event()
+        self._stop.set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it follows a topic."""
+        return not self._stop.is_set()
+
+    def start(self, begin: Open, *, most: int) -> None:
+        """Follow what `begin` opens, and keep the newest `most` records; what was followed before is left."""
+        self.stop()
+        # Its own: a thread that ends late must not hear of the next one.
+        stop = self._stop = threading.Event()
+        held = _Newest(most)
+        threading.Thread(target=_work, args=(begin, stop, held), name="mirrorlake-tail", daemon=True).start()
+        self._task = self._session.runner.start(self._draw(stop, held))
+
+    def stop(self) -> None:
+        """Stop; what was shown stays."""
+        self._stop.set()
+
+    async def _draw(self, stop: threading.Event, held: _Newest) -> None:
+        seen = -1
+        while True:
+            ended = stop.is_set()
+            records, came, problem = held.look()
+            if came != seen or ended:
+                self._changed(records, came, problem or ("stopped" if ended else ""))
+                seen = came
+            if ended:
+                return
+            await asyncio.sleep(_DRAW_EVERY_S)
+
+
+class _Newest:
+    """The newest records, as many and as large as fit; written by one thread and read by another."""
+
+    def __init__(self, most: int) -> None:
+        self._records: deque[BrowsedRecord] = deque()
+        self._most = most
+        self._size = 0
+        self._came = 0
+        self._problem = ""
+        self._lock = threading.Lock()
+
+    def take(self, one: BrowsedRecord) -> None:
+        with self._lock:
+            self._came += 1
+            self._records.append(one)
+            self._size += one.size
+            while len(self._records) > 1 and (len(self._records) > self._most or self._size > _MOST_BYTES):
+                self._size -= self._records.popleft().size
+
+    def fail(self, problem: str) -> None:
+        with self._lock:
+            self._problem = problem
+
+    def look(self) -> tuple[list[BrowsedRecord], int, str]:
+        with self._lock:
+            return list(self._records), self._came, self._problem
+
+
+def _work(begin: Open, stop: threading.Event, held: _Newest) -> None:
+    found: Any = ()
+    try:
+        found = begin(stop)
+        for one in found:
+            held.take(one)
+    except Exception as error:  # shown where the records are: there is nobody above this thread
+        held.fail(error_text(error))
+    finally:
+        stop.set()

@@ -1,0 +1,112 @@
+"""One record in full: key, headers, and the whole value as JSON, text or hexadecimal.
+
+Anyone who may write to a topic decides what a record holds: all of it goes through `mirrorlake.render`, which escapes it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from html import escape as escape_html
+
+from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.session import Session
+from mirrorlake.records import BrowsedRecord
+from mirrorlake.render import clean, escape, hex_text, json_text, moment, payload, payload_html, size, whole_text
+
+FORMATS = ("JSON", "Text", "Hex")
+# Of a value that is not asked for in full.
+_SHOWN = 4096
+# A page of a browser grows four times as large by hexadecimal.
+_MOST_HEX = 2**18
+_PRE = (
+    "max-height:28em;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere;margin:.3em 0;padding:.5em;"
+    "border:1px solid var(--jp-border-color2,#999)"
+)
+_CELL = "text-align:left;vertical-align:top;padding:.1em .8em .1em 0;overflow-wrap:anywhere"
+
+
+def value_html(data: bytes | None, form: str, *, whole: bool = False) -> str:
+    """Render a value as JSON, text or hexadecimal, cut unless the `whole` is wanted; each cut is said."""
+    if not data:
+        return payload_html(data)
+    shown = data if whole else data[:_SHOWN]
+    if form == "Hex":
+        shown = shown[:_MOST_HEX]
+        text = hex_text(shown)
+    else:
+        # The cut may go through a character.
+        decoded = whole_text(shown if len(shown) == len(data) else shown.decode("utf-8", "ignore").encode())
+        pretty = json_text(data) if form == "JSON" and len(shown) == len(data) else None
+        text = decoded if pretty is None else "\n".join(map(clean, pretty.split("\n")))
+    cut = "" if len(shown) == len(data) else f"<div>… the first {size(len(shown))} of {size(len(data))}</div>"
+    # Every character that is not printable is visible by now; lines stay lines.
+    return f'<pre class="ml-record-value" tabindex="0" style="{_PRE}">{escape_html(text)}</pre>{cut}'
+
+
+def head_html(record: BrowsedRecord, where: str) -> str:
+    """Render coordinates, time, key and headers; of headers every one in its order, also of one name."""
+    time = "no timestamp" if record.time is None else moment(record.time, precision="ms")
+    rows = [
+        ("where", f"{escape(where)}: {escape(record.topic)}-{record.partition}@{record.offset}"),
+        ("timestamp", escape(time)),
+        ("key", payload_html(record.key, 1000)),
+    ]
+    rows += [(f"header {escape(name)}", payload_html(value, 1000)) for name, value in record.headers]
+    rows += [] if record.headers else [("headers", "none")]
+    size_of = "null" if record.value is None else "empty" if not record.value else size(len(record.value))
+    rows.append(("value", escape(size_of)))
+    lines = "".join(f'<tr><th style="{_CELL}">{name}</th><td style="{_CELL}">{value}</td></tr>' for name, value in rows)
+    return f"<table>{lines}</table>"
+
+
+def link_html(record: BrowsedRecord) -> str:
+    """Render a link by which the browser saves the value's bytes."""
+    name = escape(f"{record.topic}-{record.partition}@{record.offset}.bin")
+    data = b64encode(record.value or b"").decode()
+    return f'<a download="{name}" href="data:application/octet-stream;base64,{data}">Save the bytes</a>'
+
+
+class RecordDetail:
+    """Show one record; nothing of it until one is chosen."""
+
+    def __init__(self, session: Session) -> None:
+        self._record: BrowsedRecord | None = None
+        self._whole = False
+        self.head = controls.html("record-head")
+        self.form = controls.toggles("record-format", "Value as", FORMATS)
+        self.value = controls.html("record-content")
+        self.all = controls.button("record-whole", "Show all", tip="Show the whole value, with a link to save it")
+        self.link = controls.html("record-link")
+        self.widget = controls.column(self.head, self.form, self.value, controls.row(self.all, self.link))
+        self.widget.add_class("ml-record")
+        session.runner.on_click(self.all, self.on_all)
+        self.form.observe(session.runner.guarded(self._render), "value")
+        self.widget.layout.display = "none"
+
+    def show(self, record: BrowsedRecord, where: str) -> None:
+        """Show a record of a side."""
+        self._record, self._whole = record, False
+        self.head.value = head_html(record, where)
+        is_json = record.value is not None and json_text(record.value) is not None
+        is_text = payload(record.value, None)[:2] != "0x"
+        self.form.value = "JSON" if is_json else "Text" if is_text else "Hex"
+        self._render()
+        self.widget.layout.display = None
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self._record = None
+        self.widget.layout.display = "none"
+
+    async def on_all(self) -> None:
+        """Show the whole value, and a link to save it."""
+        self._whole = True
+        self._render()
+
+    def _render(self) -> None:
+        if self._record is None:
+            return
+        value = self._record.value
+        self.value.value = value_html(value, self.form.value, whole=self._whole)
+        self.all.layout.display = None if value and not self._whole else "none"
+        self.link.value = link_html(self._record) if value and self._whole else ""

@@ -1,0 +1,168 @@
+"""One side of the record browser: source, relay or target, which reads, fails and is shown by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from mirrorlake.notebook.console import controls
+from mirrorlake.notebook.console.error_panel import error_text
+from mirrorlake.notebook.console.grid import Cell, Column, Grid, Row
+from mirrorlake.notebook.console.session import Session
+from mirrorlake.records import BrowsedRecord, Page
+from mirrorlake.render import badge, clean, count, escape, payload, plural
+
+_COLUMNS = (
+    Column("mark", "Same", kind="mark", help="The record that is chosen, and its counterparts on the other sides"),
+    Column("partition", "Partition", kind="number"),
+    Column("offset", "Offset", kind="number"),
+    Column("time", "Time (UTC)"),
+    Column("key", "Key"),
+    Column("value", "Value", wide=True),
+)
+# Of a cell: what a person reads at a glance, or on hovering.
+_KEY, _VALUE = 60, 200
+_MOST_REASONS = 6
+Place = tuple[int, int]
+
+
+def key_of(record: BrowsedRecord) -> str:
+    """Return what tells a record from the others of its side."""
+    return f"{record.partition}@{record.offset}"
+
+
+def row_of(record: BrowsedRecord, *, mark: str = "") -> Row:
+    """Return a record as a row: text only, control characters made visible, long content cut.
+
+    >>> row_of(BrowsedRecord(topic="t", partition=0, offset=7, timestamp_ms=0, key=None, value=b"<b>")).cells["value"]
+    '<b>'
+    """
+    time = None if record.time is None else f"{record.time:%m-%d %H:%M:%S}.{record.timestamp_ms % 1000:03}"
+    whole = None if record.time is None else f"{record.time:%Y-%m-%d %H:%M:%S}.{record.timestamp_ms % 1000:03} UTC"
+    cells: dict[str, Any] = {
+        "mark": Cell.of(badge(mark, "note")) if mark else "",
+        "partition": record.partition,
+        # A place, not a quantity: people copy it into commands.
+        "offset": Cell(str(record.offset), sort=record.offset),
+        "time": Cell(time or "–", sort=record.timestamp_ms, title=whole or "no timestamp"),
+        "key": payload(record.key, _KEY),
+        "value": payload(record.value, _VALUE),
+    }
+    return Row(key_of(record), cells)
+
+
+class RecordSide:
+    """Show the records of one side, newest on top; `chosen` is called with a record and the page's cluster."""
+
+    def __init__(self, session: Session, name: str, chosen: Callable[[RecordSide, BrowsedRecord], None]) -> None:
+        self.name = name
+        self.page: Page | None = None
+        self.cluster = ""
+        self.problem = ""
+        self._session = session
+        self._chosen = chosen
+        self._records: dict[str, BrowsedRecord] = {}
+        self._marks: dict[str, str] = {}
+        # An answer that comes after a newer question is dropped.
+        self._asked = 0
+        self.head = controls.html(f"records-{name}-head")
+        self.notes = controls.html(f"records-{name}-notes")
+        self.grid = Grid(
+            f"records-{name}",
+            _COLUMNS,
+            label=f"Records of the {name}",
+            select="one",
+            empty="No records are shown.",
+            file=f"{name}.csv",
+        )
+        self.grid.observe(session.runner.guarded(self._choose), "selected")
+        self.widget = controls.column(self.head, self.grid, self.notes)
+        self.widget.layout = widgets.Layout(flex="1 1 24em", min_width="0", margin="0 .6em 0 0")
+        self._say("nothing was read yet")
+
+    async def read(self, ask: Callable[..., Page], *where: Any, **seek: Any) -> Page | None:
+        """Ask for a page beside the kernel's thread and show it; None where it failed, or a newer question was asked."""
+        self._asked += 1
+        mine = self._asked
+        self._say("reading …")
+        try:
+            page = await self._session.runner.ask(ask, *where, **seek)
+        except Exception as error:  # shown on this side: the others may have an answer
+            if mine == self._asked:
+                self.fail(error_text(error))
+            return None
+        if mine != self._asked:
+            return None
+        self.show(page)
+        return page
+
+    def show(self, page: Page) -> None:
+        """Show a page."""
+        self.page, self.cluster, self.problem = page, page.cluster, ""
+        self._fill(page.records)
+        held = plural(len(page.records), "record")
+        if page.wanted:
+            held += f" of {count(page.looked)} looked through"
+        self._say(f"{_where(page)}: {held}")
+        lines = [page.note] if page.note else []
+        missing = [f"partition {one.partition}, {m}" for one in page.stretches for m in one.missing]
+        lines += missing[:_MOST_REASONS]
+        lines += [f"… and {count(len(missing) - _MOST_REASONS)} more"] if len(missing) > _MOST_REASONS else []
+        self.notes.value = "".join(f"<div>· {escape(line)}</div>" for line in lines)
+
+    def follow(self, cluster: str, records: Sequence[BrowsedRecord], said: str) -> None:
+        """Show records that came, and say how the tail stands."""
+        self.page, self.cluster, self.notes.value = None, cluster, ""
+        self._asked += 1
+        self._fill(records)
+        self._say(said)
+
+    def fail(self, problem: str) -> None:
+        """Say why the side cannot be shown."""
+        self.page, self.problem, self.notes.value = None, problem, ""
+        self._fill(())
+        self._say("", badge("failed").html() + "<br>".join(f" {escape(line)}" for line in problem.splitlines()))
+
+    def clear(self, said: str) -> None:
+        """Show nothing, and say why."""
+        self._asked += 1
+        self.page, self.problem, self.notes.value = None, "", ""
+        self._fill(())
+        self._say(said)
+
+    def mark(self, places: dict[Place, str]) -> bool:
+        """Mark records by partition and offset, and no others; tell whether all of them are shown."""
+        self._marks = {f"{partition}@{offset}": word for (partition, offset), word in places.items()}
+        self._draw()
+        return self._marks.keys() <= self._records.keys()
+
+    def unchoose(self) -> None:
+        """Choose none of the rows."""
+        if self.grid.selected:
+            self.grid.selected = []
+
+    def record(self, partition: int, offset: int) -> BrowsedRecord | None:
+        """Return a record that is shown."""
+        return self._records.get(f"{partition}@{offset}")
+
+    def _fill(self, records: Sequence[BrowsedRecord]) -> None:
+        self._records = {key_of(record): record for record in reversed(records)}
+        self._draw()
+
+    def _draw(self) -> None:
+        self.grid.show([row_of(one, mark=self._marks.get(key, "")) for key, one in self._records.items()])
+
+    def _choose(self) -> None:
+        for key in self.grid.selected:
+            if (record := self._records.get(key)) is not None:
+                self._chosen(self, record)
+
+    def _say(self, text: str, html: str = "") -> None:
+        self.head.value = f"<b>{escape(self.name)}</b> {html or escape(text)}"
+
+
+def _where(page: Page) -> str:
+    which = page.topic if page.partition is None else f"{page.topic}-{page.partition}"
+    return clean(f"{which} on {page.cluster}" if page.side == "cluster" else f"{which} landed from {page.cluster}")

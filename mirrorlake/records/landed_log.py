@@ -1,0 +1,169 @@
+"""A source topic as it stands in the relay. Where the lake is a folder, no Spark is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from mirrorlake.errors import UsageError
+from mirrorlake.lake import Lake, RelayPart, landed_positions, micros, removed_between
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.gaps import GAP_KINDS
+from mirrorlake.model.removed import why_left
+from mirrorlake.records.log import Held
+from mirrorlake.records.page import Side
+from mirrorlake.records.record import BrowsedRecord, Missing
+
+_FIRST_WINDOW = 1000  # offsets; file statistics skip the rest of the partition
+_WIDEST_WINDOW = 1_000_000
+# Of one answer: records of 1 MB come a few at a time.
+_ANSWER_BYTES = 4 * 2**20
+_ANSWER_RECORDS = 2000
+
+
+class LandedLog:
+    """A topic of a relay, in its newest life where none is named (`generation`).
+
+    Raises:
+        UsageError: nothing of it was landed.
+    """
+
+    side: Side = "relay"
+
+    def __init__(
+        self, lake: Lake, alias: str, topic: str, partition: int | None = None, *, generation: int | None = None
+    ) -> None:
+        self.cluster = alias
+        self.topic = topic
+        self._lake = lake
+        ends = landed_positions(lake, alias).reached if lake.exists(lake.relay_location(alias)) else {}
+        self.held: dict[int, Held] = {}
+        for source in sorted(one for one in ends if one.topic == topic and generation in (None, one.generation)):
+            if partition in (None, source.partition):
+                # Sorted: of several lives the newest stays.
+                self.held[source.partition] = Held(first=None, end=ends[source], generation=source.generation)
+        if not self.held:
+            where = topic if partition is None else TopicPartition(topic, partition)
+            named = f"{where}" if generation is None else f"{where} of generation {generation}"
+            raise UsageError(
+                f"nothing of {named} was landed from {alias}",
+                remedy=f"name a source topic of {alias} that a flow carries, or mirrorlake land --source {alias} --once",
+                alias=alias,
+            )
+
+    def read(self, partition: int, start: int, stop: int) -> Iterator[BrowsedRecord]:
+        """Yield records as `Log.read` does; of one that stands in the relay twice the first."""
+        low, width = start, _FIRST_WINDOW
+        while low < stop:
+            high = min(stop, low + width)
+            sizes = [(int(row.offset), int(row.size)) for row in self._ask(_SIZES, partition, low, high)]
+            for first, last in _answers(sizes):
+                known = -1
+                for row in self._ask(_RECORDS, partition, first, last + 1):
+                    if row.offset > known:
+                        known = row.offset
+                        # The engines round differently.
+                        row.timestamp_ms, row.landed_at_ms = row.timestamp_us // 1000, row.landed_at_us // 1000
+                        yield landed_record(row)
+            # Compacted topics and long transactions leave wide stretches without a record.
+            low, width = high, min(width * 10, _WIDEST_WINDOW)
+
+    def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
+        """Return offsets as `Log.from_time` does: those of the records themselves."""
+        wanted = {self._source(one): 0 for one in partitions}
+        part = RelayPart(wanted, others=False)
+        rows = self._lake.ask(_FROM_TIME, relay=self.cluster, part=part, tables={"known": part.known()}, at=micros(at))
+        found = {row.partition: int(row.first) for row in rows}
+        return {one.partition: found.get(one.partition, self.held[one.partition].end) for one in wanted}
+
+    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
+        """Explain as `Log.explain` does, from the tables `gaps` and `removed`."""
+        return tuple(explain(self._lake, self.cluster, self._source(partition), stretches))
+
+    def _source(self, partition: int) -> SourcePartition:
+        return SourcePartition(self.topic, self.held[partition].generation or 1, partition)
+
+    def _ask(self, text: str, partition: int, low: int, high: int) -> list[Any]:
+        source = self._source(partition)
+        part = RelayPart({source: low}, others=False, ends={source: high})
+        return self._lake.ask(text, relay=self.cluster, part=part, low=low, high=high, **asdict(source))
+
+
+def explain(lake: Lake, alias: str, source: SourcePartition, stretches: list[tuple[int, int]]) -> Iterator[Missing]:
+    """Say of stretches of upstream offsets without a landed record why they have none (law E)."""
+    if not stretches:
+        return
+    first, last = stretches[0][0], stretches[-1][1]
+    rows = lake.ask(_GAPS, source=alias, first=first, last=last, missing_ok=True, **asdict(source))
+    removed = removed_between(lake, alias, source, first, last)
+    known = [(row.first_offset, row.last_offset + 1) for row in rows]
+    for one in removed:
+        known += [(low, low + length) for low, length in one.ranges] or [(one.first_offset, one.last_offset + 1)]
+    for begin, end in stretches:
+        # A stretch may lie in several gaps; each offset takes what explains it most.
+        cuts = {begin, end + 1}
+        for places in known:
+            cuts |= {edge for edge in places if begin < edge <= end}
+        edges = sorted(cuts)
+        for start, stop in pairwise(edges):
+            kinds = {row.kind for row in rows if row.first_offset <= start <= row.last_offset}
+            gap = next((kind for kind in GAP_KINDS if kind in kinds), "unexplained")
+            kind = why_left(removed, start) or gap
+            yield Missing(first=start, last=stop - 1, kind=kind)
+
+
+def landed_record(row: Any) -> BrowsedRecord:
+    """Read a row of the relay, with `timestamp_ms` and `landed_at_ms`, as a record."""
+    return BrowsedRecord(
+        topic=row.topic,
+        generation=row.generation,
+        partition=row.partition,
+        offset=row.offset,
+        timestamp_ms=row.timestamp_ms,
+        landed_at_ms=row.landed_at_ms,
+        key=_bytes(row.key),
+        value=_bytes(row.value),
+        headers=tuple((header["key"], _bytes(header["value"])) for header in row.headers or ()),
+    )
+
+
+def _answers(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Cut the records of a window, by offset and size, into ranges that one answer holds."""
+    first, held, records, last = -1, 0, 0, -1
+    for offset, size in sizes:
+        if records and (held + size > _ANSWER_BYTES or records == _ANSWER_RECORDS):
+            yield first, last
+            records = held = 0
+        if not records:
+            first = offset
+        last, held, records = offset, held + size, records + 1
+    if records:
+        yield first, last
+
+
+def _bytes(data: Any) -> bytes | None:
+    return None if data is None else bytes(data)
+
+
+_MINE = "topic = :topic AND generation = :generation AND partition = :partition"
+_SIZES = f"""
+    SELECT `offset`, sum(coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)) AS size
+    FROM {{relay}} WHERE {_MINE} AND `offset` >= :low AND `offset` < :high GROUP BY `offset` ORDER BY `offset`
+"""  # noqa: S608 - no value enters the text
+_RECORDS = f"""
+    SELECT topic, generation, partition, `offset`, unix_micros(timestamp) AS timestamp_us, key, value, headers,
+        unix_micros(landed_at) AS landed_at_us
+    FROM {{relay}} WHERE {_MINE} AND `offset` >= :low AND `offset` < :high ORDER BY `offset`
+"""  # noqa: S608 - likewise
+_FROM_TIME = """
+    SELECT r.partition, min(r.`offset`) AS first FROM {relay} AS r JOIN {known} AS k
+        ON r.topic = k.topic AND r.generation = k.generation AND r.partition = k.partition
+    WHERE unix_micros(r.timestamp) >= :at GROUP BY r.partition
+"""
+_GAPS = f"""
+    SELECT first_offset, last_offset, kind FROM {{gaps}}
+    WHERE source = :source AND {_MINE} AND first_offset <= :last AND last_offset >= :first
+"""  # noqa: S608 - likewise

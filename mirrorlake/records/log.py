@@ -1,0 +1,136 @@
+"""A topic as it can be read somewhere: the ends of its partitions, and their records in offset order.
+
+Law H: reading joins no group and commits nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from mirrorlake.errors import UsageError
+from mirrorlake.kafka import FEW, ClusterAdmin, RawRecord, RecordReader
+from mirrorlake.model.flow import TopicPartition
+from mirrorlake.records.page import Side
+from mirrorlake.records.record import BrowsedRecord, Missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a partition holds: offsets from `first` (None where that is not known) up to `end`, the next to come."""
+
+    first: int | None
+    end: int
+    generation: int | None = None
+
+
+class Log(Protocol):
+    """One topic on a cluster or in a relay."""
+
+    cluster: str
+    side: Side
+    topic: str
+
+    @property
+    def held(self) -> Mapping[int, Held]:
+        """What each partition held when it was looked at."""
+
+    def read(self, partition: int, start: int, stop: int) -> Iterator[BrowsedRecord]:
+        """Yield the records of offsets `start..stop-1` in order."""
+
+    def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
+        """Return an offset of each partition before which no record has this time or a later one; the end where none has."""
+
+    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
+        """Say of stretches of offsets without a record why they have none (law E)."""
+
+
+class ClusterLog:
+    """A topic of a cluster as a `read_committed` consumer sees it; close it.
+
+    Raises:
+        UsageError: there is no such topic or partition.
+        ClusterError: the cluster does not answer or refuses.
+    """
+
+    side: Side = "cluster"
+
+    def __init__(
+        self, admin: ClusterAdmin, options: Mapping[str, Any], topic: str, partition: int | None = None
+    ) -> None:
+        self.cluster = admin.alias
+        self.topic = topic
+        self._admin = admin
+        state = admin.describe([topic]).get(topic)
+        if state is None or (partition is not None and partition >= state.partitions):
+            held = (
+                f"it has {state.partitions} partition(s)" if state else "there is no such topic, or it may not be seen"
+            )
+            named = topic if partition is None else TopicPartition(topic, partition)
+            raise UsageError(
+                f"{admin.alias} has no {named}: {held}",
+                remedy=f"name a topic and a partition that {admin.alias} has",
+                alias=admin.alias,
+            )
+        chosen = range(state.partitions) if partition is None else [partition]
+        places = [TopicPartition(topic, one) for one in chosen]
+        first, end = admin.earliest(places), admin.latest(places)
+        self.held = {tp.partition: Held(first=first[tp], end=end[tp]) for tp in places}
+        self._reader = RecordReader(admin.alias, {**options, **FEW})
+
+    def __enter__(self) -> ClusterLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def read(self, partition: int, start: int, stop: int) -> Iterator[BrowsedRecord]:
+        """Yield records as `Log.read` does."""
+        if start >= stop:
+            return
+        for one in self._reader.read(self.topic, partition, start):
+            # A busy partition grows while it is read.
+            if one.offset >= stop:
+                return
+            yield _seen(self.topic, one)
+
+    def follow(self, positions: Mapping[int, int], *, stopped: Callable[[], bool]) -> Iterator[BrowsedRecord]:
+        """Yield records as they come, from these positions on, until `stopped` says so."""
+        for one in self._reader.follow(self.topic, positions, stopped=stopped):
+            yield _seen(self.topic, one)
+
+    def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
+        """Return offsets as `Log.from_time` does.
+
+        The cluster's index counts markers, too, which have the time of their commit: at its offset, or long after it, the first
+        record may be an older one.
+        """
+        places = [TopicPartition(self.topic, one) for one in partitions]
+        # Negative ones mean something else to a broker.
+        found = self._admin.at_time(places, max(0, round(at.timestamp() * 1000)))
+        return {tp.partition: offset for tp, offset in found.items()}
+
+    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
+        """Explain as `Log.explain` does; a cluster tells what it has removed, and of others nothing."""
+        first = self.held[partition].first or 0
+        found = []
+        for low, high in stretches:
+            if low < first:
+                found.append(Missing(first=low, last=min(high, first - 1), kind="removed"))
+            if high >= first:
+                found.append(Missing(first=max(low, first), last=high, kind="absent"))
+        return tuple(found)
+
+
+def _seen(topic: str, raw: RawRecord) -> BrowsedRecord:
+    return BrowsedRecord(
+        topic=topic,
+        partition=raw.partition,
+        offset=raw.offset,
+        timestamp_ms=raw.timestamp_ms,
+        key=raw.key,
+        value=raw.value,
+        headers=raw.headers,
+    )

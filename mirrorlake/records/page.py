@@ -1,0 +1,195 @@
+"""Pages: records of a topic as they were read on one side, and how far that reading went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any, Literal
+
+from mirrorlake.records.record import BrowsedRecord, Missing
+from mirrorlake.render import Sheet, Shown, by_fields, headers, payload, plural, size, table
+
+Side = Literal["cluster", "relay"]
+# A page of many partitions says of the first few why offsets hold no record; `missing` has all.
+_MOST_REASONS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """How far one partition was looked through for a page: from offset `start` up to `next`.
+
+    The partition holds offsets from `first` (None in the relay, which keeps everything from where landing began) up to `end`,
+    the next to come. `missing` says why offsets of the stretch hold no record; it is empty where records were looked for by
+    what they hold. `generation` is the topic's life in the relay, None on a cluster.
+    """
+
+    partition: int
+    generation: int | None = None
+    first: int | None = None
+    end: int
+    start: int
+    next: int
+    missing: tuple[Missing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Page(Shown):
+    """Records of a topic on one side, oldest first, and the stretches of its partitions that they come from.
+
+    `side` is `cluster`, or `relay` for what was landed from it; `topic` is its name there. Records of one partition are in offset
+    order, partitions are merged by time. `looked` is how many records were read for the page, `wanted` what they had to hold in
+    words, and `note` says what a person should know of how far that went.
+    """
+
+    cluster: str
+    side: Side
+    topic: str
+    stretches: tuple[Stretch, ...]
+    records: tuple[BrowsedRecord, ...] = ()
+    looked: int = 0
+    wanted: str = ""
+    note: str = ""
+
+    @property
+    def partition(self) -> int | None:
+        """The partition; None for several."""
+        return self.stretches[0].partition if len(self.stretches) == 1 else None
+
+    @property
+    def generation(self) -> int | None:
+        """The topic's life in the relay; None on a cluster, and where partitions have several."""
+        lives = {one.generation for one in self.stretches}
+        return lives.pop() if len(lives) == 1 else None
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """Where the page begins, by partition: what comes before it ends there."""
+        return {one.partition: one.start for one in self.stretches}
+
+    @property
+    def nexts(self) -> dict[int, int]:
+        """Where the following page begins, by partition."""
+        return {one.partition: one.next for one in self.stretches}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing comes before this page."""
+        return all(one.start <= (one.first or 0) for one in self.stretches)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing follows this page yet."""
+        return all(one.next >= one.end for one in self.stretches)
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The offsets of all stretches that hold no record, and why."""
+        return tuple(missing for one in self.stretches for missing in one.missing)
+
+    @property
+    def first(self) -> int | None:
+        """The first offset that the only partition holds; None in the relay."""
+        return self._only.first
+
+    @property
+    def end(self) -> int:
+        """The next offset to come in the only partition."""
+        return self._only.end
+
+    @property
+    def start(self) -> int:
+        """The offset at which the page of one partition begins."""
+        return self._only.start
+
+    @property
+    def next(self) -> int:
+        """The offset at which the following page of one partition begins."""
+        return self._only.next
+
+    @property
+    def _only(self) -> Stretch:
+        if len(self.stretches) != 1:
+            raise ValueError("a page of several partitions has these by partition: see `stretches`")
+        return self.stretches[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the page as `--json` prints it; of one partition with the fields of its stretch."""
+        one = by_fields(self.stretches[0]) if len(self.stretches) == 1 else dict.fromkeys(_OF_ONE)
+        return {**by_fields(self), **one}
+
+    def sheet(self) -> Sheet:
+        """Return the page as a table, and why offsets between hold no record."""
+        which = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        where = f"{which} {'in the relay of' if self.side == 'relay' else 'on'} {self.cluster}"
+        several = self.partition is None
+        rows = [
+            (
+                *([str(r.partition)] if several else []),
+                str(r.offset),
+                r.time,
+                _bytes(r.key),
+                _bytes(r.value),
+                headers(r.headers),
+                size(r.size),
+            )
+            for r in self.records
+        ]
+        columns = [*(["partition"] if several else []), "offset", "timestamp", "key", "value", "headers", "size"]
+        reasons = [
+            f"{self.topic}-{one.partition} {m}" if several else str(m) for one in self.stretches for m in one.missing
+        ]
+        more = len(reasons) - _MOST_REASONS if several else 0
+        if more > 0:
+            reasons = [*reasons[:_MOST_REASONS], f"… and {more} more"]
+        notes = [self.note] if self.note else []
+        return Sheet(title=where, facts=self._facts(), parts=(table("", columns, rows), *reasons, *notes))
+
+    def _facts(self) -> tuple[str, ...]:
+        wanted = [self.wanted, f"looked through {plural(self.looked, 'record')}"] if self.wanted else []
+        if self.partition is None:
+            return (plural(len(self.stretches), "partition"), *wanted)
+        held = [] if self.first is None else [f"first held offset {self.first}"]
+        return (f"from offset {self.start}", *held, f"next to come {self.end}", *wanted)
+
+
+_OF_ONE = [field.name for field in fields(Stretch)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SideBySide(Shown):
+    """The same stretch of one partition on all sides of a flow; a side is None where it cannot be read, and `notes` say why.
+
+    The target's page begins with the first of these records that was republished.
+    """
+
+    flow: str
+    source: Page | None = None
+    relay: Page | None = None
+    target: Page | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pages(self) -> dict[str, Page | None]:
+        """The pages by side."""
+        return {"source": self.source, "relay": self.relay, "target": self.target}
+
+    def sheet(self) -> Sheet:
+        """Return the pages one below the other."""
+        parts = [page.sheet() for page in self.pages.values() if page is not None]
+        return Sheet(title=self.flow, parts=(*parts, *self.notes))
+
+
+def missing_between(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
+    """List the stretches of `start..end-1` that are none of the ascending offsets.
+
+    >>> missing_between([3, 4, 7], 2, 9)
+    [(2, 2), (5, 6), (8, 8)]
+    """
+    held = [start - 1, *offsets, end]
+    return [(before + 1, after - 1) for before, after in pairwise(held) if after - before > 1]
+
+
+def _bytes(data: bytes | None) -> Any:
+    # A cell that is None is a dash; a null payload is a word of its own.
+    return payload(None) if data is None else data

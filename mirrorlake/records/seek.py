@@ -1,0 +1,67 @@
+"""Where a page begins, what its records must hold, and how much of it there may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from mirrorlake.errors import UsageError
+from mirrorlake.records.match import ANY, Match
+from mirrorlake.topics import aware
+
+MOST_RECORDS = 1000
+MOST_LOOKED = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seek:
+    """What a person looks for in a topic. Without a place it is the newest records.
+
+    Attributes:
+        partition: the only one that is meant; None for all.
+        offset: the first one wanted, of one partition.
+        at: the time that the first record of each partition has, or a later one.
+        after: where to go on forwards, by partition.
+        before: where to go on backwards, by partition: the newest records before these offsets.
+        match: what a record must hold.
+        count: the most records.
+        max_bytes: the most bytes of keys, values and headers; one record is always given.
+        look: the most records to read for those that match.
+
+    Raises:
+        UsageError: the numbers do not fit.
+    """
+
+    partition: int | None = None
+    offset: int | None = None
+    at: datetime | None = None
+    after: Mapping[int, int] | None = None
+    before: Mapping[int, int] | None = None
+    match: Match = ANY
+    count: int = 20
+    max_bytes: int = 2**20
+    look: int = 10_000
+
+    def __post_init__(self) -> None:
+        if self.offset is not None and self.at is not None:
+            raise UsageError("both an offset and a time are given", remedy="give one of them")
+        if sum(place is not None for place in (self.offset, self.after, self.before)) > 1:
+            raise UsageError("several places to begin at are given", remedy="give one of them")
+        if not 1 <= self.count <= MOST_RECORDS or self.max_bytes < 1 or (self.offset is not None and self.offset < 0):
+            raise UsageError(
+                "count, bytes or offset are out of range",
+                remedy=f"ask for 1 to {MOST_RECORDS} records from an offset >= 0",
+            )
+        if not 1 <= self.look <= MOST_LOOKED:
+            raise UsageError(
+                f"{self.look} records cannot be looked through at once",
+                remedy=f"look through 1 to {MOST_LOOKED}, and go on from there",
+            )
+        if self.at is not None:
+            aware(self.at)
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether the newest records are meant: all, or those before some place."""
+        return self.offset is None and self.at is None and self.after is None

@@ -1,0 +1,365 @@
+"""The record browser and the group explorer without a browser: what they ask, and what they show of what others wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any, cast
+
+import ipywidgets as widgets
+import pytest
+
+from mirrorlake.errors import ClusterError, UsageError
+from mirrorlake.mirror import Mirror
+from mirrorlake.model.flow import SourcePartition, TopicPartition
+from mirrorlake.model.group_standing import ABSENT, GroupAt, GroupMember, GroupStanding, StandingGroup, StandingPart
+from mirrorlake.model.groups import GroupPlan
+from mirrorlake.model.offset_map import Exact
+from mirrorlake.notebook.console.record_detail import value_html
+from mirrorlake.notebook.console.record_side import row_of
+from mirrorlake.notebook.console.window import Console
+from mirrorlake.records.page import Page
+from mirrorlake.records.record import BrowsedRecord, LandedIn, Missing, Outcome, Passport
+from tests.builders import browsed, mirror_config, page_of, passport_of
+from tests.unit.values import group_position
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+FLOW = "east->west"
+
+
+def html_of(widget: Any) -> str:
+    """Return all HTML that the widgets would put on a page."""
+    found = widget.value if isinstance(widget, widgets.HTML) else ""
+    return str(found) + "".join(html_of(child) for child in getattr(widget, "children", ()))
+
+
+class Library:
+    """Stands for a mirror whose records are known: offsets 3 and 4 of `orders`, republished as 13 and 14."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.flows = mirror.flows
+        self.config = mirror.config
+        self.asked: list[Any] = []
+        self.fails = ""
+        self.note = ""
+        self.tailed: list[BrowsedRecord] = []
+        self.applied: GroupPlan | None = None
+
+    def browse(self, cluster: str, topic: str, partition: int | None, *, relay: bool, **seek: Any) -> Page:
+        self.asked.append((cluster, topic, partition, relay, seek))
+        side = "relay" if relay else "target" if cluster == "west" else "source"
+        if side == self.fails:
+            raise ClusterError("cluster west does not answer", remedy="wait")
+        first = 13 if cluster == "west" else 3
+        records = [
+            browsed(
+                offset,
+                topic=topic,
+                key=EVIL.encode(),
+                value=EVIL.encode(),
+                headers=((EVIL, EVIL.encode()), (EVIL, None)),
+                generation=1 if relay else None,
+            )
+            for offset in (first, first + 1)
+        ]
+        missing = (Missing(first=first + 2, last=first + 2, kind="absent"),)
+        page = page_of(records, start=first, end=first + 3, first=0, missing=missing, topic=topic, cluster=cluster)
+        return replace(page, note=self.note, wanted="where" if self.note else "")
+
+    def passport(self, cluster: str, topic: str, partition: int, offset: int, *, generation: int | None) -> Passport:
+        assert generation in (None, 1)
+        self.asked.append((cluster, topic, partition, offset))
+        upstream = offset if cluster == "east" else offset - 10
+        place = TopicPartition("east.orders", 0)
+        outcome = Outcome(
+            flow=FLOW, target="west", status="republished", words=EVIL, rule=EVIL, place=place, offset=upstream + 10
+        )
+        landed = LandedIn(file=EVIL, landed_at_ms=0)
+        source = SourcePartition("orders", 1, 0)
+        return passport_of(upstream, outcome, source=source, words=EVIL, landed=landed)
+
+    def translate(self, flow: str, *, topic: str, partition: int, offset: int, reverse: bool = False) -> Exact:
+        assert flow == FLOW
+        self.asked.append(("translate", topic, partition, offset, reverse))
+        there = SourcePartition("orders", 1, 2) if reverse else TopicPartition("east.orders", partition)
+        return Exact(partition=there, offset=offset - 10 if reverse else offset + 10)
+
+    def topics(self, cluster: str) -> list[Any]:
+        assert cluster == "east"
+        return [SimpleNamespace(topic="orders", partitions=3), SimpleNamespace(topic="other", partitions=1)]
+
+    def tail(self, *where: Any, stop: threading.Event, **asked: Any) -> Iterator[BrowsedRecord]:
+        self.asked.append(("tail", *where, asked))
+        yield from self.tailed
+        stop.wait(30)
+
+    def group_standing(self, flow: str) -> GroupStanding:
+        assert flow == STANDING.flow
+        return STANDING
+
+    def plan_groups(self, flow: str, *, groups: list[str]) -> GroupPlan:
+        self.asked.append(("plan", groups))
+        return GroupPlan(flow, tuple(group_position(group, "move", reason=EVIL) for group in groups))
+
+    def apply_groups(self, flow: str, *, plan: GroupPlan) -> GroupPlan:
+        assert flow == plan.flow
+        self.applied = plan
+        return plan.holding("search", "it has got members on the target since the plan was made")
+
+
+def group(name: str, action: Any, *, members: int = 0) -> StandingGroup:
+    there = GroupAt(
+        state="stable" if members else "empty",
+        members=tuple(GroupMember(client_id=EVIL, host="/10.0.0.7", partitions=2) for _ in range(members)),
+        lag=15,
+    )
+    position = group_position(name, action, reason=f"because {name}")
+    part = StandingPart(position=position, source_lag=15, target_lag=None)
+    return StandingGroup(group=name, source=there, target=GroupAt(state=ABSENT), parts=(part,))
+
+
+STANDING = GroupStanding(
+    flow=FLOW, source="east", target="west", groups=(group("search", "hold", members=1), group("billing", "move"))
+)
+
+
+@pytest.fixture
+def open_console() -> Iterator[Callable[[], tuple[Console, Library]]]:
+    made: list[Console] = []
+
+    def make() -> tuple[Console, Library]:
+        console = Console(Mirror(mirror_config()), now=lambda: NOW)
+        made.append(console)
+        library = Library(cast("Mirror", console.mirror))
+        console.session.mirror = cast("Mirror", library)
+        return console, library
+
+    yield make
+    for console in made:
+        console.close()
+
+
+Open = Callable[[], tuple[Console, Library]]
+
+
+def keys(view: Any, side: str) -> list[str]:
+    return [row["key"] for row in view.sides[side].grid.rows]
+
+
+def marks(view: Any) -> dict[str, list[str]]:
+    return {
+        name: [row["key"] for row in side.grid.rows if row["cells"]["mark"] != ""] for name, side in view.sides.items()
+    }
+
+
+def test_each_side_is_asked_and_shown_by_itself_the_newest_on_top(open_console: Open) -> None:
+    console, library = open_console()
+    view = console.records
+    view.look.click()
+    assert "no topic is named" in console.session.errors.errors[0]
+    console.session.errors.clear()
+    view.topic.value = "orders"
+    library.fails = "target"
+    view.key.value, view.contains.value, view.where.value = "k", "x", "$.a = 1"
+    view.look.click()
+    assert console.session.errors.errors == [], "a side that fails says so itself"
+    wanted = {"count": 20, "key": "k", "contains": "x", "where": "$.a = 1"}
+    assert sorted(library.asked, key=str) == [
+        ("east", "orders", None, False, wanted),
+        ("east", "orders", None, True, wanted),
+        ("west", "east.orders", None, False, wanted),
+    ]
+    assert keys(view, "source") == keys(view, "relay") == ["0@4", "0@3"]
+    assert keys(view, "target") == []
+    assert "does not answer" in view.sides["target"].head.value
+    assert "aborted" in view.sides["source"].notes.value, "law E in words"
+
+
+def test_a_record_that_is_chosen_shows_itself_and_marks_its_counterparts(open_console: Open) -> None:
+    console, _ = open_console()
+    view = console.records
+    view.topic.value = "orders"
+    view.look.click()
+    for side, key in (("target", "0@14"), ("relay", "0@3"), ("source", "0@4")):
+        view.sides[side].grid.selected = [key]
+        assert console.session.errors.errors == []
+        upstream = "0@3" if side == "relay" else "0@4"
+        assert marks(view) == {"source": [upstream], "relay": [upstream], "target": [f"0@1{upstream[-1]}"]}
+        assert [name for name, one in view.sides.items() if one.grid.selected] == [side], "one is chosen"
+    assert "republished" in view.passport.value
+    assert "Value as" in view.detail.form.description
+    html = html_of(console.widget)
+    assert "&lt;script" in html
+    assert not re.search(r"<(script|img)", html)
+    assert html.count(f"header {EVIL}".replace("<", "&lt;").replace(">", "&gt;")) == 2, "headers of one name, both"
+    view.look.click()
+    assert marks(view) == {"source": [], "relay": [], "target": []}
+    assert view.passport.value == ""
+
+
+def test_a_counterpart_that_is_not_shown_is_gone_to(open_console: Open) -> None:
+    console, library = open_console()
+    view = console.records
+    view.topic.value = "orders"
+    view.look.click()
+    view.sides["target"].clear("")
+    view.sides["source"].grid.selected = ["0@4"]
+    cluster, topic, partition, _, seek = library.asked[-1]
+    assert (cluster, topic, partition, seek["offset"]) == ("west", "east.orders", 0, 14)
+    assert marks(view)["target"] == ["0@14"]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_an_offset_on_one_side_finds_its_place_on_the_others(open_console: Open, side: str) -> None:
+    console, library = open_console()
+    view = console.records
+    asyncio.run(view.on_topics())
+    assert view.topic.options == ("orders",), "the topics that the flow carries"
+    assert view.partition.options == ("all", "0", "1", "2")
+    view.seek.value, view.anchor.value, view.offset.value = "offset", side, 13 if side == "target" else 3
+    view.look.click()
+    assert "an offset is of one" in console.session.errors.errors[0]
+    console.session.errors.clear()
+    view.partition.value = "1"
+    view.look.click()
+    assert console.session.errors.errors == []
+    asked = {
+        (cluster, partition, relay, seek["offset"])
+        for cluster, _, partition, relay, seek in (
+            one for one in library.asked if len(one) == 5 and one[0] != "translate"
+        )
+    }
+    upstream = 2 if side == "target" else 1
+    assert asked == {("west", 1, False, 13), ("east", upstream, False, 3), ("east", upstream, True, 3)}
+
+
+def test_times_are_read_as_people_write_them_and_said_with_their_zone(open_console: Open) -> None:
+    console, library = open_console()
+    view = console.records
+    view.topic.value, view.seek.value = "orders", "time"
+    view.time.value = "noonish"
+    assert view.time_said.value == ""
+    view.look.click()
+    assert "is not a time" in console.session.errors.errors[0]
+    assert "yesterday 14:00" in console.session.errors.errors[0]
+    view.time.value = "-2h"
+    assert "UTC" in view.time.description
+    assert "2026-11-22 10:00:00 UTC" in view.time_said.value
+    view.look.click()
+    assert {one[-1]["at"] for one in library.asked} == {NOW - timedelta(hours=2)}
+
+
+def test_a_search_goes_on_where_it_stopped(open_console: Open) -> None:
+    console, library = open_console()
+    view = console.records
+    view.topic.value = "orders"
+    assert view.go_on.layout.display == "none"
+    library.note = "looked through 10 000 records back to offset 3; there are more to look through"
+    view.look.click()
+    assert "there are more" in view.sides["source"].notes.value
+    assert view.go_on.layout.display is None
+    pages = {name: side.page for name, side in view.sides.items()}
+    library.asked.clear()
+    library.note = ""
+    view.go_on.click()
+    assert [one[-1]["before"] for one in library.asked] == [pages["source"], pages["relay"], pages["target"]]
+    assert view.go_on.layout.display == "none"
+
+
+def test_a_live_tail_keeps_the_newest_and_frees_the_kernel(open_console: Open) -> None:
+    console, library = open_console()
+    view = console.records
+    view.topic.value, view.anchor.value, view.count.value = "orders", "target", 3
+    library.tailed = [browsed(number, topic="east.orders") for number in range(8)]
+
+    async def watch() -> None:
+        view.tail.click()
+        while keys(view, "target") != ["0@7", "0@6", "0@5"]:
+            await asyncio.sleep(0.01)
+        assert view.tail.disabled
+        assert "8 came, the newest 3 are shown · live" in view.sides["target"].head.value
+        view.stop_tail.click()
+        while "stopped" not in view.sides["target"].head.value:
+            await asyncio.sleep(0.01)
+        assert not view.tail.disabled
+
+    asyncio.run(watch())
+    assert library.asked[0][:4] == ("tail", "west", "east.orders", None)
+    assert console.session.errors.errors == []
+
+
+def test_odd_records_are_shown_as_they_are() -> None:
+    assert row_of(browsed(1, value=None)).cells["value"] == "‹null›"
+    assert row_of(browsed(1, value=b"")).cells["value"] == "‹empty›"
+    assert len(row_of(browsed(1, value=b"x" * 2**20)).cells["value"]) < 300, "a cell is no place for a megabyte"
+    assert "\u202e" not in row_of(browsed(1, value="\u202eevil".encode())).cells["value"]
+    assert "\x1b" not in value_html(b"a\x1b[31m", "Text")
+    assert "‹U+202E›" in value_html("\u202eevil".encode(), "Text", whole=True)
+    assert "&lt;script" in value_html(EVIL.encode(), "Text")
+    assert "ff 00" in value_html(b"\xff\x00", "Hex")
+    assert "  &quot;a&quot;: 1.10" in value_html(b'{"a":1.10}', "JSON"), "a number as it was written"
+    cut = value_html(b"x" * 2**20, "Text")
+    assert "the first 4.1 kB of 1.0 MB" in cut
+    assert len(cut) < 6000
+    assert value_html(b"x" * 2**20, "Text", whole=True).count("x") >= 2**20
+
+
+def test_the_whole_of_a_large_value_is_shown_and_saved_when_it_is_asked_for(open_console: Open) -> None:
+    console, _ = open_console()
+    detail = console.records.detail
+    detail.show(browsed(7, value=b'{"a": "' + b"x" * 5000 + b'"}'), "on east")
+    assert (detail.form.value, detail.link.value) == ("JSON", "")
+    assert "the first" in detail.value.value
+    detail.all.click()
+    assert "the first" not in detail.value.value
+    assert 'download="orders-0@7.bin"' in detail.link.value
+    detail.show(browsed(8, value=b"\xff"), "on east")
+    assert (detail.form.value, detail.link.value) == ("Hex", "")
+
+
+@pytest.mark.law("G")
+def test_law_g_chosen_groups_are_moved_as_their_plan_was_shown(open_console: Open) -> None:
+    console, library = open_console()
+    view = console.groups
+    view.look.click()
+    assert console.session.errors.errors == []
+    assert [row["key"] for row in view.grid.rows] == ["search", "billing"]
+    [search, billing] = view.grid.rows
+    assert search["cells"]["source"]["text"] == "stable, 1 member"
+    assert EVIL in search["cells"]["source"]["title"], "the browser is given text, never markup"
+    assert (billing["cells"]["source_lag"], billing["cells"]["target"]["text"]) == (15, "absent")
+    assert billing["parts"][0]["cells"]["goes_on"] == "east.billing-0@12300"
+    assert search["cells"]["why"] == "because search"
+
+    assert view.choose.disabled
+    view.grid.selected = ["billing", "search"]
+    view.choose.click()
+    assert library.asked == [("plan", ["billing", "search"])]
+    assert "12300" in view.shown.value
+    assert view.apply.disabled
+    view.apply.click()
+    assert library.applied is None
+    view.confirm.value = FLOW
+    assert not view.apply.disabled
+    view.grid.selected = ["billing"]
+    assert view.plan is None, "the plan is not of what is chosen any more"
+    assert view.confirm.value == ""
+    view.grid.selected = ["billing", "search"]
+    view.choose.click()
+    shown = view.plan
+    view.confirm.value = FLOW
+    view.apply.click()
+    assert console.session.errors.errors == []
+    assert library.applied is shown
+    assert "1 position moved" in view.outcome.value
+    assert "has got members" in view.outcome.value
+    assert "<script" not in view.outcome.value + view.shown.value
+    view.grid.selected = []
+    with pytest.raises(UsageError, match="no group is chosen"):
+        asyncio.run(view.on_plan())

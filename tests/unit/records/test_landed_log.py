@@ -1,0 +1,120 @@
+"""Pages of a relay in a folder, without Spark: offsets, times, lives, odd records, and why offsets hold none (law E)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from mirrorlake.config.schema import LakeConfig
+from mirrorlake.errors import UsageError
+from mirrorlake.lake import GAPS, Lake
+from mirrorlake.lake.arrow_types import arrow_table
+from mirrorlake.lake.delta_rs import FolderTables
+from mirrorlake.lake.schema import RELAY, SIDE_TABLES
+from mirrorlake.records.browse import browse
+from mirrorlake.records.landed_log import LandedLog
+from mirrorlake.records.match import Match
+from mirrorlake.records.page import Page
+from mirrorlake.records.seek import Seek
+
+START = datetime(2026, 11, 22, 3, 0, 0, 500_000, tzinfo=timezone.utc)
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("Spark was asked")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(no_spark, LakeConfig(root=str(tmp_path)))
+    FolderTables().create(made.relay_location("east"), RELAY)
+    for table in SIDE_TABLES:
+        FolderTables().create(made.meta_location(table), table)
+    return made
+
+
+def land(lake: Lake, *rows: dict[str, Any], topic: str = "orders", generation: int = 1) -> None:
+    place = {"topic": topic, "generation": generation, "partition": 0, "timestamp_type": 0, "headers": None}
+    times = {"landed_at": START + timedelta(hours=2, microseconds=999)}
+    full = [
+        {**place, **times, "timestamp": START + timedelta(minutes=row["offset"]), "key": b"k", "value": b"v", **row}
+        for row in rows
+    ]
+    FolderTables().append(lake.relay_location("east"), arrow_table(RELAY, full))
+
+
+def offsets(page: Page) -> list[int]:
+    return [one.offset for one in page.records]
+
+
+@pytest.mark.law("C", "E")
+def test_law_c_records_come_as_they_were_landed_and_others_are_explained(lake: Lake) -> None:
+    odd = [(("h", None), ("h", b""), ("h", b"\xff")), (), None]
+    values = [None, b"", b"\xff\x00"]
+    rows = [
+        {"offset": n, "key": value, "value": value, "headers": pairs and [{"key": k, "value": v} for k, v in pairs]}
+        for n, (value, pairs) in enumerate(zip(values, odd, strict=True))
+    ]
+    land(lake, *rows, {"offset": 6})
+    land(lake, {"offset": 9, "partition": 1}, {"offset": 0}, topic="other")
+    gap = {"source": "east", "topic": "orders", "generation": 1, "partition": 0, "first_offset": 3, "last_offset": 4}
+    kind = {"kind": "compacted", "policy": "record", "detected_at": START, "evidence": "{}"}
+    known = {name: value for name, value in {**gap, **kind}.items() if name in GAPS.columns}
+    lake.append_rows(GAPS, [known])
+    page = browse(LandedLog(lake, "east", "orders", 0), Seek(partition=0, offset=0))
+    assert [(one.key, one.value, one.headers) for one in page.records[:3]] == [
+        (None, None, odd[0]),
+        (b"", b"", ()),
+        (b"\xff\x00", b"\xff\x00", ()),
+    ]
+    assert page.records[2].timestamp_ms == round((START + timedelta(minutes=2)).timestamp() * 1000)
+    assert page.records[0].landed_at_ms == round(START.timestamp() * 1000) + 2 * 3_600_000, "cut, not rounded"
+    assert [(one.first, one.last, one.kind) for one in page.missing] == [(3, 4, "compacted"), (5, 5, "unexplained")]
+    assert (page.start, page.next, page.end, page.first, page.generation) == (0, 7, 7, None, 1)
+
+
+def test_a_time_finds_the_first_record_of_it_or_later_to_the_millisecond(lake: Lake) -> None:
+    land(lake, {"offset": 0}, {"offset": 1, "timestamp": START + timedelta(hours=3)}, {"offset": 2}, {"offset": 4})
+    log = LandedLog(lake, "east", "orders")
+    assert offsets(browse(log, Seek(at=START + timedelta(minutes=2), count=1))) == [1], "the first in the log"
+    assert offsets(browse(log, Seek(at=START + timedelta(hours=3), count=1))) == [1]
+    late = browse(log, Seek(at=START + timedelta(hours=4)))
+    assert late.records == ()
+    assert "the newest is of 2026-11-22 03:04:00 UTC" in late.note
+
+
+def test_the_newest_life_is_meant_unless_another_is_named(lake: Lake) -> None:
+    land(lake, *({"offset": n} for n in range(5)))
+    land(lake, *({"offset": n, "value": b"second"} for n in range(2)), generation=2)
+    found = browse(LandedLog(lake, "east", "orders"), Seek(partition=0))
+    assert (found.generation, [one.value for one in found.records]) == (2, [b"second"] * 2)
+    assert offsets(browse(LandedLog(lake, "east", "orders", generation=1), Seek())) == [0, 1, 2, 3, 4]
+    with pytest.raises(UsageError, match="of generation 3"):
+        LandedLog(lake, "east", "orders", generation=3)
+    with pytest.raises(UsageError, match="nothing of orders-7"):
+        LandedLog(lake, "east", "orders", 7)
+
+
+def test_partitions_are_read_together_and_filtered_as_on_a_cluster(lake: Lake) -> None:
+    rows = [
+        {"offset": n, "partition": p, "value": f'{{"n": {n}, "p": {p}}}'.encode(), "key": f"k{n % 3}".encode()}
+        for p in range(2)
+        for n in range(30)
+    ]
+    land(lake, *rows)
+    log = LandedLog(lake, "east", "orders")
+    page = browse(log, Seek(match=Match.of(key="k1", contains=None, where="$.n > 20"), count=4))
+    assert [(one.partition, one.offset) for one in page.records] == [(0, 25), (1, 25), (0, 28), (1, 28)]
+    assert page.looked == 60
+
+
+def test_large_records_come_a_few_at_a_time_and_twice_landed_ones_once(lake: Lake) -> None:
+    land(lake, *({"offset": n, "value": b"x" * 2**20} for n in range(9)))
+    land(lake, {"offset": 3, "value": b"again"})
+    log = LandedLog(lake, "east", "orders")
+    page = browse(log, Seek(offset=0, partition=0, max_bytes=2**30))
+    assert offsets(page) == list(range(9))
+    assert offsets(browse(log, Seek(partition=0, max_bytes=2**21 + 10))) == [7, 8]

@@ -1,0 +1,273 @@
+"""Pages of a log that is known: by offset, by time, from the end, of several partitions, and by what records hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorlake.errors import UsageError
+from mirrorlake.records.browse import browse
+from mirrorlake.records.log import Held
+from mirrorlake.records.match import Match
+from mirrorlake.records.page import Page, Side
+from mirrorlake.records.record import BrowsedRecord, Missing
+from mirrorlake.records.seek import Seek
+from tests.builders import browsed
+
+START = datetime(2026, 11, 22, 3, tzinfo=timezone.utc)
+START_MS = int(START.timestamp() * 1000)
+
+
+class Known:
+    """A log whose records are known; an offset without one is a marker, with the time of its commit."""
+
+    cluster = "east"
+    side: Side = "cluster"
+    topic = "orders"
+
+    def __init__(
+        self,
+        records: Iterable[BrowsedRecord],
+        *,
+        ends: Mapping[int, int],
+        first: int = 0,
+        markers: Mapping[int, int] | None = None,
+    ) -> None:
+        self.records = list(records)
+        self.held = {partition: Held(first=first, end=end) for partition, end in ends.items()}
+        self._markers = markers or {}
+        self.read_offsets: list[int] = []
+
+    def read(self, partition: int, start: int, stop: int) -> Iterator[BrowsedRecord]:
+        for one in self.records:
+            if one.partition == partition and start <= one.offset < stop:
+                self.read_offsets.append(one.offset)
+                yield one
+
+    def from_time(self, partitions: Iterable[int], at: datetime) -> dict[int, int]:
+        """As a broker does: the first offset of this time or later, a marker's as well."""
+        at_ms = int(at.timestamp() * 1000)
+        found = {}
+        for partition in partitions:
+            times = {one.offset: one.timestamp_ms for one in self.records if one.partition == partition}
+            times |= self._markers
+            later = [offset for offset, ms in times.items() if ms >= at_ms]
+            found[partition] = min(later, default=self.held[partition].end)
+        return found
+
+    def explain(self, partition: int, stretches: list[tuple[int, int]]) -> tuple[Missing, ...]:
+        assert partition in self.held
+        return tuple(Missing(first=low, last=high, kind="absent") for low, high in stretches)
+
+
+def record(offset: int, minute: float = 0, partition: int = 0, **parts: Any) -> BrowsedRecord:
+    return browsed(offset, partition=partition, timestamp_ms=START_MS + int(minute * 60_000), **parts)
+
+
+def offsets(page: Page) -> list[int]:
+    return [one.offset for one in page.records]
+
+
+def minutes(number: float) -> datetime:
+    return START + timedelta(minutes=number)
+
+
+def test_a_time_shows_the_first_record_at_or_after_it_although_a_marker_is_found() -> None:
+    """Records of 03:00 to 03:50 were produced at 05:00: the marker of each transaction has that time, and comes first."""
+    records = [record(offset, offset * 10) for offset in range(6) if offset != 1]
+    log = Known(records, ends={0: 7}, markers={1: START_MS + 120 * 60_000, 6: START_MS + 120 * 60_000})
+    assert log.from_time([0], minutes(35)) == {0: 1}, "the broker answers with the marker"
+    page = browse(log, Seek(at=minutes(35), count=2))
+    assert [one.time for one in page.records] == [minutes(40), minutes(50)]
+    assert (page.start, page.next) == (4, 6)
+    assert page.missing == (), "what was passed over to come there is not of the page"
+    exact = browse(log, Seek(at=minutes(30), count=1))
+    assert [one.time for one in exact.records] == [minutes(30)], "at it, not after it"
+
+
+def test_a_time_past_the_end_is_said_with_the_newest_there_is() -> None:
+    log = Known([record(0), record(1, 10)], ends={0: 4}, markers={3: START_MS + 9_000_000})
+    page = browse(log, Seek(at=minutes(60)))
+    assert page.records == ()
+    assert page.note == ("no record is of 2026-11-22 04:00:00 UTC or later; the newest is of 2026-11-22 03:10:00 UTC")
+    assert page.note in page.to_text()
+    assert "none at all" in browse(Known([], ends={0: 0}), Seek(at=START)).note
+    assert "none at all" in browse(Known([], ends={0: 5}, first=5), Seek(at=START)).note
+
+
+def test_records_after_a_time_are_those_that_stand_after_it() -> None:
+    # Producers set timestamps: what comes after may be of before.
+    log = Known([record(0), record(1, 30), record(2, 10)], ends={0: 3})
+    assert offsets(browse(log, Seek(at=minutes(20)))) == [1, 2]
+
+
+def test_the_newest_page_steps_over_what_holds_no_record() -> None:
+    log = Known([record(offset) for offset in (*range(10), 40, 41)], ends={0: 1000})
+    page = browse(log, Seek(count=5))
+    assert offsets(page) == [7, 8, 9, 40, 41]
+    assert page.is_last
+    assert (page.start, page.next) == (7, 1000)
+    assert offsets(browse(log, Seek(count=5, before=page.starts))) == [2, 3, 4, 5, 6]
+
+
+def test_partitions_are_merged_by_time_and_pages_follow_each_other_without_a_gap() -> None:
+    records = [record(offset, minute=offset * 3 + p, partition=p) for p in range(3) for offset in range(10)]
+    log = Known(records, ends=dict.fromkeys(range(3), 10))
+    wanted = sorted(records, key=lambda one: one.timestamp_ms)
+    for seek in (Seek(count=7), Seek(count=7, after=dict.fromkeys(range(3), 0))):
+        read: list[BrowsedRecord] = []
+        page = browse(log, seek)
+        while page.records:
+            read = [*page.records, *read] if seek.is_backward else [*read, *page.records]
+            step = {"before": page.starts} if seek.is_backward else {"after": page.nexts}
+            page = browse(log, Seek(count=7, **step))
+        assert read == wanted
+
+
+@given(st.data())
+def test_whatever_the_times_each_record_is_on_one_page_and_in_order(data: st.DataObject) -> None:
+    times = data.draw(st.lists(st.lists(st.integers(0, 5), max_size=8), min_size=1, max_size=3))
+    records = [record(o, minute, p) for p, minutes in enumerate(times) for o, minute in enumerate(minutes)]
+    log = Known(records, ends={p: len(minutes) + 2 for p, minutes in enumerate(times)})
+    count = data.draw(st.integers(1, 5))
+    for backward in (True, False):
+        page = browse(log, Seek(count=count) if backward else Seek(count=count, after=dict.fromkeys(log.held, 0)))
+        read = list(page.records)
+        while page.records:
+            step: dict[str, Any] = {"before": page.starts} if backward else {"after": page.nexts}
+            page = browse(log, Seek(count=count, **step))
+            read = [*page.records, *read] if backward else [*read, *page.records]
+        for partition in log.held:
+            mine = [one.offset for one in read if one.partition == partition]
+            assert mine == list(range(len(times[partition]))), "none twice, none left out, in order (law D)"
+
+
+@pytest.mark.law("E")
+def test_law_e_offsets_before_what_is_held_and_between_records_are_explained() -> None:
+    log = Known([record(6), record(8)], ends={0: 10}, first=5)
+    page = browse(log, Seek(offset=2))
+    assert (page.start, page.next) == (5, 10)
+    missing = [offset for one in page.missing for offset in range(one.first, one.last + 1)]
+    assert sorted([*missing, *offsets(page)]) == list(range(2, 10))
+
+
+def orders(count: int) -> list[BrowsedRecord]:
+    return [
+        record(n, n / 100, key=f"k{n % 10}".encode(), value=json.dumps({"customer": {"id": n % 7}, "n": n}).encode())
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"key": "k3"}, [3, 13, 23]),
+        ({"key": b"k3"}, [3, 13, 23]),
+        ({"contains": '"n": 2'}, [2, 20, 21]),
+        ({"where": "$.customer.id = 6"}, [6, 13, 20]),
+        ({"where": "value.customer.id = 6 AND value.n > 6"}, [13, 20, 27]),
+        ({"where": "$['customer'].id = 6 AND key = 'k3'"}, [13, 83]),
+        ({"where": "value.n = '$.n' OR offset = 9"}, [9]),
+        ({"key": "k3", "contains": '"id": 6'}, [13, 83]),
+        ({"key": ""}, []),
+    ],
+)
+def test_records_are_found_by_what_they_hold(asked: dict[str, Any], found: Sequence[int]) -> None:
+    log = Known(orders(90), ends={0: 90})
+    match = Match.of(**{"key": None, "contains": None, "where": "", **asked})
+    page = browse(log, Seek(offset=0, count=3, match=match))
+    assert offsets(page) == list(found)
+    assert page.missing == (), "what does not match is not missing"
+    newest = browse(log, Seek(count=3, match=match))
+    everything = offsets(browse(log, Seek(offset=0, count=1000, match=match)))
+    assert offsets(newest) == everything[-3:]
+
+
+def test_odd_records_do_not_match_and_do_not_fail() -> None:
+    values = [
+        None,
+        b"",
+        b"\xff\xfe",
+        b"{",
+        b"[]",
+        b"7",
+        b'{"a": 1}',
+        b'{"a": null}',
+        b"\x00\x00\x00\x00\x07" + b'{"a": 1}',
+    ]
+    log = Known([record(n, value=value, key=None) for n, value in enumerate(values)], ends={0: len(values)})
+
+    def found(**asked: Any) -> list[int]:
+        match = Match.of(**{"key": None, "contains": None, "where": "", **asked})
+        return offsets(browse(log, Seek(offset=0, match=match)))
+
+    assert found(where="$.a = 1") == [6, 8], "a schema registry's frame is read past"
+    assert found(contains=b"\xfe") == [2]
+    assert found(where="value IS NULL") == [0]
+    assert found(key="k") == []
+    headers = [record(0, headers=(("h", None), ("h", b"x"))), record(1)]
+    log = Known(headers, ends={0: 2})
+    assert found(where="headers['h'] = 'x'") == [0]
+
+
+def test_a_condition_that_cannot_be_read_says_what_to_write() -> None:
+    with pytest.raises(UsageError, match="unknown column 'valu'") as caught:
+        Match.of(key=None, contains=None, where="valu.id = 3")
+    assert "value" in caught.value.remedy
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_a_search_says_how_far_it_looked_and_goes_on_from_there(backward: bool) -> None:
+    log = Known(orders(5000), ends={0: 5000})
+    match = Match.of(key=None, contains='"n": 4999}' if not backward else '"n": 0}', where="")
+    seek: dict[str, Any] = {} if backward else {"offset": 0}
+    page = browse(log, Seek(match=match, look=2000, **seek))
+    assert page.records == ()
+    assert 2000 <= page.looked <= 3000
+    assert "looked through" in page.note
+    assert "there are more" in page.note
+    looks = 1
+    while not page.records:
+        step: dict[str, Any] = {"before": page.starts} if backward else {"after": page.nexts}
+        page = browse(log, Seek(match=match, look=2000, **step))
+        looks += 1
+    assert offsets(page) == [0 if backward else 4999]
+    assert looks <= 3
+    assert sorted(log.read_offsets) == list(range(5000)), "each record is read once"
+
+
+def test_a_page_holds_so_many_bytes_and_at_least_one_record() -> None:
+    log = Known([record(n, value=b"x" * 100) for n in range(10)], ends={0: 10})
+    assert offsets(browse(log, Seek(offset=2, max_bytes=1))) == [2]
+    assert offsets(browse(log, Seek(max_bytes=1))) == [9]
+    assert offsets(browse(log, Seek(max_bytes=250))) == [8, 9]
+
+
+def test_an_offset_is_of_one_partition() -> None:
+    log = Known([], ends={0: 0, 1: 0})
+    with pytest.raises(UsageError, match="2 partitions"):
+        browse(log, Seek(offset=3))
+    page = browse(log, Seek())
+    assert page.as_dict()["partition"] is None
+    with pytest.raises(ValueError, match="several partitions"):
+        _ = page.start
+
+
+def test_a_page_of_one_partition_is_told_as_before() -> None:
+    page = browse(Known([record(0)], ends={0: 3}), Seek(partition=0))
+    told = page.as_dict()
+    assert {name: told[name] for name in ("partition", "first", "start", "next", "end", "generation")} == {
+        "partition": 0,
+        "first": 0,
+        "start": 0,
+        "next": 3,
+        "end": 3,
+        "generation": None,
+    }
+    assert told["missing"] == [{"first": 1, "last": 2, "kind": "absent", "why": page.missing[0].why}]
