@@ -227,7 +227,16 @@ def _measured(seconds: float | None, objective: float | None) -> str:
 
 
 def _losses(rows: Iterable[PossibleLoss]) -> Table:
-    columns = ["topic", "generation", "partition", "source end", "seen at", "landed", "republished", "not arrived"]
+    columns = [
+        "topic",
+        "generation",
+        "partition",
+        "source end",
+        "seen at",
+        "landed up to",
+        "republished up to",
+        "not arrived",
+    ]
     found = [
         (
             one.topic,

@@ -81,7 +81,7 @@ class CutTables:
         samples = f"(SELECT * FROM {{samples}} WHERE {since} AND unix_micros(observed_at) <= :end)"  # noqa: S608  no value in it
         if not firsts and not self._lake.ask(f"SELECT 1 AS one FROM {samples} LIMIT 1", **values):  # noqa: S608  likewise
             raise NothingSampled(
-                f"nothing was sampled up to {end.isoformat()}",
+                f"nothing was sampled up to {end.isoformat(timespec='seconds')}",
                 remedy="mirrorlake sample --once; or ask for a later time",
             )
         known = (

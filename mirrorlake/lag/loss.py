@@ -131,7 +131,7 @@ class Loss(JsonShown, Sequence[FlowLoss]):
             if one.records != 0 or one.seconds is None
         ]
         return Sheet(
-            title=f"had the sources died at {self.at.isoformat()}",
+            title=f"had the sources died at {self.at.isoformat(timespec='seconds')}",
             badge=badge(word, "off" if unknown else "warn" if lost else "good"),
             facts=tuple(facts),
             parts=(

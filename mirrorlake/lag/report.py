@@ -238,9 +238,16 @@ class Report(Shown):
             return "<p>None is recorded: <code>mirrorlake report --verify</code> runs one.</p>"
         parts = []
         for one in self.verifications:
-            columns = ["topic", "generation", "partition", "landed", "republished", "withheld", "verified"]
+            columns = ["topic", "generation", "partition", "records landed", "republished", "withheld", "verified"]
             columns += ["not republished", "not compared"]
-            parts.append(table(f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}", columns, one.partitions))
+            rows = [
+                (
+                    *(proof.topic, str(proof.generation), str(proof.partition), proof.landed, proof.republished),
+                    *(proof.withheld, proof.verified, proof.not_republished, proof.not_compared),
+                )
+                for proof in one.partitions
+            ]
+            parts.append(table(f"{one.flow}: {'equal' if one.equal else 'DIFFERENT'}", columns, rows))
             if one.differences:
                 columns = ["where", "problem", "topic", "partition", "offset", "records"]
                 parts.append(table("differences", columns, one.differences))

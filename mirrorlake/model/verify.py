@@ -12,7 +12,9 @@ from mirrorlake.render import Badge, JsonShown, Sheet, Shown, Table, badge, coun
 MOST_DIFFERENCES = 1000
 COUNTS = ("landed", "republished", "withheld", "verified", "proven_before", "not_republished", "not_compared")
 # A terminal of 80 columns does without these first.
-_LEAST = ("proven before", "withheld", "generation", "landed")
+_LEAST = ("proven before", "withheld", "generation", "records landed")
+# A count, where a position is landed up to somewhere.
+_TITLES = {"landed": "records landed"}
 PROBLEMS = ("missing", "extra", "doubled", "altered", "out_of_order", "not_republished")
 
 
@@ -84,8 +86,8 @@ class VerifyReport(JsonShown):
         >>> proof = PartitionProof(topic="orders", generation=1, partition=0, landed=9, republished=9, withheld=0, verified=9)
         >>> print(VerifyReport(flow="east->central", equal=True, partitions=(proof,), differences=()))
         verify east->central: ✓ equal · 9 records verified · 1 partition
-          topic   generation  partition  landed  republished  withheld  verified  proven before  not republished  not compared
-          orders           1          0       9            9         0         9              0                0             0
+          topic   generation  partition  records landed  republished  withheld  verified  proven before  not republished  not compared
+          orders           1          0               9            9         0         9              0                0             0
     """
 
     flow: str
@@ -196,7 +198,7 @@ def _parts(reports: Sequence[VerifyReport], *, named: bool = False) -> tuple[Tab
         (*of(one), p.topic, str(p.generation), str(p.partition), *(getattr(p, name) for name in COUNTS))
         for one, p in unproven_first
     ]
-    first, counts = ["flow"] if named else [], [name.replace("_", " ") for name in COUNTS]
+    first, counts = ["flow"] if named else [], [_TITLES.get(name, name.replace("_", " ")) for name in COUNTS]
     why = [(*of(one), e.where, e.kind, e.offsets, e.certainty) for one in reports for e in one.explained]
     wrong = table("differences", [*first, "where", "problem", "topic", "partition", "offset", "records"], differences)
     title = "partitions" if differences else ""

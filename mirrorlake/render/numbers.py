@@ -49,7 +49,8 @@ def duration(value: float | timedelta | None) -> str:
     if ms < 0:
         return f"-{duration(-ms)}"
     if ms < 999.5:
-        return f"{ms:.0f} ms" if ms >= 10 or ms == 0 else f"{ms:.2g} ms"
+        # Nobody reads microseconds.
+        return f"{ms:.0f} ms" if ms >= 10 or ms < 0.05 else f"{ms:.2g} ms"
     if ms < 59_950:
         return f"{ms / 1000:.1f} s"
     minutes, seconds = divmod(round(ms / 1000), 60)

@@ -107,7 +107,7 @@ class Asked:
         start, end = (when(text, now=now) if text else None for text in (self.start, self.end))
         if start is not None and end is not None and start >= end:
             raise UsageError(
-                f"there is nothing from {start.isoformat()} up to {end.isoformat()}",
+                f"there is nothing from {start.isoformat(timespec='seconds')} up to {end.isoformat(timespec='seconds')}",
                 remedy="give the earlier time first",
             )
         return start, end

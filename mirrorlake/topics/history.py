@@ -56,7 +56,10 @@ class History:
         """List what changed after `start` and up to `end`: every change of topics and ACLs, each group's move once."""
         aware(start, end)
         if start > end:
-            raise UsageError(f"{start.isoformat()} is after {end.isoformat()}", remedy="give the earlier time first")
+            raise UsageError(
+                f"{start.isoformat(timespec='seconds')} is after {end.isoformat(timespec='seconds')}",
+                remedy="give the earlier time first",
+            )
         seen = read_seen(self._lake, until=end)
         moves = history.group_moves(self._groups(start), self._groups(end), at=end)
         return HistoryChanges([*history.changes_between(seen, start, end), *moves])
@@ -76,7 +79,7 @@ class History:
         then = self._of_targets(time)
         if not then.topics and not then.acls:
             raise UsageError(
-                f"nothing of {', '.join(self._targets)} was recorded up to {time.isoformat()}",
+                f"nothing of {', '.join(self._targets)} was recorded up to {time.isoformat(timespec='seconds')}",
                 remedy="mirrorlake history --from 1970-01-01T00:00:00Z shows what was",
             )
         owned = {alias: read_ownership(alias, self._audit) for alias in self._targets}

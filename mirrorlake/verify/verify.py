@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 _LANDING_KINDS = (SOURCE_RELAY, SOURCE_TARGET)
 _SENDING_KINDS = (RELAY_TARGET, SOURCE_TARGET)
-_PHASE = "verify"
+_LANDING, _SENDING = "verify: source and relay", "verify: relay and target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +139,8 @@ class Verifier:
         self._removed: dict[str, dict[SourcePartition, Spans]] = {}
         self._explained: dict[str, Mapping[str, Counter[tuple[str, str]]]] = {}
         self._tombstones: dict[str, Sequence[Tombstones]] = {}
-        self._done = 0
-        self._whole = 0
+        self._done: Counter[str] = Counter()
+        self._whole: Mapping[str, int] = {}
         self._lock = threading.Lock()
 
     def run(self) -> Verification:
@@ -158,7 +159,8 @@ class Verifier:
         pieces = self._pieces()
         stands = [self._stand(flow, ranges[flow.name], pieces[flow.target]) for flow in self._flows]
         self._whole = self._count_due(stands)
-        self._tell(_PHASE, 0, self._whole)
+        for phase, whole in self._whole.items():
+            self._tell(phase, 0, whole)
         landing = {alias: self._landing(alias, stands) for alias in sorted({flow.source for flow in self._flows})}
         sending = {
             target: self._sending(target, stands, pieces[target]) for target in sorted({f.target for f in self._flows})
@@ -169,7 +171,8 @@ class Verifier:
             report, lost = self._report(stand, landing[stand.flow.source], sending[stand.flow.target])
             reports.append(report)
             proofs += [self._differs(stand, one) for one in lost]
-        self._tell(_PHASE, self._whole, self._whole)
+        for phase, whole in self._whole.items():
+            self._tell(phase, whole, whole)
         return Verification(reports=tuple(reports), proofs=tuple(proofs))
 
     def _pieces(self) -> dict[str, list[Piece]]:
@@ -214,17 +217,18 @@ class Verifier:
             unproven=unproven,
         )
 
-    def _count_due(self, stands: Sequence[_Stand]) -> int:
+    def _count_due(self, stands: Sequence[_Stand]) -> dict[str, int]:
+        """Count the records of each hop, those that are proven already included: the verdict counts them, too."""
         landed = {(stand.flow.source, s): held.records for stand in stands for s, held in stand.landed.items()}
-        return sum(landed.values()) + sum(sum(stand.sent.values()) for stand in stands)
+        return {_LANDING: sum(landed.values()), _SENDING: sum(sum(stand.sent.values()) for stand in stands)}
 
     def _ids(self, alias: str) -> dict[str, str]:
         return {name: topic.topic_id for name, topic in self._recorded[alias].items()}
 
-    def _more(self, records: int) -> None:
+    def _more(self, phase: str, records: int) -> None:
         with self._lock:
-            self._done = min(self._whole, self._done + records)
-            self._tell(_PHASE, self._done, self._whole)
+            self._done[phase] = min(self._whole[phase], self._done[phase] + records)
+            self._tell(phase, self._done[phase], self._whole[phase])
 
     def _landing(self, alias: str, stands: Sequence[_Stand]) -> HopResult:
         mine = [stand for stand in stands if stand.flow.source == alias]
@@ -245,7 +249,7 @@ class Verifier:
             hop = HopResult()
         else:
             admin = self._clusters.admin(alias)
-            hop = against_source(side, admin, self._scope, self._capacity_at(admin), self._more)
+            hop = against_source(side, admin, self._scope, self._capacity_at(admin), partial(self._more, _LANDING))
         hop.differences += self._relays.doubles(alias, side.topics)
         return hop
 
@@ -266,7 +270,9 @@ class Verifier:
             options=self._options(target),
         )
         sources = {flow.source for flow in self._cuts[target].flows.values()}
-        return against_target(side, self._clusters.admin(target), self._scope, self._capacity(sources), self._more)
+        return against_target(
+            side, self._clusters.admin(target), self._scope, self._capacity(sources), partial(self._more, _SENDING)
+        )
 
     def _capacity_at(self, source: ClusterAdmin) -> Capacity:
         """Read a source that nobody ever consumed from by Spark, which leaves no trace there (law H)."""

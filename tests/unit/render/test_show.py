@@ -55,6 +55,7 @@ def test_the_examples_are_true(name: str) -> None:
     [
         (0, "0 ms"),
         (0.4, "0.4 ms"),
+        (0.036, "0 ms"),
         (999.4, "999 ms"),
         (999.6, "1.0 s"),
         (59_949, "59.9 s"),
