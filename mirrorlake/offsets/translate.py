@@ -61,10 +61,12 @@ def translate_offset(
     within = runs.at(expected, offset, kept.standing_sql()) if expected else []
     if len(within) == 1 and isinstance(found := OffsetMap(within).translate(offset), Exact):
         return found
-    lives = runs.generations(kept.standing_sql())
+    near = runs.near(offset, kept.standing_sql())
+    lives = sorted(near, reverse=True)
 
     def look_up(life: int) -> Translation:
-        return OffsetMap(runs.around(life, offset, kept.standing_sql())).translate(offset)
+        around = runs.around(life, offset, near[life], kept.standing_sql()) if life in near else []
+        return OffsetMap(around).translate(offset)
 
     known = cut.generation_at(partition, offset) if cut is not None else lives[0] if lives else 1
     life = generation or known
@@ -140,23 +142,38 @@ class _Runs:
         self._lake = lake
         self._values: dict[str, Any] = {"flow": flow, "topic": topic, "partition": partition}
 
-    def generations(self, which: str) -> list[int]:
-        rows = self._ask("SELECT DISTINCT generation FROM mine", which)
-        return sorted((row.generation for row in rows), reverse=True)
+    def near(self, offset: int, which: str) -> dict[int, tuple[int, int]]:
+        """Find between which upstream offsets, both included, the runs begin that `around` looks for; by life."""
+        text = """
+            SELECT generation, min(coalesce(before, after)) AS least, max(coalesce(after, before)) AS most
+            FROM (
+                SELECT generation, target_topic, target_partition,
+                    max(CASE WHEN first_upstream <= :offset THEN first_upstream END) AS before,
+                    min(CASE WHEN first_upstream > :offset THEN first_upstream END) AS after
+                FROM mine GROUP BY generation, target_topic, target_partition)
+            GROUP BY generation
+        """
+        return {row.generation: (row.least, row.most) for row in self._ask(text, which, offset=offset)}
 
     def at(self, generation: int | None, offset: int, which: str) -> list[Run]:
         text = "SELECT * FROM mine WHERE first_upstream <= :offset AND last_upstream >= :offset"
         rows = self._ask(text, which, offset=offset)
         return [to_run(row) for row in rows if generation is None or row.generation == generation]
 
-    def around(self, generation: int, offset: int, which: str) -> list[Run]:
-        """Find, of each target partition, the last run that starts at or before an upstream offset and the first after it."""
+    def around(self, generation: int, offset: int, near: tuple[int, int], which: str) -> list[Run]:
+        """Find, of each target partition, the last run that starts at or before an upstream offset and the first after it.
+
+        Statistics of files know where runs begin: of a month only what is `near` is sorted.
+        """
         ranked = (
             "SELECT *, row_number() OVER (PARTITION BY target_topic, target_partition, first_upstream > :offset "
-            "ORDER BY abs(first_upstream - :offset)) AS rank FROM mine WHERE generation = :generation"
+            "ORDER BY abs(first_upstream - :offset)) AS rank FROM mine WHERE generation = :generation "
+            "AND first_upstream >= :least AND first_upstream <= :most"
         )
         text = f"SELECT * FROM ({ranked}) WHERE rank = 1"  # noqa: S608
-        return [to_run(row) for row in self._ask(text, which, offset=offset, generation=generation)]
+        least, most = near
+        values = {"offset": offset, "generation": generation, "least": least, "most": most}
+        return [to_run(row) for row in self._ask(text, which, **values)]
 
     def _ask(self, text: str, which: str, **values: Any) -> list[Any]:
         mine = (

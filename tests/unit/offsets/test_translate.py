@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from mirrorlake.lake.delta_rs import FolderTables
 from mirrorlake.lake.removed import write_removed
 from mirrorlake.lake.schema import RELAY, SIDE_TABLES
 from mirrorlake.model.flow import SourcePartition, TopicPartition
-from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole, NotYetRepublished, OtherGeneration
+from mirrorlake.model.offset_map import BeforeFirst, Exact, InHole, NotYetRepublished, OffsetMap, OtherGeneration
 from mirrorlake.model.patterns import TopicPattern
 from mirrorlake.model.removed import ERASED, EXPIRED, Removed
+from mirrorlake.offsets.around import to_run
 from mirrorlake.offsets.translate import translate_offset
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -98,3 +100,20 @@ def test_law_e_what_left_the_relay_is_exact_where_it_was_sent_and_explained_wher
     assert found(70) == Exact(18, REMOTE), "it was sent before it was erased"
     assert (found(60), found(61)) == (InHole(10, "erased"), InHole(10, None))
     assert (found(120), found(121)) == (InHole(None, "erased"), NotYetRepublished(100))
+
+
+@pytest.mark.law("A", "B")
+@pytest.mark.parametrize("targets", [1, 2], ids=["one target partition", "spread by key"])
+def test_law_a_a_hole_is_what_all_runs_say_however_far_they_are(lake: Lake, targets: int) -> None:
+    starts = (5, 30, 90, 5_000_000, 5_000_100, 90_000_000)
+    rows = [
+        run(1, first, first + 19, number * 100, [(first + 7, 3)]) | {"target_partition": number % targets}
+        for number, first in enumerate(starts)
+    ]
+    lake.append_rows(OFFSET_MAP, rows)
+    # An earlier life had its runs elsewhere.
+    lake.append_rows(OFFSET_MAP, [run(0, 3, 40, 0)])
+    every = OffsetMap([to_run(SimpleNamespace(**row)) for row in rows])
+    for offset in (0, *(first + step for first in starts for step in (-1, 0, 7, 9, 10, 19, 20, 400, 2_000_000))):
+        found = translate_offset(lake, FLOW, topic="orders", partition=0, offset=offset)
+        assert found == every.translate(offset), offset
