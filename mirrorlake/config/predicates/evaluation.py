@@ -26,7 +26,10 @@ _IDLE: list[duckdb.DuckDBPyConnection] = []
 @contextmanager
 def engine() -> Iterator[duckdb.DuckDBPyConnection]:
     """Lend a connection that no other thread uses; made when it is first needed (60 ms), so that nothing of it is ever pickled."""
-    connection = _IDLE.pop() if _IDLE else _connect()
+    try:
+        connection = _IDLE.pop()
+    except IndexError:
+        connection = _connect()
     try:
         yield connection
     finally:
@@ -38,5 +41,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
 
     connection = duckdb.connect(":memory:", config=_LOCKED)
     connection.execute("SET TimeZone = 'UTC'")
+    # Past two seconds it is drawn on standard output, also where that is one JSON document.
+    connection.execute("SET enable_progress_bar = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -24,6 +24,8 @@ def test_no_two_threads_use_one_connection_and_it_is_used_again() -> None:
     with engine() as connection:
         assert id(connection) in (first.result(), second.result())
         assert connection.execute("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
+        # It would be drawn on standard output, beside a JSON document.
+        assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
 
 
 def test_a_process_forks_while_a_thread_that_asked_something_lives_on() -> None:
