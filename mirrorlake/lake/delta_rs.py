@@ -28,6 +28,9 @@ from mirrorlake.lake.relay_writer import WrittenFile
 from mirrorlake.lake.schema import TableSchema
 
 _ZSTD = WriterProperties(compression="ZSTD")
+# Few values for many rows: as dictionaries DuckDB takes half the time to read and to group them.
+_NAMES = ("source", "flow", "topic", "kind", "group_id", "subject", "name", "source_topic", "target_topic")
+_OPTIONS = ds.ParquetReadOptions(dictionary_columns=_NAMES)
 
 
 class FolderTables:
@@ -84,7 +87,9 @@ class FolderTables:
                 # Through delta-rs' own file system buffers belong to Python: one that Arrow's threads release while the
                 # interpreter ends aborts the process (1 of 40 commands).
                 place = fs.SubTreeFileSystem(path, fs.LocalFileSystem())
-                return table.to_pyarrow_dataset(schema=schema if lacking else None, filesystem=place)
+                return table.to_pyarrow_dataset(
+                    schema=schema if lacking else None, filesystem=place, parquet_read_options=_OPTIONS
+                )
             files = part.files(pa.table(table.get_add_actions(flatten=True)))["path"].to_pylist()
         return ds.dataset([f"{path}/{unquote(file)}" for file in files], schema=schema, format="parquet")
 

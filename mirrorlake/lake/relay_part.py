@@ -65,16 +65,19 @@ class RelayPart:
         known = self.known().to_pandas().assign(end=[self._ends.get(source, _EVER) for source in self._positions])
         found = found.merge(known, how="left", left_on=[f"min.{key}" for key in SOURCE_KEY], right_on=list(SOURCE_KEY))
         is_of_one = reduce(and_, (found[f"min.{key}"] == found[f"max.{key}"] for key in SOURCE_KEY))
-        # A file of several partitions of one topic lies before the part where it ends before the least of their positions.
+        # A file of several partitions of one topic lies before the part where it ends before the least of their positions, and
+        # after it where it begins at or past the last of their ends.
         is_of_topic = (found["min.topic"] == found["max.topic"]) & (found["min.generation"] == found["max.generation"])
         ranges = ["min.topic", "min.generation", "min.partition", "max.partition"]
         for (topic, generation, first, last), several in found[is_of_topic & ~is_of_one].groupby(ranges):
-            partitions = (SourcePartition(topic, generation, number) for number in range(int(first), int(last) + 1))
+            partitions = [SourcePartition(topic, generation, number) for number in range(int(first), int(last) + 1)]
             found.loc[several.index, "position"] = min(self._positions.get(source, -1) for source in partitions)
+            asked = [source for source in partitions if self._others or source in self._positions]
+            found.loc[several.index, "end"] = max((self._ends.get(source, _EVER) for source in asked), default=0)
         lies_before = is_of_topic & (found["max.offset"] < found["position"])
         if not self._others:
             lies_before |= is_of_one & found["position"].isna()
-        lies_after = is_of_one & (found["min.offset"] >= found["end"])
+        lies_after = is_of_topic & (found["min.offset"] >= found["end"])
         # Times in statistics are cut to milliseconds.
         landed_by = found["max.landed_at"] + timedelta(milliseconds=1)
         is_old = landed_by <= from_micros(self.since) if self.since > -_EVER else False

@@ -90,6 +90,15 @@ def test_law_e_a_file_of_several_partitions_is_left_out_only_where_all_of_them_a
     assert found(8, 8, 8) == 0
     assert found(8, 7, 8) == found(8, 8) == found() == 1
 
+    def up_to(*ends: int, others: bool = False) -> int:
+        known = {SourcePartition("orders", 1, number): 0 for number in range(len(ends))}
+        part = RelayPart(known, ends=dict(zip(known, ends, strict=True)), others=others)
+        return len(table.files(path, part)[1])
+
+    # The file begins at offset 3, whose partition the statistics do not tell.
+    assert up_to(3, 3, 3) == up_to(2) == 0
+    assert up_to(3, 4, 3) == up_to(3, 3, others=True) == 1
+
 
 def test_a_worker_stamps_what_it_writes_and_answers_with_its_files(tmp_path: Path) -> None:
     given = batch(rows("orders", 0, 1, 2)).drop_columns(["landed_at"])
