@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import reduce
 from operator import and_, or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from mirrorlake.lake.times import from_micros, micros
+from mirrorlake.lake.times import micros
 from mirrorlake.model.flow import SOURCE_KEY, SourcePartition
 
 if TYPE_CHECKING:
@@ -54,34 +55,33 @@ class RelayPart:
         """Choose, from a table's add actions with their statistics, the files that may hold a record of the part."""
         if not {"max.landed_at", "max.offset"} <= set(actions.column_names):
             return actions
-        names = [
-            "path",
-            "max.landed_at",
-            "min.offset",
-            "max.offset",
-            *(f"{end}.{key}" for key in SOURCE_KEY for end in ("min", "max")),
-        ]
-        found = actions.select(names).to_pandas()
-        known = self.known().to_pandas().assign(end=[self._ends.get(source, _EVER) for source in self._positions])
-        found = found.merge(known, how="left", left_on=[f"min.{key}" for key in SOURCE_KEY], right_on=list(SOURCE_KEY))
-        is_of_one = reduce(and_, (found[f"min.{key}"] == found[f"max.{key}"] for key in SOURCE_KEY))
-        # A file of several partitions of one topic lies before the part where it ends before the least of their positions, and
-        # after it where it begins at or past the last of their ends.
-        is_of_topic = (found["min.topic"] == found["max.topic"]) & (found["min.generation"] == found["max.generation"])
-        ranges = ["min.topic", "min.generation", "min.partition", "max.partition"]
-        for (topic, generation, first, last), several in found[is_of_topic & ~is_of_one].groupby(ranges):
-            partitions = [SourcePartition(topic, generation, number) for number in range(int(first), int(last) + 1)]
-            found.loc[several.index, "position"] = min(self._positions.get(source, -1) for source in partitions)
-            asked = [source for source in partitions if self._others or source in self._positions]
-            found.loc[several.index, "end"] = max((self._ends.get(source, _EVER) for source in asked), default=0)
-        lies_before = is_of_topic & (found["max.offset"] < found["position"])
-        if not self._others:
-            lies_before |= is_of_one & found["position"].isna()
-        lies_after = is_of_topic & (found["min.offset"] >= found["end"])
-        # Times in statistics are cut to milliseconds.
-        landed_by = found["max.landed_at"] + timedelta(milliseconds=1)
-        is_old = landed_by <= from_micros(self.since) if self.since > -_EVER else False
-        return actions.filter(pa.array(~(lies_before | lies_after | is_old)))
+        names = [f"{end}.{key}" for key in SOURCE_KEY for end in ("min", "max")]
+        edges = zip(*(actions[name].to_numpy().tolist() for name in names), strict=True)
+        # Of the same partitions there are many files.
+        kinds: dict[tuple[Any, ...], int] = {}
+        kind_of = np.array([kinds.setdefault(edge, len(kinds)) for edge in edges], dtype=np.intp)
+        lows, highs = np.array([self._bounds(*kind) for kind in kinds], dtype=np.int64).reshape(-1, 2)[kind_of].T
+        first, last = actions["min.offset"].to_numpy(), actions["max.offset"].to_numpy()
+        lies_outside = (last < lows) | (first >= highs)
+        if self.since > -_EVER:
+            # Times in statistics are cut to milliseconds.
+            landed_by = actions["max.landed_at"].to_numpy() + np.timedelta64(1, "ms")
+            lies_outside |= landed_by <= np.datetime64(self.since, "us")
+        return actions.filter(pa.array(~lies_outside))
+
+    def _bounds(
+        self, topic: str | None, last_topic: str | None, life: float, last_life: float, first: float, last: float
+    ) -> tuple[int, int]:
+        """Return between which offsets a file of these partitions holds something of the part: the first, and the one past the last.
+
+        Statistics that a file lacks are None or not a number.
+        """
+        if topic is None or topic != last_topic or life != last_life or not first <= last:
+            return -1, _EVER
+        held = [SourcePartition(topic, int(life), number) for number in range(int(first), int(last) + 1)]
+        asked = [source for source in held if self._others or source in self._positions]
+        low = min((self._positions.get(source, -1) for source in asked), default=_EVER)
+        return low, max((self._ends.get(source, _EVER) for source in asked), default=0)
 
     def rows(self, relay: DataFrame) -> DataFrame:
         """Leave out what Spark can skip by file statistics; past 300 positions only whole topics, or nothing."""
