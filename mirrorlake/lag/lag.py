@@ -105,8 +105,11 @@ class Lag:
         Raises:
             StoreError: the lake failed.
         """
+        return self._lake.spark.createDataFrame(self._now_table())
+
+    def _now_table(self) -> pa.Table:
         schema = pa.schema({name: arrow_type(kind) for name, (kind, _) in LAG_COLUMNS.items()})
-        return self._lake.spark.createDataFrame(pa.Table.from_pylist([vars(row) for row in self.rows()], schema))
+        return pa.Table.from_pylist([vars(row) for row in self.rows()], schema)
 
     def rows(self, since: When | None = None) -> list[Any]:
         """Return the rows of `now`, or of `over` since a time, with columns as attributes; a lake in a folder needs no Spark.
@@ -135,6 +138,19 @@ class Lag:
             },
         )
         return self._completed(self._of_flows(relay_lag.lag(self._cut.to_waiting(tables))).rows(), at, sample)
+
+    def pandas(self, since: When | None = None) -> Any:
+        """Return `rows` as a pandas frame, in the columns of `lag.sql.LAG_COLUMNS`.
+
+        Raises:
+            UsageError: nothing was sampled yet, or the time cannot be read.
+
+        Example:
+            >>> mirror["east->central"].lag.pandas("1h").groupby("hop").offset_lag.max()  # doctest: +SKIP
+        """
+        if since is not None:
+            return self.asked_over(since).pandas()
+        return self._now_table().to_pandas()
 
     def over(self, since: When = "1h", until: When | None = None) -> DataFrame:
         """Return the lag at every sampling moment of a time, in the columns of `lag.sql.LAG_COLUMNS`.

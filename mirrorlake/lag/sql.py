@@ -90,6 +90,10 @@ class Answer:
         """Ask as `rows` does, for the answer as an Arrow table."""
         return self.lake.answer(self._question)
 
+    def pandas(self) -> Any:
+        """Ask as `rows` does, for the answer as a pandas frame."""
+        return self.table().to_pandas()
+
     def where(self, condition: str, **values: Any) -> Answer:
         """Narrow it by a condition in SQL."""
         text = f"SELECT * FROM ({self.text}) WHERE {condition}"  # noqa: S608  values are named in it
